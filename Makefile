@@ -1,0 +1,58 @@
+# Two commands do all the set-up, into .venv/: `make demo` and `make test`.
+# PYTHON names another interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SYSTEM := $(VENV)/.system
+
+.PHONY: help demo test check format bench docs clean
+
+help:
+	@echo "make demo    the main job on questions of our own: no key, no GPU"
+	@echo "make test    all tests"
+	@echo "make check   ruff, strict types, layers, docs and schemas current"
+	@echo "make bench   the figures of docs/performance.md"
+	@echo "make docs    build the documentation into site/"
+	@echo "make clean   remove .venv and what was built"
+
+# torch goes first, by its pinned version: on some machines a bare `torch` pulls in CUDA packages
+# of several gigabytes.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "convbench needs Python 3.11 or newer; give another with make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e ".[train,analysis,tasks,docs,dev]" -c constraints.txt
+	@touch $@
+
+# System packages: installed where we are root and apt works, else the tests that need them skip.
+$(SYSTEM): $(STAMP) tests/system.sh
+	sh tests/system.sh
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/convbench demo
+
+test: $(STAMP) $(SYSTEM)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/house
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench
+
+docs: $(STAMP)
+	$(BIN)/python -m tests.house.generate
+	$(BIN)/mkdocs build --strict --quiet
+
+clean:
+	rm -rf $(VENV) site dist .demo

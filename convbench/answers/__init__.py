@@ -1,0 +1,17 @@
+"""What a conversation answered, read from its text: the one place where answers are parsed."""
+
+from convbench.answers.final import after_marker, final_answer
+from convbench.answers.grade import Graded, grade, grade_texts
+from convbench.answers.tags import closes, left_open, thinking, visible
+
+__all__ = [
+    "Graded",
+    "after_marker",
+    "closes",
+    "final_answer",
+    "grade",
+    "grade_texts",
+    "left_open",
+    "thinking",
+    "visible",
+]

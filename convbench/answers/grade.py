@@ -1,0 +1,84 @@
+"""Grade a conversation from its text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convbench.answers.final import after_marker, final_answer
+from convbench.answers.tags import closes, left_open, thinking, visible
+from convbench.schema import Conversation, Example, ProtocolSpec, text_of
+from convbench.views import policy_turns
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """What the policy's turns say.
+
+    `answer`: the letter, or for a question without options what follows the protocol's
+    `answer_after`; None where it cannot be read. `correct`: None where nothing can be said (the
+    conversation failed, or the example has no options or no gold), False where the answer is
+    unparsed. `thinking` (headline): an opening `<thinking>` in the final turn; `thinking_any`: in
+    any policy turn; `thinking_closed`: in the final turn and closed there; all None where the
+    conversation failed. `words`: whitespace-separated words of all policy turns. `n_turns`:
+    policy turns.
+    """
+
+    answer: str | None
+    correct: bool | None
+    thinking: bool | None
+    thinking_any: bool | None
+    thinking_closed: bool | None
+    words: int
+    n_turns: int
+
+
+def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) -> Graded:
+    """Grade the conversation by its final policy turn."""
+    turns = conversation.turns
+    return grade_texts(
+        [text_of(turns[i].content) for i in policy_turns(protocol, conversation)],
+        example.letters,
+        example.answer,
+        marker=protocol.answer_after,
+        failed=conversation.failure is not None,
+    )
+
+
+def grade_texts(
+    said: Sequence[str],
+    letters: Sequence[str],
+    gold: str | None,
+    *,
+    marker: str | None = None,
+    failed: bool = False,
+) -> Graded:
+    """Grade what the policy said, turn by turn: `grade` without the records around it.
+
+    `letters` are the options' letters in upper case, `marker` the protocol's `answer_after`.
+    """
+    words = sum(len(text.split()) for text in said)
+    if failed or not said:
+        return Graded(None, None, None, None, None, words, len(said))
+    answer = _answer(said, letters, marker)
+    return Graded(
+        answer=answer,
+        correct=answer == gold if gold is not None and gold in letters else None,
+        thinking=thinking(said[-1]),
+        thinking_any=any(map(thinking, said)),
+        thinking_closed=closes(said[-1]),
+        words=words,
+        n_turns=len(said),
+    )
+
+
+def _answer(said: Sequence[str], letters: Sequence[str], marker: str | None) -> str | None:
+    text, carried = said[-1], left_open(said[:-1])
+    if letters and marker:
+        return after_marker(text, marker, letters, carried)
+    if letters:
+        return final_answer(text, letters, carried)
+    if marker:
+        _, found, rest = visible(text, carried).rpartition(marker)
+        return rest.strip() if found and rest.strip() else None
+    return None

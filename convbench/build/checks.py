@@ -1,0 +1,175 @@
+"""Fidelity checks: does each speaker keep to its part? Findings are flags, nothing is changed.
+
+Each check is `fn(conversation, example, protocol) -> list of flags` and is named in a protocol's
+`checks:`. A flag is `SPEAKER:FINDING`. The checks read wording, so they are kept to what is
+rarely meant otherwise: they miss some lapses and raise few false alarms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from convbench.answers import final_answer, thinking
+from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
+from convbench.views import public
+
+_VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
+_RIGHT = r"(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|option|choice|one))?"
+_SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")
+_NEGATED = re.compile(
+    r"\b(?:not|never|whether|if|why|think|thinks|might|may|could|would|which)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+_PLEASANTRY = re.compile(
+    r"^\W*(?:(?:that|this|it)(?:['’]s|\s+is)\s+)?(?:an?\s+)?(?:great|good|excellent|nice"
+    r"|interesting|wonderful|thoughtful|fair)\b[^.!?]{0,40}\b(?:question|point|thought|one)\b"
+    r"|^\W*(?:let['’]s|let\s+us|let\s+me)\s+(?:think|explore|consider|look|clarify|help)\b"
+    r"|^\W*you\s+(?:asked|raise|have)\b[^.!?]{0,40}\bquestion\b"
+    r"|^\W*(?:sure|of\s+course|okay|ok|great|hello|hi)\W*$",
+    re.IGNORECASE,
+)
+_STUDENT = re.compile(
+    r"\b(?:as|i\s+am|i['’]m)\s+(?:a|the|your)\s+(?:curious\s+)?student\b"
+    r"|\bmy\s+(?:final\s+)?answer\s+(?:is|would\s+be)\b"
+    r"|\bmy\s+(?:clarifying\s+)?question\s+is\b"
+    r"|\bi['’]d\s+like\s+to\s+(?:clarify|ask)\b|\bi\s+would\s+like\s+to\s+(?:clarify|ask)\b"
+    r"|\bthank(?:s|\s+you),?\s+teacher\b"
+    r"|^\W*(?:student|assistant)\s*\W*:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ASKS = re.compile(
+    r"\?|^\W*(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
+    r"|\b(?:clarify|explain|tell\s+me|wonder(?:ing)?|curious|know\s+(?:what|how|why|whether|if))\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:words` where a spoken turn has more words than its step's `words`.
+
+    Thinking counts, tags do not.
+    """
+    limits = {step.id: step.words for step in protocol.all_steps() if step.words is not None}
+    flags = []
+    for turn in _spoken(conversation):
+        said = re.sub(r"<\s*+/?\s*+thinking\s*+>", " ", text_of(turn.content), flags=re.IGNORECASE)
+        if turn.step in limits and len(said.split()) > limits[turn.step]:
+            flags.append(f"{turn.speaker}:words")
+    return _once(flags)
+
+
+def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:leak` where another speaker than the policy gives the answer away.
+
+    That is: it states any answer ("the answer is B"), calls the gold option right, or says that
+    the answer is the gold option's text. Explaining the gold option is no leak.
+    """
+    return _once(
+        [
+            f"{turn.speaker}:leak"
+            for turn in _others(conversation, protocol)
+            if leaks(_heard(protocol, turn), example)
+        ]
+    )
+
+
+def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:asks` where another speaker than the policy answers with nothing but questions.
+
+    A question after an answer ("Shall I go on?") is no lapse.
+    """
+    return _once(
+        [
+            f"{turn.speaker}:asks"
+            for turn in _others(conversation, protocol)
+            if only_asks(_heard(protocol, turn))
+        ]
+    )
+
+
+def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:role` where another speaker than the policy speaks as the student.
+
+    That is: it calls itself a student, gives "my answer", writes the other's lines, or thinks in
+    the tags that only the policy is asked for.
+    """
+    return _once(
+        [
+            f"{turn.speaker}:role"
+            for turn in _others(conversation, protocol)
+            if thinking(_heard(protocol, turn)) or _STUDENT.search(_heard(protocol, turn))
+        ]
+    )
+
+
+def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag the policy where it should ask: `POLICY:answers` where it answers the question itself,
+    `POLICY:no-question` where it does not ask.
+
+    It should ask in every turn that another speaker's model answers.
+    """
+    flags = []
+    for turn, after in zip(conversation.turns, conversation.turns[1:], strict=False):
+        if turn.speaker != protocol.policy or after not in _others(conversation, protocol):
+            continue
+        said = text_of(turn.content)
+        if final_answer(said, example.letters) is not None:
+            flags.append(f"{turn.speaker}:answers")
+        elif not _ASKS.search(said):
+            flags.append(f"{turn.speaker}:no-question")
+    return _once(flags)
+
+
+def leaks(text: str, example: Example) -> bool:
+    """Return whether these words give the answer away."""
+    if final_answer(text, example.letters) is not None:
+        return True
+    gold = next((c for c in example.choices if c.label == example.answer), None)
+    if gold is None:
+        return False
+    named = re.compile(
+        rf"\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+\W?{gold.label}\b\W{{0,2}}{_VERB}\s+{_RIGHT}\b"
+        rf"|(?<!\w){gold.label}\b[).]?{_VERB}\s+{_RIGHT}\b"
+    )
+    said = re.compile(
+        rf"\banswer{_VERB}:?\s+(?:\w+\s+){{0,3}}?\W?{re.escape(gold.text.rstrip('.'))}(?!\w)",
+        re.IGNORECASE,
+    )
+    for match in _SENTENCES.finditer(text):
+        sentence = match[0]
+        if sentence.rstrip().endswith("?") or _NEGATED.search(sentence):
+            continue
+        if named.search(sentence) or said.search(sentence):
+            return True
+    return False
+
+
+def only_asks(text: str) -> bool:
+    """Return whether the text asks at least one question and states nothing."""
+    sentences = [match[0].strip() for match in _SENTENCES.finditer(text) if match[0].strip()]
+    questions = [s for s in sentences if s.rstrip("*_\"' ").endswith("?")]
+    stated = [
+        s for s in sentences
+        if s not in questions and len(s.split()) > 3 and not _PLEASANTRY.search(s)
+    ]  # fmt: skip
+    return bool(questions) and not stated
+
+
+def _spoken(conversation: Conversation) -> Iterator[Turn]:
+    """Yield the turns that a model spoke."""
+    return (turn for turn in conversation.turns if turn.finish_reason != "scripted")
+
+
+def _others(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
+    """Return the spoken turns of all but the policy."""
+    return [turn for turn in _spoken(conversation) if turn.speaker != protocol.policy]
+
+
+def _heard(protocol: ProtocolSpec, turn: Turn) -> str:
+    """Return what the policy heard of a turn."""
+    return text_of(public(protocol.speakers[turn.speaker], turn.content))
+
+
+def _once(flags: list[str]) -> list[str]:
+    return list(dict.fromkeys(flags))

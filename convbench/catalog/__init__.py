@@ -1,0 +1,18 @@
+"""The catalog: specs found by existing, loaded with `extends:` and `--set`."""
+
+from convbench.catalog.find import KINDS, folders, locate, names, shipped
+from convbench.catalog.load import check, load, parse_sets
+from convbench.catalog.python import function, plugin
+
+__all__ = [
+    "KINDS",
+    "check",
+    "folders",
+    "function",
+    "load",
+    "locate",
+    "names",
+    "parse_sets",
+    "plugin",
+    "shipped",
+]

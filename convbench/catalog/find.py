@@ -1,0 +1,58 @@
+"""Find spec files: a spec exists because its file does."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from convbench.errors import SpecError
+
+KINDS = ("tasks", "protocols", "judges", "recipes", "experiments", "launch")
+
+
+def shipped() -> Path:
+    """Return the folder of the specs that come with convbench (wheel or checkout)."""
+    package = Path(str(resources.files("convbench")))
+    inside = package / "specs"
+    return inside if inside.is_dir() else package.parent / "specs"
+
+
+def folders(extra: Sequence[Path] = ()) -> list[Path]:
+    """Return the folders that are searched, first match first: given, `./specs`, shipped."""
+    for folder in extra:
+        if not folder.is_dir():
+            raise SpecError(f"--specs {folder}: found no such folder; expected a folder of specs")
+    found: list[Path] = []
+    for folder in (*extra, Path("specs"), shipped()):
+        if folder.is_dir() and not any(folder.samefile(other) for other in found):
+            found.append(folder)
+    return found
+
+
+def names(kind: str, extra: Sequence[Path] = ()) -> dict[str, Path]:
+    """Return every spec of a kind, name to file; an earlier folder hides a later one."""
+    found: dict[str, Path] = {}
+    for folder in folders(extra):
+        for path in sorted((folder / kind).glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def locate(kind: str, name: str, extra: Sequence[Path] = ()) -> Path:
+    """Return the file of a spec given by name or by path."""
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = Path(name)
+        if not path.is_file():
+            raise SpecError(f"{name}: found no such file; expected a {kind} spec")
+        return path
+    known = names(kind, extra)
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise SpecError(
+        f"no spec {name!r} under {kind}; {hint}there is: {', '.join(known) or 'nothing'} "
+        "(add your own with --specs DIR)"
+    )

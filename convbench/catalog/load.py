@@ -1,0 +1,122 @@
+"""From a name to a checked spec: read, extend, override, validate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from convbench.catalog.find import locate
+from convbench.catalog.read import parse, plain, read
+from convbench.errors import SpecError
+
+S = TypeVar("S", bound=BaseModel)
+
+DEEPEST = 8
+"""Longest chain of `extends:`."""
+
+
+def load(
+    model: type[S],
+    kind: str,
+    name: str,
+    *,
+    specs: Sequence[Path] = (),
+    sets: Mapping[str, Any] | None = None,
+) -> S:
+    """Return the spec of this kind and name.
+
+    `sets` maps dotted keys to values that replace what the file says (`--set a.b=c`).
+    Raises SpecError naming file, key, what was found and what was expected.
+    """
+    path = locate(kind, name, specs)
+    value = extended(path, kind, specs)
+    for key, new in (sets or {}).items():
+        assign(value, key, new, str(path))
+    return check(model, value, str(path))
+
+
+def extended(path: Path, kind: str, specs: Sequence[Path], depth: int = 0) -> dict[str, Any]:
+    """Return the file's mapping laid over what it extends; its name is its file's."""
+    value = read(path)
+    value.setdefault("name", path.stem)
+    base = value.pop("extends", None)
+    if base is None:
+        return value
+    if not isinstance(base, str):
+        raise SpecError(f"{path}: extends: found {base!r}; expected the name of a spec")
+    if depth >= DEEPEST:
+        raise SpecError(f"{path}: extends: more than {DEEPEST} levels; is there a circle?")
+    if base.endswith((".yaml", ".yml")):
+        base = str(path.parent / base)  # a file is named from where this one lies
+    parent = extended(locate(kind, base, specs), kind, specs, depth + 1)
+    return merge(parent, value)
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one mapping over another: mappings merge key by key, all else is replaced."""
+    out = dict(below)
+    for key, value in above.items():
+        old = out.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            out[key] = merge(old, value)
+        else:
+            out[key] = value
+    return out
+
+
+def assign(value: dict[str, Any], dotted: str, new: Any, origin: str) -> None:
+    """Set a dotted key in place, making mappings on the way."""
+    *way, last = dotted.split(".")
+    at = value
+    for part in way:
+        step = at.setdefault(part, {})
+        if not isinstance(step, dict):
+            raise SpecError(f"{origin}: --set {dotted}: {part!r} holds {step!r}, not a mapping")
+        at = step
+    at[last] = new
+
+
+def parse_sets(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read `a.b=c` pairs; the value is YAML, so numbers, lists and null mean themselves."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        key, sign, text = pair.partition("=")
+        if not sign or not key.strip():
+            raise SpecError(f"--set {pair!r}: expected key=value, e.g. sample.count=100")
+        try:
+            out[key.strip()] = parse(f"value: {text}", f"--set {key}")["value"]
+        except (SpecError, yaml.YAMLError):
+            out[key.strip()] = text
+    return out
+
+
+def check(model: type[S], value: Any, origin: str) -> S:
+    """Validate a mapping; the first error becomes one line."""
+    try:
+        spec = model.model_validate(value)
+        plain(spec.model_dump(), origin)  # text such as 1e999 became a number only now
+        return spec
+    except ValidationError as error:
+        raise SpecError(f"{origin}: {_line(model, error)}") from None
+    except RecursionError:
+        raise SpecError(f"{origin}: nested too deeply") from None
+
+
+def _line(model: type[BaseModel], error: ValidationError) -> str:
+    """One line for a validation error: key, found, expected, how many more."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    key = ".".join(str(part) for part in first["loc"]) or "(top)"
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(model.model_fields) if len(first["loc"]) == 1 else "a known key"
+        return f"{key}: unknown key; expected one of: {known}{more}"
+    if first["type"] == "missing":
+        return f"{key}: missing; expected a value{more}"
+    found = repr(first["input"])
+    found = found if len(found) < 80 else found[:77] + "..."
+    return f"{key}: found {found}; {first['msg']}{more}"

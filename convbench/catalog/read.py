@@ -1,0 +1,107 @@
+"""Read a spec file: plain YAML (no aliases, tags or odd values), bounded, errors with lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench.errors import SpecError
+
+LIMIT = 1_000_000
+"""Largest spec file in bytes."""
+DEEPEST = 40
+"""Deepest nesting of a spec; a parser written in C has no other guard against a crash."""
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """Safe loader that refuses keys given twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen and key.value != "<<":
+                    raise yaml.MarkedYAMLError(
+                        problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        out: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return out
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file; anything else is a SpecError that names the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > LIMIT:
+        raise SpecError(f"{path}: found {len(data)} bytes; expected at most {LIMIT}")
+    return parse(data.decode("utf-8", errors="replace"), str(path))
+
+
+def parse(text: str, origin: str) -> dict[str, Any]:
+    """Return the mapping in YAML text, of JSON's values only; `origin` names it in errors."""
+    try:
+        _examine(text)
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SpecError(f"{origin}:{where}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise SpecError(f"{origin}: not valid YAML: {line}") from None
+    if not isinstance(value, dict):
+        raise SpecError(f"{origin}: found {type(value).__name__}; expected a mapping of keys")
+    plain(value, origin)
+    return value
+
+
+def _examine(text: str) -> None:
+    """Refuse what a small file must not do: unfold by aliases, make objects by tags, go deep."""
+    depth = 0
+    event: Any
+    for event in yaml.parse(text, Loader=_Base):
+        problem = ""
+        if isinstance(event, yaml.AliasEvent):
+            problem = "aliases (*name) are not supported; use extends:"
+        elif getattr(event, "tag", None) not in (None, "!", "tag:yaml.org,2002:str"):
+            problem = f"tags ({event.tag}) are not supported"
+        elif isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            problem = f"nested more than {DEEPEST} deep" if depth > DEEPEST else ""
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+
+def plain(value: Any, origin: str, key: str = "") -> None:
+    """Refuse values that JSON lacks: dates, keys that are no text, infinities, huge numbers."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise SpecError(
+                    f"{origin}: {key or '(top)'}: found the key {name!r:.60}; expected text, so "
+                    "put it in quotes"
+                )
+            plain(item, origin, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            plain(item, origin, f"{key}.{number}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{origin}: {key}: found {value}; expected a finite number")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise SpecError(f"{origin}: {key}: found a number of more than 64 bits; expected less")
+    elif value is not None and not isinstance(value, str | int | float):
+        raise SpecError(
+            f"{origin}: {key}: found the {type(value).__name__} {value}; expected text, so put "
+            "it in quotes"
+        )

@@ -1,0 +1,69 @@
+"""The command line: thin commands over `convbench.commands`, one line for a user's mistake."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from convbench import __version__
+from convbench.errors import ConvbenchError
+
+app = typer.Typer(
+    name="convbench",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="One declarative spec takes a question set through build, judge, train, eval, report "
+    "and publish.",
+)
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"convbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the traceback of an error; goes anywhere.")
+    ] = False,
+) -> None:
+    """One declarative spec from question set to published dataset."""
+
+
+def main() -> None:
+    """Run the command line; exit code 0 only on success."""
+    arguments = sys.argv[1:]
+    verbose = "--verbose" in arguments or bool(os.environ.get("CONVBENCH_VERBOSE"))
+    arguments = [argument for argument in arguments if argument != "--verbose"]
+    try:
+        app(args=arguments)
+    except ConvbenchError as error:
+        if verbose:
+            traceback.print_exc()
+        err.print(f"[red]error:[/] {_plain(str(error))}", soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        err.print("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stdout = None  # the reader has gone; nothing more can be said to it
+        sys.exit(141)
+
+
+def _plain(text: str) -> str:
+    """Keep square brackets in a message from being read as markup, and it to one line."""
+    return " ".join(text.split()).replace("[", "\\[")

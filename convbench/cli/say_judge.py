@@ -1,0 +1,120 @@
+"""What `judge` prints: the panel's figures, failures, the next command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from convbench.cli.main import err, out
+from convbench.cli.say import ended, fact, next_command, note, shown
+from convbench.schema import text_of
+
+if TYPE_CHECKING:
+    from convbench.commands.evaluate import EvalResult
+    from convbench.commands.judge import JudgePreview, JudgeResult
+    from convbench.judge import Panel
+
+
+def say_judge(result: JudgeResult) -> None:
+    """Print what `judge` did, or would do."""
+    name = shown(result.run.path)
+    if result.previews:
+        for preview in result.previews:
+            _say_preview(preview)
+        next_command("the same command without --dry-run")
+        return
+    fact("run", name)
+    if result.panel is not None:
+        out.print()
+        out.print(means(result.panel))
+        if result.panel.pairs:
+            out.print()
+            out.print(agreement(result.panel))
+    if result.unjudged:
+        note(f"{result.unjudged} conversations failed to build and cannot be judged")
+    for judged in result.judged:
+        for message, count in judged.failures.most_common(2):
+            note(f"{judged.name}: {count} without a score: {message}")
+        again = f"convbench judge --judge {judged.name} --run {name}"
+        ended(judged.jobs, result.run.path, again)
+        if judged.failed:
+            err.print(f"try the failed ones again: {escape(again)}", soft_wrap=True)
+    next_command(
+        'convbench query "select temperature, avg(correct::int) from conversations '
+        'group by 1 order by 1"',
+        "convbench publish USER/NAME --dry-run",
+    )
+
+
+def means(panel: Panel) -> Table:
+    """Return a table of mean scores, one row a judge."""
+    metrics = dict.fromkeys(name for judge in panel.judges for name in judge.means)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("judge", no_wrap=True)
+    for head in ("scored", "failed", *(metric[:6] for metric in metrics), "reward"):
+        table.add_column(head, justify="right")
+    for judge in panel.judges:
+        scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]
+        reward = "-" if judge.reward is None else f"{judge.reward:.3f}"
+        table.add_row(escape(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
+    return table
+
+
+def agreement(panel: Panel) -> Table:
+    """Return a table of agreement between judges on the headline metric."""
+    table = Table(box=None, pad_edge=False)
+    for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
+        table.add_column(head, justify="left" if head == "judges" else "right")
+    for pair in panel.pairs:
+        table.add_row(
+            escape(f"{pair.first} / {pair.second}"), str(pair.common),
+            *(_figure(x) for x in (pair.equal, pair.kappa, pair.correlation, pair.difference)),
+        )  # fmt: skip
+    alpha = _figure(panel.alphas.get(panel.metric))
+    table.caption = f"Krippendorff alpha of {panel.metric}, ordinal: {alpha}"
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _say_preview(preview: JudgePreview) -> None:
+    fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
+    for message in preview.messages:
+        out.print(f"[cyan]{message['role']}[/]")
+        out.print(escape(text_of(message["content"])), soft_wrap=True)
+    fact("verdicts", f"{preview.calls:,} to give")
+    if preview.model:
+        fact(
+            "tokens",
+            f"about {preview.prompt_tokens:,} prompt, at most {preview.completion_tokens:,} reply",
+        )
+        usd = preview.usd
+        fact("cost", "price unknown" if usd is None else f"at most about ${usd:,.2f}")
+    out.print()
+
+
+def say_eval(result: EvalResult) -> None:
+    """Print what `eval` did."""
+    path, parent = shown(result.run.path), shown(result.parent.path)
+    manifest = result.run.manifest
+    fact("run", path)
+    fact("parent", parent)
+    fact("policy", manifest.cast[manifest.protocol.policy].model)
+    built = result.built
+    fact("conversations", f"{built.jobs.done + built.jobs.failed - built.lost} had, "
+         f"{built.lost} failed")  # fmt: skip
+    again = f"convbench eval {manifest.checkpoint} --run {parent}"
+    ended(built.jobs, result.run.path, again)
+    if result.judged is None:
+        note(f"{parent} has no verdicts, so no judge is known; judge it, then evaluate again")
+    else:
+        for judged in result.judged.judged:
+            ended(judged.jobs, result.run.path, again)
+        if result.judged.panel is not None:
+            out.print()
+            out.print(means(result.judged.panel))
+    next_command(f"convbench report {parent}")

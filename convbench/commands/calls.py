@@ -1,0 +1,99 @@
+"""What every command that calls models shares: options, budget, journal, display."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status
+from convbench.models.base import Model
+from convbench.models.open import open_model
+from convbench.schema import Member
+from convbench.store import Run
+
+SCRIPT = "script"
+"""Stands for a model where all of a speaker's steps are scripted."""
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What a user says about model calls."""
+
+    api_base: str | None = None
+    """Address of an OpenAI-compatible server."""
+    concurrency: int = 32
+    """Most calls in flight."""
+    budget: float | None = None
+    """Most dollars, run-wide."""
+    budget_tokens: int | None = None
+    """Most tokens, run-wide."""
+    vllm_python: Path | None = None
+    """Interpreter of the environment that has vLLM."""
+    quiet: bool = False
+    """No progress display."""
+
+
+class _Journal(Journal):
+    """A journal that counts as one while it is empty, where it is asked for by its truth."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def budget_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
+    """Return the run-wide budget; what the run has spent before counts."""
+    budget = Budget(usd=options.budget, tokens=options.budget_tokens)
+    if options.budget is not None or options.budget_tokens is not None:
+        tokens, usd = journal.totals()
+        budget.spend(tokens, usd)
+    return budget
+
+
+@asynccontextmanager
+async def calling(run: Run, options: CallOptions, label: str) -> AsyncIterator[Caller]:
+    """Open what a command needs to make calls for a run; closes the journal at the end."""
+    journal = _Journal(run.calls_file)
+    status = Status()
+    caller = Caller(
+        journal, budget_of(run, options, journal), Policy(concurrency=options.concurrency), status
+    )
+    try:
+        with Progress(status, label, quiet=options.quiet):
+            yield caller
+    finally:
+        journal.close()
+
+
+@asynccontextmanager
+async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, Model]]:
+    """Open the models of a run's cast; equal members share one model."""
+    opened: dict[str, Model] = {}
+    cast: dict[str, Model] = {}
+    try:
+        for name, member in run.manifest.cast.items():
+            if member.model == SCRIPT:
+                continue
+            base = options.api_base if name == run.manifest.protocol.policy else None
+            base = base or member.api_base
+            mark = f"{member.model} {base}"
+            if mark not in opened:
+                opened[mark] = open_member(run, member, base, options)
+            cast[name] = opened[mark]
+        yield cast
+    finally:
+        for model in opened.values():
+            await model.aclose()
+
+
+def open_member(run: Run, member: Member, api_base: str | None, options: CallOptions) -> Model:
+    """Open one model for a run."""
+    return open_model(
+        member.model,
+        api_base=api_base,
+        vllm_python=options.vllm_python,
+        log_dir=run.path,
+        media=run.media,
+        downloaded=run.manifest.pulled_from is not None,
+    )

@@ -1,0 +1,90 @@
+"""Cast a protocol: which model speaks for whom."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from convbench.commands.calls import SCRIPT, CallOptions
+from convbench.commands.manifest import sampling_of
+from convbench.commands.specs import SpecOptions
+from convbench.errors import SpecError
+from convbench.models.aliases import default_policy, resolve
+from convbench.schema import Member, ProtocolSpec, TaskSpec
+
+ENDS = 1 << 20
+"""Bytes at each end of a weights file that its fingerprint reads."""
+
+
+def make_cast(
+    task: TaskSpec,
+    protocol: ProtocolSpec,
+    *,
+    model: str | None,
+    teacher: str | None,
+    max_tokens: int | None,
+    specs: SpecOptions,
+    calls: CallOptions,
+) -> dict[str, Member]:
+    """Return who speaks for every speaker of the protocol.
+
+    `teacher` is the model of the speakers other than the policy that are not scripted.
+    Raises SpecError where a speaker needs a model and none is named.
+    """
+    wanted = model or default_policy(specs.folders)
+    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs)}
+    spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
+    others = [name for name in protocol.speakers if name != protocol.policy]
+    if teacher and not any(name in spoken for name in others):
+        raise SpecError(
+            f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
+            "leave it out"
+        )
+    for name in others:
+        if name not in spoken:
+            cast[name] = Member(model=SCRIPT)
+            continue
+        other = teacher or task.speakers.get(name) or protocol.speakers[name].default
+        if other is None:
+            raise SpecError(
+                f"protocol {protocol.name}: speaker {name!r} needs a model; name it with --teacher"
+            )
+        # The server of --api-base is the policy's; another model is found by its own name.
+        base = calls.api_base if other == wanted else None
+        cast[name] = (
+            cast[protocol.policy]
+            if other == "policy"
+            else make_member(other, max_tokens, base, specs)
+        )
+    return cast
+
+
+def make_member(
+    name: str, max_tokens: int | None, api_base: str | None, specs: SpecOptions
+) -> Member:
+    """Return the member of the cast that a model's name stands for."""
+    resolved = resolve(name, api_base=api_base, specs=specs.folders)
+    scheme, _, rest = resolved.ref.partition(":")
+    return Member(
+        model=resolved.ref,
+        sampling=sampling_of(max_tokens),
+        api_base=api_base,
+        weights=resolved.alias.weights,
+        fingerprint=weights_fingerprint(Path(rest)) if scheme == "local" else None,
+    )
+
+
+def weights_fingerprint(folder: Path) -> str | None:
+    """Return a hash of a local model: small files whole, large ones by size and both ends."""
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".safetensors", ".jinja", ".model"):
+            size = path.stat().st_size
+            digest.update(f"{path.name} {size}\n".encode())
+            with path.open("rb") as file:
+                digest.update(file.read(ENDS))
+                file.seek(max(0, size - ENDS))
+                digest.update(file.read(ENDS))
+    return digest.hexdigest()[:16]

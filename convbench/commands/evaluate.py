@@ -1,0 +1,140 @@
+"""`eval`: a child run on the test split with another policy, then the parent's judges."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from convbench.build.run import Built
+from convbench.commands.build import have
+from convbench.commands.calls import CallOptions
+from convbench.commands.cast import make_member
+from convbench.commands.judge import JudgeResult, judge_with, judges_of
+from convbench.commands.manifest import Shape, make_manifest, refuse_changes
+from convbench.commands.specs import SpecOptions, load_plugins, load_protocol, sort_sets
+from convbench.errors import RunError
+from convbench.schema import Member, ProtocolSpec, RunManifest
+from convbench.store import Run, find_run
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """What a user asks of `eval`."""
+
+    policy: str
+    """Checkpoint folder, or any model reference."""
+    run: Path | None = None
+    """The parent; without it the run the checkpoint was trained in, else the newest."""
+    name: str | None = None
+    """Name of the child run; without it the checkpoint's."""
+    protocol: str | None = None
+    """Protocol; without it the recipe's eval protocol, else the parent's."""
+    split: str = "test"
+    specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+
+
+@dataclass
+class EvalResult:
+    """What `eval` did."""
+
+    run: Run
+    parent: Run
+    built: Built
+    judged: JudgeResult | None
+    """None where the parent has no verdicts, so that no judge is known."""
+
+
+def evaluate(options: EvalOptions) -> EvalResult:
+    """Build the parent's test questions with this policy and let the same judges score them.
+
+    The teacher stays the parent's, so that a policy is never met by a changed one.
+    """
+    load_plugins(options.specs)
+    folder = Path(options.policy.removeprefix("local:"))
+    parent = _parent(options, folder)
+    if parent.manifest.kind == "import":
+        raise RunError(
+            f"{parent.path}: holds imported conversations, which have no protocol to evaluate in; "
+            "name a run that was built with --run DIR"
+        )
+    protocol = _protocol(parent, folder, options)
+    manifest = _manifest(parent, protocol, options)
+    child = _open(parent, manifest, options, folder)
+    built = have(child, options.calls)
+    if built.jobs.interrupted or built.jobs.stopped:
+        return EvalResult(child, parent, built, None)
+    judges = judges_of(parent)
+    return EvalResult(
+        child, parent, built, judge_with(child, judges, options.calls) if judges else None
+    )
+
+
+def _parent(options: EvalOptions, folder: Path) -> Run:
+    """Return the run given, the one the checkpoint lies in or was trained in, or the newest."""
+    if options.run is not None or not folder.is_dir():
+        return find_run(options.run)
+    inside = folder.resolve().parent.parent
+    if (inside / "run.json").exists():
+        return Run.open(inside)
+    try:
+        trained = Path(json.loads((folder / "training.json").read_text())["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return find_run(None)
+    return Run.open(trained) if (trained / "run.json").exists() else find_run(None)
+
+
+def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
+    """Return the protocol asked for, the recipe's for evaluation, or the parent's own."""
+    name = options.protocol
+    recipe = folder / "recipe.yaml"
+    if name is None and recipe.is_file():
+        name = (yaml.safe_load(recipe.read_text()) or {}).get("eval_protocol")
+    if name is None or name == parent.manifest.protocol.name:
+        return parent.manifest.protocol
+    return load_protocol(name, options.specs, sort_sets(options.specs.sets, ("protocol",)))
+
+
+def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
+    old = parent.manifest
+    own = protocol.name == old.protocol.name
+    limit = old.cast[old.protocol.policy].sampling.max_tokens
+    cast = {
+        name: old.cast.get(name, Member(model="script"))
+        for name in protocol.speakers
+        if name != protocol.policy
+    }
+    cast[protocol.policy] = make_member(
+        options.policy, limit, options.calls.api_base, options.specs
+    )
+    shape = Shape(
+        mode=old.mode,
+        turns=old.turns if own else None,
+        samples=old.samples,
+        temperatures=old.temperatures,
+        seed=old.seed,
+        split=options.split,  # type: ignore[arg-type]
+    )
+    return make_manifest(
+        old.task, protocol, shape, cast, kind="eval", parent=old.id, checkpoint=options.policy,
+        source_revision=old.source_revision,
+    )  # fmt: skip
+
+
+def _open(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
+    """Open the child run, made now or resumed."""
+    plain = folder.resolve().name if folder.is_dir() else options.policy
+    name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
+    path = parent.evals / name
+    if not (path / "run.json").exists():
+        return Run.create(path, manifest, list(parent.examples.values()))
+    child = Run.open(path)
+    try:
+        refuse_changes(child.manifest, manifest)
+    except RunError as error:
+        raise RunError(f"{path}: {error}; or give this evaluation a name: --name NAME") from None
+    return child

@@ -1,0 +1,282 @@
+"""`judge`: one or several judges over the conversations of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench import catalog
+from convbench.commands.calls import CallOptions, calling
+from convbench.commands.preview import dollars
+from convbench.commands.specs import SpecOptions, load_plugins, sort_sets
+from convbench.engine import Summary, run_jobs
+from convbench.engine import run as run_loop
+from convbench.engine.budget import prompt_tokens
+from convbench.engine.caller import Caller
+from convbench.errors import RunError
+from convbench.judge import (
+    Judge,
+    Panel,
+    again,
+    failed_verdict,
+    judge_conversation,
+    judge_messages,
+    panel,
+    resolve_judge,
+)
+from convbench.models.aliases import resolve
+from convbench.models.base import Model
+from convbench.models.open import open_model
+from convbench.schema import Conversation, Message, Verdict
+from convbench.store import Run, find_run
+from convbench.store.jsonl import Appender
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """What a user asks of `judge`."""
+
+    judges: tuple[str, ...] = ()
+    run: Path | None = None
+    dry_run: bool = False
+    specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+
+
+@dataclass
+class Judged:
+    """What one judge did."""
+
+    name: str
+    jobs: Summary = Summary(0, 0)
+    kept: int = 0
+    """Conversations that had this judge's verdict already."""
+    failed: int = 0
+    """Conversations that this judge gave no score."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Their messages."""
+
+
+@dataclass
+class JudgePreview:
+    """What one judge would be sent."""
+
+    name: str
+    model: str | None
+    messages: list[Message]
+    """Of the first conversation; empty where no model is asked."""
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+
+
+@dataclass
+class JudgeResult:
+    """What `judge` did, or would do."""
+
+    run: Run
+    judged: list[Judged] = field(default_factory=list)
+    unjudged: int = 0
+    """Conversations that failed to build: there is nothing to judge."""
+    panel: Panel | None = None
+    previews: list[JudgePreview] = field(default_factory=list)
+
+
+def judge(options: JudgeOptions) -> JudgeResult:
+    """Judge every conversation of a run that these judges have not scored.
+
+    Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
+    stopped loses at most the calls in flight.
+    """
+    load_plugins(options.specs)
+    run = find_run(options.run)
+    judges = [_resolve(name, options) for name in _names(run, options)]
+    if options.dry_run:
+        return JudgeResult(run, previews=[_preview(run, item) for item in judges])
+    return judge_with(run, judges, options.calls)
+
+
+def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
+    """Let these judges score what they have not scored of a run."""
+    result = JudgeResult(run, unjudged=sum(1 for c in run.conversations() if c.failure))
+
+    async def go() -> None:
+        for item in judges:
+            judged = await _one(run, item, calls)
+            result.judged.append(judged)
+            if judged.jobs.interrupted or judged.jobs.stopped:
+                return
+
+    with run.lock():
+        run_loop(go)
+    result.panel = panel(run.manifest.protocol, run.conversations(), run.verdicts())
+    return result
+
+
+def judges_of(run: Run) -> list[Judge]:
+    """Return the judges whose verdicts a run holds, as it kept them."""
+    specs = run.judge_specs()
+    names = {v.judge: v.fingerprint for v in run.verdicts() if v.fingerprint in specs}
+    return [again(name, specs[mark]) for name, mark in names.items()]
+
+
+def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
+    """Return the judges asked for, or the task's own."""
+    if options.judges:
+        return tuple(dict.fromkeys(options.judges))
+    if run.manifest.task.judge:
+        return (run.manifest.task.judge,)
+    known = ", ".join(catalog.names("judges", options.specs.folders))
+    raise RunError(
+        f"task {run.manifest.task.name} names no judge; expected --judge NAME: a model "
+        f"(claude-opus, gpt-4o, …), human:FILE, or one of {known}"
+    )
+
+
+def _resolve(name: str, options: JudgeOptions) -> Judge:
+    """Return a judge with the model its name stands for, so that the fingerprint holds it."""
+    sets = sort_sets(options.specs.sets, ("judge",)).of("judge")
+
+    def model(reference: str) -> str:
+        return resolve(reference, api_base=options.calls.api_base, specs=options.specs.folders).ref
+
+    found = resolve_judge(name, options.specs.folders, sets=sets, resolve_model=model)
+    # Kept with the run, so that an evaluation asks the same model at the same address.
+    update = {"model": found.model, "api_base": options.calls.api_base if found.model else None}
+    return replace(found, spec=found.spec.model_copy(update=update))
+
+
+def _pending(run: Run, judge: Judge) -> tuple[dict[str, int], int]:
+    """Return (id → replies asked for before, of those without a verdict; how many have one)."""
+    scored: set[str] = set()
+    asked: dict[str, int] = {}
+    for verdict in run.verdicts():
+        if verdict.fingerprint == judge.fingerprint:
+            if verdict.failure is None:
+                scored.add(verdict.conversation_id)
+            else:
+                asked[verdict.conversation_id] = verdict.attempts
+    everything = {c.conversation_id: c.failure is None for c in run.conversations()}
+    wanted = judge.scorable(everything)
+    built = [name for name, whole in everything.items() if whole and name in wanted]
+    pending = {name: asked.get(name, 0) for name in built if name not in scored}
+    return pending, len(built) - len(pending)
+
+
+async def _one(run: Run, judge: Judge, calls: CallOptions) -> Judged:
+    """Let one judge score what it has not scored."""
+    pending, kept = _pending(run, judge)
+    judged = Judged(judge.name, kept=kept)
+    if not pending:
+        return judged
+    run.keep_judge(judge.fingerprint, judge.spec)
+    model = _open(run, judge, calls)
+    try:
+        async with calling(run, calls, f"judge {judge.name}") as caller:
+            with Appender(run.verdicts_file) as file:
+                keep = _keeper(judge, judged, file, caller)
+                judged.jobs = await _score(run, judge, model, caller, pending, keep, calls)
+    finally:
+        if model is not None:
+            await model.aclose()
+    return judged
+
+
+Keep = Callable[[Conversation, Verdict], None]
+
+
+def _keeper(judge: Judge, judged: Judged, file: Appender, caller: Caller) -> Keep:
+    """Return what appends one verdict and counts it."""
+
+    def keep(conversation: Conversation, verdict: Verdict) -> None:
+        file.write(verdict.model_dump_json().encode())
+        if caller.journal is not None:
+            caller.journal.forget(f"judge/{judge.fingerprint}/{conversation.conversation_id}#")
+        if verdict.failure is not None:
+            judged.failed += 1
+            judged.failures[verdict.failure.message] += 1
+
+    return keep
+
+
+async def _score(
+    run: Run,
+    judge: Judge,
+    model: Model | None,
+    caller: Caller,
+    pending: dict[str, int],
+    keep: Keep,
+    calls: CallOptions,
+) -> Summary:
+    prefix = f"judge/{judge.fingerprint}/"
+    if caller.journal is not None:
+        caller.journal.load(
+            lambda key: key.startswith(prefix) and key[len(prefix) :].split("#")[0] in pending
+        )
+    caller.status.total = len(pending)
+
+    def conversations() -> Iterator[Conversation]:
+        return (c for c in run.conversations() if c.conversation_id in pending)
+
+    async def work(conversation: Conversation) -> Verdict:
+        example = run.examples[conversation.example_id]
+        return await judge_conversation(
+            caller,
+            model,
+            judge,
+            conversation,
+            example,
+            run.manifest.protocol,
+            mode=run.manifest.mode,
+            asked=pending[conversation.conversation_id],
+        )
+
+    return await run_jobs(
+        conversations(),
+        work,
+        concurrency=calls.concurrency,
+        on_done=keep,
+        on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
+        status=caller.status,
+    )
+
+
+def _open(run: Run, judge: Judge, calls: CallOptions) -> Model | None:
+    """Open the judge's model; None where no model is asked."""
+    if judge.model is None:
+        return None
+    return open_model(
+        judge.model,
+        api_base=judge.spec.api_base,
+        vllm_python=calls.vllm_python,
+        log_dir=run.path,
+        media=run.media,
+    )
+
+
+def _preview(run: Run, judge: Judge) -> JudgePreview:
+    """Return what this judge would be sent, with tokens and dollars for all of it."""
+    pending = _pending(run, judge)[0]
+    shown: list[Message] = []
+    prompt = 0
+    for conversation in run.conversations():
+        if conversation.conversation_id in pending and judge.model is not None:
+            example = run.examples[conversation.example_id]
+            messages = judge_messages(judge.spec, conversation, example)
+            shown = shown or messages
+            prompt += prompt_tokens(messages)
+    if judge.model is None:
+        return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
+    reply = judge.spec.max_tokens * len(pending)
+    return JudgePreview(
+        judge.name,
+        judge.model,
+        shown,
+        len(pending),
+        prompt,
+        reply,
+        dollars(judge.model, prompt, reply),
+    )

@@ -1,0 +1,139 @@
+"""`list` and `show`: what there is, one task rendered, one conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from convbench import catalog
+from convbench.commands.calls import SCRIPT
+from convbench.commands.manifest import Shape, make_manifest
+from convbench.commands.preview import Preview, preview
+from convbench.commands.specs import (
+    SpecOptions,
+    load_plugins,
+    load_protocol,
+    load_task,
+    sort_sets,
+)
+from convbench.errors import ConvbenchError, SpecError
+from convbench.schema import Conversation, Example, Member, RunManifest, Verdict
+from convbench.store import Run, all_runs, find_run
+from convbench.tasks.load import load_examples
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a list."""
+
+    name: str
+    about: str
+    where: str = ""
+
+
+def listing(what: str | None, specs: Sequence[Path]) -> dict[str, list[Entry]]:
+    """Return what there is, by kind."""
+    found: dict[str, list[Entry]] = {}
+    for kind in catalog.KINDS:
+        if what in (None, kind):
+            found[kind] = [_entry(name, path) for name, path in catalog.names(kind, specs).items()]
+    if what in (None, "models"):
+        from convbench.models.aliases import aliases
+
+        found["models"] = [
+            Entry(name, alias.note or alias.ref or f"retired: {alias.retired}")
+            for name, alias in aliases(specs).models.items()
+        ]
+    if what in (None, "runs"):
+        found["runs"] = [_run_entry(run) for run in all_runs()]
+    return found
+
+
+def _entry(name: str, path: Path) -> Entry:
+    """Return one spec's line; a file that cannot be read says so in its line."""
+    from convbench.catalog.load import extended
+
+    try:
+        value = extended(path, path.parent.name, ())
+    except ConvbenchError as error:
+        return Entry(name, f"cannot be read: {error}", str(path))
+    return Entry(name, str(value.get("title", "")), str(path))
+
+
+def _run_entry(run: Run) -> Entry:
+    m = run.manifest
+    policy = m.cast[m.protocol.policy].model if m.cast else "imported"
+    return Entry(
+        str(run.path),
+        f"{m.kind} · {m.task.name} · {m.protocol.name} · {m.mode} · {policy}",
+        m.created,
+    )
+
+
+@dataclass(frozen=True)
+class TaskShown:
+    """A task, resolved, with its prompts on a sample."""
+
+    manifest: RunManifest
+    yaml: str
+    preview: Preview | None
+    problem: str | None
+    """Why there is no sample, e.g. the Hub cannot be reached."""
+
+
+def show_task(
+    name: str, protocol: str | None, mode: str | None, turns: int | None, options: SpecOptions
+) -> TaskShown:
+    """Return a task resolved and its prompts rendered on its first question."""
+    load_plugins(options)
+    sets = sort_sets(options.sets, ("task", "protocol"))
+    task = load_task(name, options, sets)
+    spec = load_protocol(protocol or task.protocol, options, sets)
+    cast = {speaker: Member(model=SCRIPT) for speaker in spec.speakers}
+    manifest = make_manifest(task, spec, Shape(mode=mode, turns=turns), cast)  # type: ignore[arg-type]
+    text = yaml.safe_dump(
+        {"task": task.model_dump(mode="json", exclude_defaults=True)},
+        sort_keys=False,
+        allow_unicode=True,
+        width=90,
+    )
+    try:
+        examples = load_examples(task, manifest.seed).examples
+        return TaskShown(manifest, text, preview(manifest, examples), None)
+    except ConvbenchError as error:
+        return TaskShown(manifest, text, None, str(error))
+
+
+@dataclass(frozen=True)
+class ConversationShown:
+    """One conversation with its question and verdicts."""
+
+    run: Run
+    conversation: Conversation
+    example: Example
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def show_conversation(start: str, runs: Sequence[Path] | None) -> ConversationShown | None:
+    """Return the conversation whose id starts so; None where no run has one."""
+    if len(start) < 4 or not set(start) <= set("0123456789abcdef"):
+        return None
+    where = [find_run(path) for path in runs] if runs else all_runs()
+    family = [member for run in where for member in (run, *run.children())]
+    found = [
+        (run, conversation)
+        for run in family
+        for conversation in run.conversations()
+        if conversation.conversation_id.startswith(start)
+    ]
+    if not found:
+        return None
+    if len(found) > 1:
+        ids = ", ".join(conversation.conversation_id for _, conversation in found[:4])
+        raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
+    run, conversation = found[0]
+    verdicts = [v for v in run.verdicts() if v.conversation_id == conversation.conversation_id]
+    return ConversationShown(run, conversation, run.examples[conversation.example_id], verdicts)

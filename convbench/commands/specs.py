@@ -1,0 +1,65 @@
+"""Specs as the commands take them: folders, plugins and `--set` by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from convbench import catalog
+from convbench.errors import SpecError
+from convbench.schema import ProtocolSpec, TaskSpec
+
+
+@dataclass(frozen=True)
+class SpecOptions:
+    """What a user says about specs."""
+
+    folders: tuple[Path, ...] = ()
+    """`--specs`, searched before `./specs` and the shipped ones."""
+    sets: tuple[str, ...] = ()
+    """`--set kind.key=value` pairs."""
+    plugins: tuple[Path, ...] = ()
+    """`--plugin` files whose functions specs may name."""
+
+
+@dataclass(frozen=True)
+class Sets:
+    """`--set` pairs sorted by the spec they are meant for."""
+
+    by_kind: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """Return the pairs for one kind of spec."""
+        return self.by_kind.get(kind, {})
+
+
+def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
+    """Sort `kind.key=value` pairs; a pair for no known kind is a SpecError."""
+    out: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    for key, value in catalog.parse_sets(pairs).items():
+        kind, dot, rest = key.partition(".")
+        if not dot or kind not in out:
+            expected = ", ".join(f"{kind}.KEY=VALUE" for kind in kinds)
+            raise SpecError(f"--set {key}: found no spec it belongs to; expected {expected}")
+        out[kind][rest] = value
+    return Sets(out)
+
+
+def load_plugins(options: SpecOptions) -> None:
+    """Load the plugin files, once each."""
+    for path in options.plugins:
+        catalog.plugin(path)
+
+
+def load_task(name: str, options: SpecOptions, sets: Sets) -> TaskSpec:
+    """Return a task spec."""
+    return catalog.load(TaskSpec, "tasks", name, specs=options.folders, sets=sets.of("task"))
+
+
+def load_protocol(name: str, options: SpecOptions, sets: Sets) -> ProtocolSpec:
+    """Return a protocol spec."""
+    return catalog.load(
+        ProtocolSpec, "protocols", name, specs=options.folders, sets=sets.of("protocol")
+    )

@@ -1,0 +1,22 @@
+"""The one engine: bounded async jobs, model calls with journal, budget, limits and retries."""
+
+from convbench.engine.budget import Budget
+from convbench.engine.caller import Caller, Policy
+from convbench.engine.gate import Stopped
+from convbench.engine.jobs import Summary, run, run_jobs
+from convbench.engine.journal import Journal
+from convbench.engine.progress import Progress
+from convbench.engine.status import Status
+
+__all__ = [
+    "Budget",
+    "Caller",
+    "Journal",
+    "Policy",
+    "Progress",
+    "Status",
+    "Stopped",
+    "Summary",
+    "run",
+    "run_jobs",
+]

@@ -1,0 +1,259 @@
+"""One call from journal to reply: replay, budget, limiter, hard timeout, retries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convbench.engine.budget import Budget, Estimate, estimate
+from convbench.engine.gate import enter, idle
+from convbench.engine.journal import Journal, call_hash
+from convbench.engine.limiter import Limiter
+from convbench.engine.status import Status
+from convbench.errors import FatalModelError, TransientModelError
+from convbench.models.base import Model
+from convbench.models.failures import BrokenReply, Unreachable
+from convbench.schema import Completion, Message, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How hard the engine tries. Times in seconds."""
+
+    concurrency: int = 64
+    """Most calls at once to one endpoint."""
+    timeout_s: float = 120.0
+    """Longest one attempt may take; a model's own `timeout_s` goes before it."""
+    tries: int = 8
+    """Most attempts of a call that fail other than by 429."""
+    backoff_s: float = 0.5
+    """First wait before another try; doubled each time."""
+    longest_s: float = 30.0
+    """Longest wait of the backoff."""
+    retry_after_s: float = 120.0
+    """Longest Retry-After that is waited for; a longer one is cut to this."""
+    patience_s: float = 1800.0
+    """Longest one call is held up by 429 before it fails."""
+    dead: int = 10
+    """Calls of one endpoint that used up their tries in a row before the run stops."""
+
+
+class Caller:
+    """Makes model calls for jobs. One per command; every call of a run goes through it."""
+
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        budget: Budget | None = None,
+        policy: Policy | None = None,
+        status: Status | None = None,
+    ) -> None:
+        self.journal = journal
+        self.budget = budget or Budget()
+        self.policy = policy or Policy()
+        self.status = status or Status()
+        self._limiters: dict[str, Limiter] = {}
+        self._answered: set[str] = set()
+        self._exhausted: dict[str, int] = {}
+        self._checked: set[str] = set()
+        self._starting: dict[str, asyncio.Future[None]] = {}
+
+    async def complete(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply to `messages`: from the journal if this call is finished there.
+
+        Raises TransientModelError when all tries failed, FatalModelError at once where none can
+        help, BudgetError before a call that could pass the budget, Stopped while the run stops.
+        """
+        hash = call_hash(model.ref, sampling, messages) if self.journal else ""
+        if self.journal and (found := self.journal.get(key, hash)) is not None:
+            self.status.replayed += 1
+            return found
+        self._check(model)
+        completion = await _Call(self, model, messages, sampling, key).run()
+        if self.journal:
+            self.journal.append(key, hash, completion)
+        return completion
+
+    def limiter(self, model: Model) -> Limiter:
+        """Return the limiter of a model's endpoint."""
+        name = endpoint(model)
+        if name not in self._limiters:
+            highest = min(self.policy.concurrency, getattr(model, "concurrency", None) or 1_000_000)
+            self._limiters[name] = Limiter(highest)
+            self.status.endpoints[name] = self._limiters[name].state
+        return self._limiters[name]
+
+    async def started(self, model: Model) -> None:
+        """Start a model that must be (a server, weights to load), once, before the first call."""
+        start = getattr(model, "start", None)
+        if start is None:
+            return
+        waiting = self._starting.get(endpoint(model))
+        if waiting is None:
+            waiting = self._starting[endpoint(model)] = asyncio.ensure_future(start())
+            self.status.note = f"starting {model.ref}"
+            waiting.add_done_callback(self._ready)
+        await asyncio.shield(waiting)
+
+    def _ready(self, start: asyncio.Future[None]) -> None:
+        self.status.note = ""
+        if not start.cancelled():
+            start.exception()  # seen here, so that asyncio does not complain of an unseen one
+
+    def answered(self, model: Model) -> None:
+        """Note that an endpoint works."""
+        self._answered.add(endpoint(model))
+        self._exhausted[endpoint(model)] = 0
+
+    def known(self, model: Model) -> bool:
+        """Return whether this endpoint has ever answered."""
+        return endpoint(model) in self._answered
+
+    def exhausted(self, model: Model, error: TransientModelError, tries: int) -> Exception:
+        """Return the error of a call whose tries are used up; fatal once the endpoint is dead."""
+        name = endpoint(model)
+        self._exhausted[name] = self._exhausted.get(name, 0) + 1
+        if self._exhausted[name] >= self.policy.dead:
+            return FatalModelError(
+                f"{model.ref}: {self._exhausted[name]} calls in a row failed after {tries} tries "
+                f"each, the last with: {error}; resume when the provider is well"
+            )
+        return TransientModelError(f"{error} (after {tries} tries)")
+
+    def _check(self, model: Model) -> None:
+        if model.ref not in self._checked:
+            self.budget.check(model)
+            self._checked.add(model.ref)
+
+
+class _Call:
+    """One call and its attempts."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        model: Model,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        key: str,
+    ) -> None:
+        self.caller, self.model, self.key = caller, model, key
+        self.messages, self.sampling = messages, sampling
+        self.policy, self.status = caller.policy, caller.status
+        self.limiter = caller.limiter(model)
+        self.need = estimate(model, messages, sampling)
+        self.tries = 0
+        self.limited = 0
+        self.held_up = 0.0
+
+    async def run(self) -> Completion:
+        await self.caller.started(self.model)
+        while True:
+            enter()
+            try:
+                completion = await self._attempt()
+            except TransientModelError as error:
+                await self._wait(error)
+            else:
+                self.caller.answered(self.model)
+                return completion
+
+    async def _attempt(self) -> Completion:
+        """One attempt within limiter and budget; what it used is counted however it ends."""
+        async with self.limiter.slot() as sent:
+            enter()
+            with idle():
+                await self.caller.budget.reserve(self.need)
+            used = Estimate(0, 0.0)
+            try:
+                enter()
+                completion = await self._send()
+                used = self._count(completion)
+                self.limiter.succeeded()
+                return completion
+            except BrokenReply as error:
+                used = self._count_lost(error)
+                raise
+            except TransientModelError as error:
+                if error.rate_limited:
+                    self.limiter.limited(sent, self._retry_after(error))
+                raise
+            finally:
+                self.caller.budget.settle(self.need, used.tokens, used.usd or 0.0)
+
+    async def _send(self) -> Completion:
+        limit: float | None = getattr(self.model, "timeout_s", self.policy.timeout_s)
+        try:
+            async with asyncio.timeout(limit):
+                return await self.model.complete(self.messages, self.sampling, key=self.key)
+        except TimeoutError:
+            raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
+
+    def _count(self, completion: Completion) -> Estimate:
+        """Count an answered call; what nobody told is taken from the estimate."""
+        prompt, reply = completion.prompt_tokens, completion.completion_tokens
+        self.status.calls += 1
+        self.status.prompt_tokens += prompt or 0
+        self.status.completion_tokens += reply or 0
+        if completion.cost_usd is None:
+            self.status.cost_unknown = True
+        told = prompt is not None and reply is not None
+        tokens = (prompt or 0) + (reply or 0) if told else self.need.tokens
+        usd = self.need.usd if completion.cost_usd is None else completion.cost_usd
+        self.status.cost_usd += completion.cost_usd or 0.0
+        return Estimate(tokens, usd)
+
+    def _count_lost(self, error: BrokenReply) -> Estimate:
+        """Count an attempt that was sent and may be billed though it gave nothing usable."""
+        prompt, reply = error.prompt_tokens, error.completion_tokens
+        if prompt is None or reply is None:
+            return self.need
+        self.status.prompt_tokens += prompt
+        self.status.completion_tokens += reply
+        self.status.cost_usd += error.cost_usd or 0.0
+        return Estimate(prompt + reply, self.need.usd if error.cost_usd is None else error.cost_usd)
+
+    async def _wait(self, error: TransientModelError) -> None:
+        """Wait before another try, or raise because there were enough."""
+        if error.rate_limited:
+            self.limited += 1
+        else:
+            self.tries += 1
+        self._give_up(error)
+        wait = self._backoff(error)
+        if error.rate_limited:
+            self.held_up += wait
+        self.status.retries += 1
+        self.status.retrying += 1
+        try:
+            with idle():
+                await asyncio.sleep(wait)
+        finally:
+            self.status.retrying -= 1
+
+    def _give_up(self, error: TransientModelError) -> None:
+        if isinstance(error, Unreachable) and self.tries >= 3 and not self.caller.known(self.model):
+            raise FatalModelError(str(error)) from None
+        if self.tries >= self.policy.tries or self.held_up > self.policy.patience_s:
+            raise self.caller.exhausted(self.model, error, self.tries + self.limited) from None
+
+    def _backoff(self, error: TransientModelError) -> float:
+        """Return seconds to wait: exponential with full jitter, at least Retry-After."""
+        tries = self.limited if error.rate_limited else self.tries
+        grown = min(self.policy.backoff_s * 2.0 ** (min(tries, 20) - 1), self.policy.longest_s)
+        wait = random.uniform(grown / 2, grown)
+        return max(wait, self._retry_after(error) or 0.0)
+
+    def _retry_after(self, error: TransientModelError) -> float | None:
+        if error.retry_after is None:
+            return None
+        return min(max(0.0, error.retry_after), self.policy.retry_after_s)
+
+
+def endpoint(model: Model) -> str:
+    """Return the name under which calls share a limit: the server's, else the model's."""
+    return str(getattr(model, "endpoint", model.ref))

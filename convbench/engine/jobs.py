@@ -1,0 +1,213 @@
+"""Run many jobs at once: bounded, lazily taken, stopped cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from convbench.engine.gate import CURRENT, Gate, Stopped
+from convbench.engine.status import Status
+from convbench.errors import BudgetError, ConvbenchError, FatalModelError, RunError
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+GRACE_S = 3.0
+"""Seconds that cancelled jobs get to end at an interrupt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How a batch of jobs ended."""
+
+    done: int
+    """Jobs that ended well."""
+    failed: int
+    """Jobs given to `on_error`."""
+    interrupted: bool = False
+    """True after Ctrl-C or SIGTERM."""
+    stopped: ConvbenchError | None = None
+    """What stopped the run before its end: budget, disk, a fatal model error."""
+
+
+async def run_jobs(
+    jobs: Iterable[J],
+    work: Callable[[J], Awaitable[R]],
+    *,
+    concurrency: int,
+    on_done: Callable[[J, R], None],
+    on_error: Callable[[J, Exception], None],
+    status: Status | None = None,
+) -> Summary:
+    """Run `work` over `jobs`, at most `concurrency` at once; `jobs` is taken one by one.
+
+    `on_done` and `on_error` are called in the loop, one at a time, and are where records are
+    appended. A BudgetError, a FatalModelError that stops the run, or a disk error (from `work`,
+    the callbacks or `jobs` itself) shuts the gate: no job and no model call begins after it,
+    calls in flight end and are journalled, unfinished jobs are left to be resumed. Any other
+    exception of `work` goes to `on_error`.
+    """
+    gate = Gate()
+    token = CURRENT.set(gate)
+    crew = _Crew(iter(jobs), work, on_done, on_error, gate, status or Status())
+    tasks = [asyncio.ensure_future(crew.member()) for _ in range(max(1, concurrency))]
+    for task in tasks:
+        gate.add(task)
+    Gate.running.append(gate)
+    try:
+        await _all(tasks, gate)
+    except asyncio.CancelledError:
+        gate.interrupt()
+        await asyncio.wait(tasks, timeout=GRACE_S)
+        raise
+    finally:
+        Gate.running.remove(gate)
+        CURRENT.reset(token)
+    return Summary(crew.done, crew.failed, gate.interrupted, gate.reason)
+
+
+async def _all(tasks: list[asyncio.Task[None]], gate: Gate) -> None:
+    """Wait for all; after an interrupt only for a while. A programming error goes up."""
+    pending = set(tasks)
+    while pending:
+        timeout = GRACE_S if gate.interrupted else 0.5
+        done, pending = await asyncio.wait(pending, timeout=timeout)
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                gate.interrupt()
+                await asyncio.wait(pending or {task}, timeout=GRACE_S)
+                raise error
+        if gate.interrupted and not done:
+            return
+
+
+class _Crew(Generic[J, R]):
+    """Workers that share one iterator of jobs."""
+
+    def __init__(
+        self,
+        jobs: Iterator[J],
+        work: Callable[[J], Awaitable[R]],
+        on_done: Callable[[J, R], None],
+        on_error: Callable[[J, Exception], None],
+        gate: Gate,
+        status: Status,
+    ) -> None:
+        self.jobs, self.work, self.gate, self.status = jobs, work, gate, status
+        self.on_done, self.on_error = on_done, on_error
+        self.done = self.failed = 0
+
+    async def member(self) -> None:
+        """Take jobs until there are none, or the gate is shut."""
+        while not self.gate.shut:
+            try:
+                job = next(self.jobs)
+            except StopIteration:
+                return
+            except OSError as error:
+                self.gate.stop(_disk(error))
+                return
+            await self._one(job)
+
+    async def _one(self, job: J) -> None:
+        try:
+            result = await self.work(job)
+        except Exception as error:  # noqa: BLE001 - the boundary of a job
+            self._fail(job, error)
+            return
+        if self._recorded(lambda: self.on_done(job, result)):
+            self.done += 1
+            self.status.done += 1
+
+    def _fail(self, job: J, error: Exception) -> None:
+        """Sort a job's exception: leave it, stop the run, or record a failure."""
+        if isinstance(error, Stopped):
+            return
+        if reason := _stops(error):
+            self.gate.stop(reason)
+        elif self._recorded(lambda: self.on_error(job, error)):
+            self.failed += 1
+            self.status.failed += 1
+
+    def _recorded(self, record: Callable[[], None]) -> bool:
+        """Call a callback; a record that cannot be written stops the run."""
+        try:
+            record()
+        except (OSError, RunError) as error:
+            self.gate.stop(error if isinstance(error, RunError) else _disk(error))
+            return False
+        return True
+
+
+def _stops(error: Exception) -> ConvbenchError | None:
+    """Return why the whole run must stop, None where only this job failed."""
+    if isinstance(error, BudgetError | RunError):
+        return error
+    if isinstance(error, FatalModelError) and error.stops_run:
+        return error
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return _disk(error)
+    return None
+
+
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG}
+
+
+def _disk(error: OSError) -> RunError:
+    where = f"{error.filename}: " if error.filename else ""
+    return RunError(
+        f"{where}cannot write: {error.strerror or error}; what is written stays readable, "
+        "make room and resume"
+    )
+
+
+T = TypeVar("T")
+
+
+def run(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a command's coroutine in a loop of its own, with Ctrl-C and SIGTERM handled.
+
+    While `run_jobs` runs a signal makes it return a Summary with `interrupted=True`; at any
+    other moment the coroutine is cancelled and KeyboardInterrupt is raised here. A second
+    signal has its usual effect, at once.
+    """
+    return asyncio.run(_main(coro_factory))
+
+
+async def _main(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(coro_factory())
+    seen = _Signals(task)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, seen.receive, loop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if seen.count:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class _Signals:
+    """What a signal does: shut the running gate, or else cancel the command."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.count = 0
+
+    def receive(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count += 1
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        gates = [gate for gate in Gate.running if not gate.interrupted]
+        for gate in gates:
+            gate.interrupt()
+        if not gates:
+            self.task.cancel()

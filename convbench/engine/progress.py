@@ -1,0 +1,151 @@
+"""The live display of a command: how far, how fast, what it costs, what it waits for."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from convbench.engine.status import Status
+
+PLAIN_EVERY_S = 15.0
+"""Seconds between lines where stderr is no terminal."""
+
+
+class Progress:
+    """Shows a Status on stderr while it is entered; plain lines where that is no terminal."""
+
+    def __init__(
+        self, status: Status, label: str, *, quiet: bool = False, console: Console | None = None
+    ) -> None:
+        self.status, self.label, self.quiet = status, label, quiet
+        self.console = console or Console(file=sys.stderr)
+        self._live: Live | None = None
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        if self.quiet:
+            return self
+        if self.console.is_terminal:
+            self._live = Live(
+                get_renderable=self.render, console=self.console, refresh_per_second=4
+            )
+            self._live.start()
+        else:
+            self._ticker = threading.Thread(target=self._tick, daemon=True)
+            self._ticker.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._live is not None:
+            self._live.stop()
+        if self._ticker is not None:
+            self._ticker.join()
+            self._line()
+
+    def print(self, line: str) -> None:
+        """Print a line to stderr above the display."""
+        if not self.quiet:
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def render(self) -> Group:
+        """Return the display: a bar with counts, then numbers, then what it waits for."""
+        status = self.status
+        top = Table.grid(padding=(0, 1), expand=False)
+        ended = status.done + status.failed
+        bar = ProgressBar(total=status.total or None, completed=ended, width=16)
+        top.add_row(Text(self.label[:20], style="bold"), bar, counts(status))
+        lines: list[RenderableType] = [
+            top,
+            Text("  " + numbers(status), style="dim", no_wrap=True, overflow="ellipsis"),
+        ]
+        if waits := waiting(status):
+            lines.append(Text("  " + waits, style="yellow", no_wrap=True, overflow="ellipsis"))
+        return Group(*lines)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(PLAIN_EVERY_S):
+            self._line()
+
+    def _line(self) -> None:
+        parts = [f"{self.label}: {counts(self.status)}", numbers(self.status), waiting(self.status)]
+        self.print(" · ".join(part for part in parts if part))
+
+
+def counts(status: Status) -> str:
+    """Return `120/1500 · 3.2/s · ETA 7:11`."""
+    ended = status.done + status.failed
+    if not status.total:
+        return f"{ended} · {rate(status):.1f}/s"
+    text = f"{ended}/{status.total} · {rate(status):.1f}/s"
+    eta = (status.total - ended) / rate(status) if rate(status) else None
+    return text + (f" · ETA {clock(eta)}" if eta is not None else "")
+
+
+def numbers(status: Status) -> str:
+    """Return tokens, cost and failures in one line."""
+    tokens = status.prompt_tokens + status.completion_tokens
+    parts = [f"{short(tokens)} tokens", cost(status), f"{status.failed} failed"]
+    if status.replayed:
+        parts.append(f"{status.replayed} replayed")
+    parts.append(f"{clock(time.monotonic() - status.started)}")
+    return " · ".join(parts)
+
+
+def waiting(status: Status) -> str:
+    """Return what it waits for now; empty where nothing stands in its way."""
+    parts = [status.note] if status.note else []
+    for name, endpoint in status.endpoints.items():
+        pause = endpoint.paused_until - time.monotonic()
+        if pause > 0:
+            until = time.strftime("%H:%M:%S", time.localtime(time.time() + pause))
+            parts.append(f"rate limit of {name[-30:]} until {until}")
+        if endpoint.limit < endpoint.highest:
+            parts.append(f"concurrency {endpoint.limit} of {endpoint.highest}")
+    if status.retrying:
+        parts.append(f"retrying {status.retrying} calls")
+    return " · ".join(parts)
+
+
+def cost(status: Status) -> str:
+    """Return the dollars so far; unknown prices are said to be unknown."""
+    if status.cost_unknown:
+        known = f"${status.cost_usd:.4f} + " if status.cost_usd else ""
+        return f"{known}cost unknown"
+    return f"${status.cost_usd:.4f}"
+
+
+def rate(status: Status) -> float:
+    """Return jobs a second since the start, those skipped on resume left out."""
+    ended = status.done + status.failed - status.skipped
+    elapsed = time.monotonic() - status.started
+    return ended / elapsed if elapsed > 0 else 0.0
+
+
+def clock(seconds: float) -> str:
+    """Return `1:02:03` or `2:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def short(count: int) -> str:
+    """Return `1.2M`, `34k` or the number itself."""
+    if count >= 1_000_000:
+        return f"{count / 1e6:.1f}M"
+    return f"{count / 1000:.0f}k" if count >= 10_000 else str(count)

@@ -1,0 +1,87 @@
+"""Every error convbench raises on purpose, one tree.
+
+ConvbenchError
+├── SpecError            a YAML spec is wrong: file, key, found, expected
+├── DataError            question rows are missing, too few or of another shape
+├── HubError             the Hub cannot be reached, refuses, or lacks what was asked for
+├── RunError             a run directory is missing, locked, damaged or of other specs
+├── QueryError           SQL that is wrong or may not run
+├── ModelError           a model call failed for good
+│   ├── TransientModelError   worth another try: rate limit, server fault, broken reply
+│   └── FatalModelError       no use trying again: key, name, parameter, context length
+├── BudgetError          the next call would pass the budget
+├── TrainError           a learner cannot start or has failed
+└── MissingDependency    a package or program is not installed; says how to install it
+
+A message is one line: what was found, what was expected, what to do.
+"""
+
+from __future__ import annotations
+
+
+class ConvbenchError(Exception):
+    """Base of all errors that are a user's to mend; the CLI shows its text as one line."""
+
+
+class SpecError(ConvbenchError):
+    """A spec is wrong. The text names file, key, what was found and what was expected."""
+
+
+class DataError(ConvbenchError):
+    """Question rows are missing, too few, or not of the shape the task declares."""
+
+
+class HubError(ConvbenchError):
+    """The Hub cannot be reached, refuses, or does not hold what was asked for."""
+
+
+class RunError(ConvbenchError):
+    """A run directory is missing, locked, damaged, or was made with other specs."""
+
+
+class QueryError(ConvbenchError):
+    """A query is not valid SQL, or is one that may not run."""
+
+
+class ModelError(ConvbenchError):
+    """A model call failed for good."""
+
+
+class TransientModelError(ModelError):
+    """A call failed in a way that another try may mend.
+
+    `retry_after` is in seconds, where the provider said so; `rate_limited` is true for 429.
+    """
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, rate_limited: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.rate_limited = rate_limited
+
+
+class FatalModelError(ModelError):
+    """A call that would fail again: wrong key, unknown model, refused parameter, too long.
+
+    `stops_run` is false where only this one conversation is concerned (its context is too long).
+    """
+
+    def __init__(self, message: str, *, stops_run: bool = True) -> None:
+        super().__init__(message)
+        self.stops_run = stops_run
+
+
+class BudgetError(ConvbenchError):
+    """The next call would pass the budget of dollars or tokens."""
+
+
+class TrainError(ConvbenchError):
+    """A learner cannot start, or failed while running."""
+
+
+class MissingDependency(ConvbenchError):
+    """A package or program is needed and not installed."""
+
+    def __init__(self, what: str, *, needed_for: str, install: str) -> None:
+        super().__init__(f"{needed_for} needs {what}, which is not installed; run: {install}")

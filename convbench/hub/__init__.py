@@ -1,0 +1,5 @@
+"""The Hugging Face Hub: rows of question sets, and published runs, with errors in one line."""
+
+from convbench.hub.rows import load_rows
+
+__all__ = ["load_rows"]

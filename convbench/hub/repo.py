@@ -1,0 +1,169 @@
+"""Put a folder on the Hub in one commit, and look at what a repository holds."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from convbench.errors import HubError
+from convbench.hub.errors import translating
+from convbench.hub.quiet import quietly
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo, HfApi
+
+Kind = Literal["dataset", "model"]
+TRIES = 4
+"""Tries of a commit that the Hub's own faults or the network break."""
+PAUSE = 1.0
+"""Seconds before the second try; doubled for each further one."""
+BARE = frozenset({".gitattributes", "README.md"})
+"""What a repository made by hand holds; it may be filled."""
+
+
+@dataclass(frozen=True)
+class Uploaded:
+    """What an upload did."""
+
+    repo: str
+    url: str
+    commit: str
+    created: bool
+    """The repository is new."""
+    changed: bool
+    """False where it held the same content already; then there is no new commit."""
+
+
+def upload(
+    repo: str,
+    folder: Path,
+    *,
+    kind: Kind = "dataset",
+    private: bool = False,
+    mark: str = "run/run.json",
+    message: str = "Publish with convbench",
+) -> Uploaded:
+    """Make the repository hold exactly the folder's files, in one commit.
+
+    Files are sent first and the commit comes last: a fault on the way leaves the repository as
+    it was. A repository that holds something else is refused: its `mark` file must be that of
+    the same run. Raises HubError.
+    """
+    what = f"{kind} {repo}"
+    with quietly(), translating(what, writing=True):
+        from huggingface_hub import HfApi
+
+        api = HfApi()
+        api.whoami()
+        found = _files(api, repo, kind)
+        if found is not None:
+            _same_owner(api, repo, kind, found, folder, mark)
+        full = api.create_repo(repo, repo_type=kind, private=private, exist_ok=True).repo_id
+        before = api.repo_info(full, repo_type=kind).sha
+        info = _commit(api, full, kind, folder, found or (), message)
+    return Uploaded(full, _url(api, kind, full), info.oid, found is None, info.oid != before)
+
+
+def _url(api: HfApi, kind: Kind, repo: str) -> str:
+    return f"{api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
+
+
+def _files(api: HfApi, repo: str, kind: Kind) -> tuple[str, ...] | None:
+    """Return the files of a repository, None where there is none."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        full = repo if "/" in repo else f"{api.whoami()['name']}/{repo}"
+        return tuple(api.list_repo_files(full, repo_type=kind))
+    except RepositoryNotFoundError:
+        return None
+
+
+def _same_owner(
+    api: HfApi, repo: str, kind: Kind, found: Sequence[str], folder: Path, mark: str
+) -> None:
+    """Refuse to write over what is not this run."""
+    if set(found) <= BARE:
+        return
+    here = json.loads((folder / mark).read_bytes()).get("id")
+    there = None
+    if mark in found:
+        full = repo if "/" in repo else f"{api.whoami()['name']}/{repo}"
+        try:
+            file = api.hf_hub_download(full, mark, repo_type=kind)
+            there = json.loads(Path(file).read_bytes()).get("id")
+        except (json.JSONDecodeError, AttributeError):
+            there = None
+    if there != here:
+        raise HubError(
+            f"{kind} {repo}: the name is taken: it holds "
+            f"{f'run {there}' if there else 'something else'}, expected nothing or run {here}; "
+            "choose another name"
+        )
+
+
+def _commit(
+    api: HfApi, repo: str, kind: Kind, folder: Path, old: Sequence[str], message: str
+) -> CommitInfo:
+    """Commit all files and deletions at once; once more after a fault of the Hub's own.
+
+    A try whose reply was lost is found out by the next one: nothing differs any more, and no
+    second commit is made.
+    """
+    from httpx import TransportError
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+    from huggingface_hub.errors import HfHubHTTPError
+
+    new = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix() for path in new}
+    gone = [name for name in old if name not in names | {".gitattributes"}]
+    for attempt in range(TRIES):
+        operations = [
+            CommitOperationAdd(path.relative_to(folder).as_posix(), str(path)) for path in new
+        ] + [CommitOperationDelete(name) for name in gone]
+        try:
+            return api.create_commit(
+                repo, operations, commit_message=message, repo_type=kind, num_threads=2
+            )
+        except (HfHubHTTPError, TransportError) as error:
+            status = getattr(getattr(error, "response", None), "status_code", 500)
+            if status < 500 or attempt == TRIES - 1:
+                raise
+            time.sleep(PAUSE * 2**attempt)
+        gone = [name for name in gone if name in (_files(api, repo, kind) or ())]
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A repository at one commit."""
+
+    repo: str
+    commit: str
+    files: dict[str, int]
+    """Path to size in bytes."""
+
+
+def look(repo: str, revision: str | None = None) -> Remote:
+    """Return the commit and the files of a dataset repository. Raises HubError."""
+    with quietly(), translating(f"dataset {repo}"):
+        from huggingface_hub import HfApi
+        from huggingface_hub.hf_api import RepoFile
+
+        api = HfApi()
+        commit = str(api.dataset_info(repo, revision=revision).sha)
+        tree = api.list_repo_tree(repo, repo_type="dataset", revision=commit, recursive=True)
+        files = {item.path: item.size for item in tree if isinstance(item, RepoFile)}
+    return Remote(repo, commit, files)
+
+
+def fetch(remote: Remote, name: str) -> Path:
+    """Return a file of the repository, from the cache or the Hub. Raises HubError."""
+    with quietly(), translating(f"dataset {remote.repo}"):
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(remote.repo, name, repo_type="dataset", revision=remote.commit))

@@ -1,0 +1,101 @@
+"""Raw rows of a question set, from the Hub or from a local file, in one order on any machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import DataError, HubError, SpecError
+from convbench.hub.errors import translating
+from convbench.hub.files import read_files
+from convbench.hub.media import rows_of
+from convbench.hub.probe import ask, offline
+from convbench.hub.quiet import quietly
+from convbench.schema.task import Source
+
+USUAL = ("train", "validation", "dev", "test")
+"""Splits that come first, in this order; others follow by name."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def load_rows(source: Source) -> tuple[list[dict[str, Any]], str]:
+    """Return (rows, revision) of a source on the Hub or in a file.
+
+    Each row is a dict of its columns and `_split`, the split it came from. The order is: splits
+    train, validation, dev, test, then others by name; rows as they stand in each. An image, audio
+    or video is not decoded: it stands as `[media]`, or None. `revision` is the commit on the Hub,
+    or `sha256:…` of the local files.
+
+    Raises HubError (unreachable, refused, no such repository, configuration or split) or
+    DataError (no such file, unreadable).
+    """
+    if source.file is not None:
+        tables, revision = read_files(source.file)
+        rows = pooled(tables, source.splits, source.file, DataError)
+        return rows, revision
+    if source.hub is None:
+        raise SpecError("source: found neither hub nor file; rows made by a function are not read")
+    return _from_hub(source.hub, source)
+
+
+def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
+    what = f"dataset {repo}"
+    with quietly(), translating(what):
+        import datasets
+
+        found = ask(repo, source.revision)
+        try:
+            with offline(found.unreachable is not None):
+                splits = datasets.load_dataset(repo, name=source.config, revision=source.revision)
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            cause = found.refused or found.unreachable
+            if cause is None and isinstance(error, ValueError):  # no such configuration
+                raise HubError(f"{what}: {_value_line(error)}") from error
+            raise cause or error from error
+        tables = {str(split): rows_of(table.data.table) for split, table in splits.items()}
+        revision = _loaded_commit(splits) or found.commit or "unknown"
+    if COMMIT.fullmatch(source.revision or "") and revision != source.revision:
+        raise HubError(
+            f"{what}: the Hub cannot be reached, and the cache holds commit {revision}; expected "
+            f"{source.revision}. Go online once, or set source.revision to what is there"
+        )
+    return pooled(tables, source.splits, what, HubError), revision
+
+
+def _loaded_commit(splits: Any) -> str | None:
+    """Return the commit that was loaded: it names the folder in the cache."""
+    for dataset in splits.values():
+        for file in dataset.cache_files:
+            if COMMIT.fullmatch(Path(file["filename"]).parent.name):
+                return Path(file["filename"]).parent.name
+    return None
+
+
+def _value_line(error: ValueError) -> str:
+    """One line for a ValueError of load_dataset: a missing configuration, mostly."""
+    text = " ".join(str(error).split()).partition(" Example of usage")[0]
+    return f"{text[:400].rstrip('.')}; set source.config"
+
+
+def pooled(
+    tables: dict[str, list[dict[str, Any]]],
+    wanted: Iterable[str],
+    what: str,
+    error: type[HubError] | type[DataError],
+) -> list[dict[str, Any]]:
+    """Return the rows of the wanted splits (all where none is named), each with `_split`."""
+    names = sorted(tables, key=_order)
+    missing = [name for name in wanted if name not in tables]
+    if missing:
+        raise error(
+            f"{what}: found no split {missing[0]!r}; there is: {', '.join(names)}; "
+            f"set source.splits, e.g. --set source.splits=[{names[0] if names else 'train'}]"
+        )
+    chosen = [name for name in names if name in set(wanted) or not tuple(wanted)]
+    return [{**row, "_split": name} for name in chosen for row in tables[name]]
+
+
+def _order(split: str) -> tuple[int, str]:
+    return (USUAL.index(split) if split in USUAL else len(USUAL), split)

@@ -1,0 +1,21 @@
+"""Judges: rubric models, rules, human labels; panels and their agreement."""
+
+from convbench.judge.ask import judge_messages
+from convbench.judge.panel import Panel, panel
+from convbench.judge.resolve import Judge, again, resolve_judge
+from convbench.judge.run import failed_verdict, judge_conversation
+from convbench.judge.stats import alpha, spearman, weighted_kappa
+
+__all__ = [
+    "Judge",
+    "Panel",
+    "again",
+    "alpha",
+    "failed_verdict",
+    "judge_conversation",
+    "judge_messages",
+    "panel",
+    "resolve_judge",
+    "spearman",
+    "weighted_kappa",
+]

@@ -1,0 +1,106 @@
+"""Ask a judge model, and again with the complaint while its reply cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from convbench import prompts
+from convbench.errors import FatalModelError, ModelError
+from convbench.judge.resolve import Judge
+from convbench.judge.rubric import Complaint, Scores, parse
+from convbench.models.base import Model
+from convbench.schema import (
+    Completion,
+    Conversation,
+    Example,
+    JudgeSpec,
+    Message,
+    Sampling,
+    text_of,
+)
+from convbench.views import transcript
+
+
+class Calls(Protocol):
+    """What makes model calls: the engine's Caller."""
+
+    async def complete(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply to the last message."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How asking ended: scores, or the complaint about the last reply, or the model's error."""
+
+    result: Scores | Complaint | ModelError
+    replies: tuple[Completion, ...]
+
+    def total(self, name: str) -> Any:
+        """Return the sum of a usage field over all replies, None where one is unknown."""
+        values = [getattr(reply, name) for reply in self.replies]
+        return None if not values or None in values else sum(values)
+
+
+def judge_messages(spec: JudgeSpec, conversation: Conversation, example: Example) -> list[Message]:
+    """Return what a rubric's model is sent: question, options, gold letter and transcript.
+
+    The transcript holds every turn with its speaker, thinking included, and no system prompt or
+    step instruction (section E.3). A judge may see the hidden fields.
+    """
+    fields = {
+        **example.inputs,
+        **example.hidden,
+        "question": example.question,
+        "choices": example.choices,
+        "letters": prompts.letters(example.letters),
+        "answer": example.answer,
+        "transcript": transcript(conversation),
+    }
+    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
+    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
+    return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+
+
+async def ask(
+    caller: Calls, model: Model, judge: Judge, messages: list[Message], key: str, start: int = 0
+) -> Asked:
+    """Ask at most `spec.asks` times; each call's journal key is `{key}#{number}`.
+
+    `start` is the number of the first call: a judge failure that is tried again must not be
+    answered with its old replies from the journal. An error that ends the whole run (wrong key,
+    spent budget) passes through.
+    """
+    sampling = Sampling(temperature=judge.spec.temperature, max_tokens=judge.spec.max_tokens)
+    replies: list[Completion] = []
+    result: Scores | Complaint | ModelError = Complaint("no reply")
+    for number in range(start, start + judge.spec.asks):
+        try:
+            reply = await caller.complete(model, messages, sampling, key=f"{key}#{number}")
+        except ModelError as error:
+            if isinstance(error, FatalModelError) and error.stops_run:
+                raise
+            return Asked(error, tuple(replies))
+        replies.append(reply)
+        result = parse(text_of(reply.content), judge.spec)
+        if isinstance(result, Scores):
+            break
+        messages = _again(messages, text_of(reply.content), result.text)
+    return Asked(result, tuple(replies))
+
+
+def _again(messages: list[Message], reply: str, complaint: str) -> list[Message]:
+    """Return the messages with the complaint; an empty reply is not sent back (some providers
+    refuse it), so that the complaint then joins the last message."""
+    if reply.strip():
+        said: list[Message] = [
+            {"role": "assistant", "content": reply},
+            {"role": "user", "content": complaint},
+        ]
+        return messages + said
+    last = messages[-1]
+    return [*messages[:-1], {**last, "content": f"{text_of(last['content'])}\n\n{complaint}"}]

@@ -1,0 +1,164 @@
+"""What can be seen of a conversation without understanding it: the features of judge `rules`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from convbench.answers import Graded, closes, final_answer, grade, thinking
+from convbench.schema import Conversation, Example, Mode, ProtocolSpec, text_of
+from convbench.views import policy_turns
+
+_CONCLUSION = re.compile(
+    r"\b(?:answer(?:\s+is)?|so|say|said|choose|chose|pick|picked|therefore|thus|toward|go with)\b[\s:,*(]*"
+    r"(?P<letter>[A-Z])\b(?!\s*[:)])[*).]*"
+)
+_NO = re.compile(
+    r"\b(?:no|not|never|neither|cannot|wrong|incorrect|unlikely|impossible|false|eliminated?"
+    r"|rule[sd]? out|miss(?:es)?|lacks?|fails?)\b|n['’]t\b",
+    re.IGNORECASE,
+)
+_YES = re.compile(
+    r"\b(?:yes|correct|right|best|fits?|match(?:es)?|true|maybe|plausible|likely)\b", re.IGNORECASE
+)
+_WHY = re.compile(
+    r"\b(?:because|since|so|therefore|thus|hence|means|due to|needs?|as a result)\b", re.IGNORECASE
+)
+_HEDGE = re.compile(
+    r"\b(?:guess|maybe|perhaps|not sure|unsure|might|possibly|probably|do not know|don['’]t know"
+    r"|uncertain|could be)\b",
+    re.IGNORECASE,
+)
+_A_SUBJECT = r"(?=[):.,]|\s+(?:is|was|would|can|could|seems|does|doesn|fits|and|or)\b)"
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Shares are from 0 to 1.
+
+    `covered`: options that the policy's turns say something about. `decided`: options that get a
+    yes or a no. `chosen`: what earlier turns settled on, in order. `supported`: the final letter
+    got a yes and no other option did, or it got no verdict and all others a no. `why`: some word
+    of reason. `hedged`: the final turn sounds unsure. `tags`: thinking tags as the mode asks (1
+    opened and closed in the final turn, 0.5 opened, 0 missing; in standard mode 1 without any).
+    `cut`: share of policy turns cut by max_tokens. `repeated`: share of word triples said before.
+    `longest`: words of the longest policy turn.
+    """
+
+    graded: Graded
+    covered: float
+    decided: float
+    chosen: tuple[str, ...]
+    supported: bool
+    why: bool
+    hedged: bool
+    tags: float
+    cut: float
+    repeated: float
+    longest: int
+
+
+def features(
+    conversation: Conversation, example: Example, protocol: ProtocolSpec, mode: Mode | None = None
+) -> Features:
+    """Return the features; without `mode` it is thinking where some prompt names the tag."""
+    turns = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
+    said = [text_of(turn.content) for turn in turns]
+    graded = grade(protocol, conversation, example)
+    talk = about_options("\n".join(said), example)
+    verdicts = {letter: verdict(text) for letter, text in talk.items()}
+    count = max(1, len(example.letters))
+    return Features(
+        graded=graded,
+        covered=len(talk) / count,
+        decided=sum(v is not None for v in verdicts.values()) / count,
+        chosen=tuple(filter(None, (_choice(text, example) for text in said[:-1]))),
+        supported=_supported(graded.answer, verdicts, example),
+        why=any(map(_WHY.search, said)),
+        hedged=bool(said and _HEDGE.search(said[-1])),
+        tags=_tags(said[-1] if said else "", mode or _mode(conversation, protocol)),
+        cut=sum(turn.finish_reason == "length" for turn in turns) / max(1, len(turns)),
+        repeated=repeated(" ".join(said)),
+        longest=max((len(text.split()) for text in said), default=0),
+    )
+
+
+def about_options(text: str, example: Example) -> dict[str, str]:
+    """Return what is said about each option, by letter; an option only named is not there.
+
+    What is said of an option runs from its mention to the next mention of another one.
+    """
+    text = _CONCLUSION.sub(" ", text)
+    marks = sorted(_mentions(text, example))
+    found: dict[str, str] = {}
+    ends = [start for start, _ in marks[1:]] + [len(text)]
+    for (start, letter), end in zip(marks, ends, strict=False):
+        piece = text[start:end].split("\n\n")[0]
+        found[letter] = f"{found.get(letter, '')} {piece}".strip()
+    return {letter: piece for letter, piece in found.items() if len(piece.split()) > 3}
+
+
+def verdict(text: str) -> bool | None:
+    """Return whether the words about an option accept or reject it, None for neither."""
+    if _NO.search(text):
+        return False
+    return True if _YES.search(text) else None
+
+
+def repeated(text: str) -> float:
+    """Return the share of word triples that were said before."""
+    words = text.lower().split()
+    triples = list(zip(words, words[1:], words[2:], strict=False))
+    return 1 - len(set(triples)) / len(triples) if triples else 0.0
+
+
+def _mentions(text: str, example: Example) -> list[tuple[int, str]]:
+    """Return where options are mentioned: by letter, or where that is rare by their words.
+
+    Words are the weaker sign: one option's may stand in what is said about another.
+    """
+    by_letter: list[tuple[int, str]] = []
+    by_words: list[tuple[int, str]] = []
+    for choice in example.choices:
+        letter = re.escape(choice.label)
+        alone = _A_SUBJECT if choice.label in ("A", "I") else r"(?![\w'’])"
+        named = rf"\b(?:[Oo]ption|[Cc]hoice)\s+[(*]*{letter}\b|(?<![\w'’]){letter}{alone}"
+        by_letter += [(match.start(), choice.label) for match in re.finditer(named, text)]
+        if len(choice.text) > 2:
+            words = rf"(?<!\w){re.escape(choice.text)}(?!\w)"
+            by_words += [
+                (match.start(), choice.label)
+                for match in re.finditer(words, text, flags=re.IGNORECASE)
+            ]
+    return by_letter if len({letter for _, letter in by_letter}) > 1 else by_letter + by_words
+
+
+def _choice(text: str, example: Example) -> str | None:
+    """Return the letter that an earlier turn settles on, by answer or by "so C", "I say C"."""
+    stated = final_answer(text, example.letters)
+    letters = [m["letter"] for m in _CONCLUSION.finditer(text) if m["letter"] in example.letters]
+    return stated or (letters[-1] if letters else None)
+
+
+def _supported(answer: str | None, verdicts: dict[str, bool | None], example: Example) -> bool:
+    if answer is None:
+        return False
+    others = [verdicts.get(letter) for letter in example.letters if letter != answer]
+    if verdicts.get(answer) is True:
+        return True not in others
+    return verdicts.get(answer) is None and bool(others) and all(v is False for v in others)
+
+
+def _tags(final: str, mode: Mode) -> float:
+    if mode == "standard":
+        return 0.0 if thinking(final) else 1.0
+    return (thinking(final) + closes(final)) / 2
+
+
+def _mode(conversation: Conversation, protocol: ProtocolSpec) -> Mode:
+    prompts = [conversation.systems.get(protocol.policy, "")]
+    for turn in conversation.turns:
+        prompts.append(turn.instruction or "")
+        if turn.speaker != protocol.policy:
+            prompts.append(text_of(turn.content))
+    return "thinking" if any("<thinking>" in text for text in prompts) else "standard"

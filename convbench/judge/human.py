@@ -1,0 +1,151 @@
+"""Judge `human:FILE`: scores that people gave, by conversation.
+
+The file is CSV (with a header) or JSON lines. A row has `conversation_id`, scores in columns
+named like the spec's metrics (the one that becomes the reward is needed, others may be missing),
+and may have `rater` and `note`. Several raters of one conversation are averaged metric by metric;
+what each gave is kept in the verdict's details.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import DataError
+from convbench.schema import JudgeSpec
+
+_PLAIN = ("conversation_id", "rater", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """One rater's scores of one conversation."""
+
+    rater: str
+    scores: Mapping[str, float]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """All labels of a file, by conversation_id."""
+
+    file: Path
+    digest: str
+    """Hash of the file's bytes: other labels are another judge."""
+    rows: Mapping[str, tuple[Label, ...]]
+
+    def check(self, known: Collection[str]) -> None:
+        """Raise DataError where a label is of a conversation that is not among `known`."""
+        unknown = sorted(set(self.rows) - set(known))
+        if unknown:
+            raise DataError(
+                f"{self.file}: {len(unknown)} conversation_ids are not in this run, e.g. "
+                f"{unknown[0]!r}; expected ids of the run's conversations"
+            )
+
+    def scores(self, conversation_id: str) -> tuple[dict[str, float], dict[str, Any], str]:
+        """Return mean scores, what each rater gave, and the notes of one conversation."""
+        labels = self.rows[conversation_id]
+        metrics = dict.fromkeys(name for label in labels for name in label.scores)
+        mean = {}
+        for name in metrics:
+            given = [label.scores[name] for label in labels if name in label.scores]
+            mean[name] = math.fsum(given) / len(given)
+        details = {
+            "raters": [
+                {"rater": label.rater, "scores": dict(label.scores), "note": label.note}
+                for label in labels
+            ]
+        }
+        return mean, details, " | ".join(label.note for label in labels if label.note)
+
+
+def read_labels(path: Path, spec: JudgeSpec) -> Labels:
+    """Read a file of labels. Raises DataError naming file, line, what was found and expected."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; expected labels") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: not UTF-8; save the labels as UTF-8 text") from None
+    rows: dict[str, list[Label]] = {}
+    for number, row in _rows(path, text):
+        name = str(row.get("conversation_id") or "").strip()
+        if not name:
+            raise DataError(f"{path}:{number}: no conversation_id; expected one in every row")
+        labels = rows.setdefault(name, [])
+        label = _label(f"{path}:{number}", row, spec, len(labels) + 1)
+        if any(other.rater == label.rater for other in labels):
+            raise DataError(
+                f"{path}:{number}: rater {label.rater!r} scored {name} twice; expected one row "
+                "for each conversation and rater"
+            )
+        labels.append(label)
+    if not rows:
+        raise DataError(f"{path}: found no labels; expected rows of conversation_id and scores")
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return Labels(path, digest, {name: tuple(labels) for name, labels in rows.items()})
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield (line number, row) of CSV or JSON lines, by the file's ending."""
+    if path.suffix.lower() == ".csv":
+        reader = csv.DictReader(text.splitlines())
+        for row in reader:
+            yield reader.line_num, row
+    elif path.suffix.lower() in (".jsonl", ".ndjson"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                yield number, _json(path, number, line)
+    else:
+        raise DataError(f"{path}: found ending {path.suffix!r}; expected .csv or .jsonl")
+
+
+def _json(path: Path, number: int, line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: not valid JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise DataError(f"{path}:{number}: found {type(row).__name__}; expected an object")
+    return row
+
+
+def _label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> Label:
+    names = [metric.name for metric in spec.metrics]
+    unknown = [str(key) for key in row if key not in names and key not in _PLAIN]
+    if unknown:
+        raise DataError(
+            f"{where}: unknown column {unknown[0]!r}; expected {', '.join((*_PLAIN, *names))}"
+        )
+    scores = {
+        name: _number(where, name, row[name], spec)
+        for name in names
+        if row.get(name) is not None and str(row[name]).strip()
+    }
+    if spec.reward.metric not in scores:
+        raise DataError(f"{where}: no {spec.reward.metric}; expected it, for it is the reward")
+    rater, note = (str(row.get(key) or "").strip() for key in ("rater", "note"))
+    return Label(rater or str(count), scores, note)
+
+
+def _number(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not spec.lowest <= number <= spec.highest:
+        raise DataError(
+            f"{where}: {name} is {value!r}; expected a number from {spec.lowest:g} to "
+            f"{spec.highest:g}"
+        )
+    return number

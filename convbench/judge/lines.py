@@ -1,0 +1,85 @@
+"""Take a judge's reply apart into lines of label and rest, markdown removed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_THOUGHT = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.IGNORECASE | re.DOTALL)
+_ESCAPED_BREAK = re.compile(r"\\n(?![a-z])")
+_LEAD = re.compile(r"^(?:[^\w\[(\"'|]|\(?\d{1,2}[.)]\s+)*+")
+_RULE = re.compile(r"^[\s*_=~`|:-]*$")
+_HEAD = re.compile(
+    r"(?P<label>[A-Za-z][A-Za-z /&'-]{0,60}?)\s*(?:\((?P<aside>[^()]{0,60})\))?\s*"
+    r"(?P<link>[:=–—]+|-+(?=\s)|(?=\s[\[(]?\d)|$)\s*(?P<rest>.*)$"
+)
+_SCORE_ASIDE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of a reply, without markdown.
+
+    `label`: what stands before the colon (dash, or number), lower case; empty where the line
+    begins otherwise. `shown`: the label as written. `rest`: what follows it. `linked`: a colon
+    or dash stands between. `set_apart`: the label is bold, a heading, or numbered. `used`: the
+    line has been taken as the score of the label above it.
+    """
+
+    text: str
+    label: str = ""
+    shown: str = ""
+    rest: str = ""
+    linked: bool = False
+    set_apart: bool = False
+    used: bool = False
+
+
+def lines(reply: str) -> list[Line]:
+    """Return the lines that say something; a leading thought and code fences are dropped."""
+    reply = _ESCAPED_BREAK.sub("\n", _THOUGHT.sub("", reply, count=1))
+    return [
+        _line(_table_row(raw))
+        for raw in reply.splitlines()
+        if not _RULE.match(raw) and not raw.lstrip().startswith("```")
+    ]
+
+
+def normal(label: str) -> str:
+    """Return a label in lower case, letters and digits only, single spaces."""
+    return " ".join(re.sub(r"[^a-z0-9 ]", " ", label.lower()).split())
+
+
+def _line(raw: str) -> Line:
+    lead = _LEAD.match(raw)
+    marks = lead[0] if lead else ""
+    text = _plain(raw[len(marks) :])
+    head = _HEAD.match(text)
+    if head is None:
+        return Line(text)
+    aside, rest = head["aside"] or "", head["rest"].strip()
+    if _SCORE_ASIDE.fullmatch(aside) and not rest[:1].isdigit():
+        rest = f"{aside} {rest}".strip()
+    return Line(
+        text=text,
+        label=normal(head["label"]),
+        shown=head["label"].strip(),
+        rest=rest,
+        linked=bool(head["link"]),
+        set_apart=bool(set(marks) & set("#0123456789")) or "**" in marks or "__" in marks,
+    )
+
+
+def _plain(text: str) -> str:
+    """Drop bold, italic and code marks; underscores only around words."""
+    text = re.sub(r"[*`]+", "", text)
+    return re.sub(r"(?<!\w)_+|_+(?!\w)", "", text).strip()
+
+
+def _table_row(raw: str) -> str:
+    """Write `| Accuracy | 8 | clear |` as `Accuracy: 8 clear`."""
+    row = raw.strip()
+    if not (row.startswith("|") and row.endswith("|") and row.count("|") > 2):
+        return raw
+    first, *others = (cell.strip() for cell in row.strip("|").split("|"))
+    return f"{first}: {' '.join(others)}"

@@ -1,0 +1,129 @@
+"""From what a user types after `--judge` to a judge."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convbench import catalog
+from convbench.errors import SpecError
+from convbench.judge.human import Labels, read_labels
+from convbench.schema import JudgeSpec, fingerprint
+
+DEFAULT = "rubric"
+"""The rubric of a judge that is given as a model alone."""
+
+_ASIDE = {"name", "title", "reference", "model", "api_base", "file"}
+"""Fields of a spec that do not change what it scores (the model counts on its own)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A judge ready to work.
+
+    `name` is what verdicts carry: as it was asked for, for labels `human:` and the file's stem.
+    `model` is the model reference of a rubric, None for other kinds. Two judges of one
+    `fingerprint` give comparable scores.
+    """
+
+    name: str
+    spec: JudgeSpec
+    model: str | None
+    fingerprint: str
+    labels: Labels | None = None
+
+    def scorable(self, conversation_ids: Collection[str]) -> set[str]:
+        """Return which of a run's conversations this judge can score: all, or the labelled.
+
+        Raises DataError for labels of conversations that are not among them.
+        """
+        if self.labels is None:
+            return set(conversation_ids)
+        self.labels.check(conversation_ids)
+        return set(self.labels.rows)
+
+
+def resolve_judge(
+    text: str,
+    specs: Sequence[Path] = (),
+    *,
+    sets: Mapping[str, Any] | None = None,
+    resolve_model: Callable[[str], str] = lambda reference: reference,
+) -> Judge:
+    """Return the judge that a name stands for.
+
+    `human:FILE` reads labels; `SPEC` is a judge spec (`rules`, or a rubric that names its model);
+    `SPEC@MODEL` a rubric with a model; anything else is a model with the rubric `rubric`.
+    `resolve_model` turns a model alias into what it stands for, so that the fingerprint moves
+    with it. Raises SpecError, DataError (labels).
+    """
+    before, at, after = text.partition("@")
+    if text.startswith("human:"):
+        return _human(text, specs, sets)
+    if _is_spec(text, specs):
+        return _spec(text, None, specs, sets, resolve_model)
+    if at and _is_spec(before, specs):
+        return _spec(before, after, specs, sets, resolve_model)
+    if at and "/" not in before and ":" not in before:
+        known = ", ".join(catalog.names("judges", specs))
+        raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
+    spec = catalog.load(JudgeSpec, "judges", DEFAULT, specs=specs, sets=sets)
+    return _made(text, spec, resolve_model(text))
+
+
+def again(name: str, spec: JudgeSpec) -> Judge:
+    """Return a judge as a run kept it, to judge another run the same way."""
+    return _made(name, spec, spec.model)
+
+
+def _is_spec(text: str, specs: Sequence[Path]) -> bool:
+    return text.endswith((".yaml", ".yml")) or text in catalog.names("judges", specs)
+
+
+def _human(text: str, specs: Sequence[Path], sets: Mapping[str, Any] | None) -> Judge:
+    file = text.removeprefix("human:")
+    if not file:
+        raise SpecError("--judge human: names no file; expected human:FILE (.csv or .jsonl)")
+    spec = catalog.load(JudgeSpec, "judges", "human", specs=specs, sets=sets)
+    return _made(f"human:{Path(file).stem}", spec.model_copy(update={"file": file}), None)
+
+
+def _spec(
+    text: str,
+    model: str | None,
+    specs: Sequence[Path],
+    sets: Mapping[str, Any] | None,
+    resolve_model: Callable[[str], str],
+) -> Judge:
+    spec = catalog.load(JudgeSpec, "judges", text, specs=specs, sets=sets)
+    if spec.kind != "rubric":
+        if model is not None:
+            raise SpecError(f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
+                            f"expected --judge {text}, for it asks no model")  # fmt: skip
+        return _made(spec.name, spec, None)
+    reference = model or spec.model
+    if not reference:
+        raise SpecError(
+            f"--judge {text}: rubric {spec.name} names no model; expected {text}@MODEL, e.g. "
+            f"{text}@gpt-4o"
+        )
+    name = f"{spec.name}@{model}" if model else spec.name
+    return _made(name, spec, resolve_model(reference))
+
+
+def _made(name: str, spec: JudgeSpec, model: str | None) -> Judge:
+    """Return the judge with its fingerprint; labels are read and functions found now."""
+    labels, version = None, None
+    if spec.kind == "human":
+        if not spec.file:
+            raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")
+        labels = read_labels(Path(spec.file), spec)
+        version = labels.digest
+    elif spec.function:
+        found = catalog.function(spec.function)
+        version = getattr(sys.modules.get(found.__module__), "VERSION", None)
+    said = spec.model_dump(mode="json", exclude=_ASIDE)
+    return Judge(name, spec, model, fingerprint(said, model, version), labels)

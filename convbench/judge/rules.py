@@ -1,0 +1,98 @@
+"""Judge `rules`: six scores by rule. A heuristic, deterministic and offline, not a model.
+
+It knows the gold letter and what can be counted (`features`): whether the final answer is right,
+which options the policy says something about and whether it accepts or rejects them, whether the
+conclusion follows from that, words of reason, hedging, thinking tags as the mode asks, turns cut
+short, repetition, length. It does not know whether an argument is true, so it can be gamed; use
+it for demonstrations, smoke tests and ablations, never as the judge of a result.
+
+- accuracy: 10 for the right answer; 5 or 3 where none can be read (5 if an earlier turn settled
+  on the gold letter); 2 or 1 for a wrong one (2 likewise).
+- reasoning: a base, plus coverage, verdicts, a conclusion that follows, words of reason; less for
+  a change of mind at the end, cut turns and repetition; a fifth less where the answer is wrong.
+- comprehensiveness: share of the options spoken about and decided.
+- pedagogical: right, covered, reasoned, tags as asked, of sane length; less for repetition.
+- confidence: sure and right scores high, the more so the more was weighed; sure and wrong low;
+  hedging moves both towards the middle; no readable answer scores 2.
+- overall: the mean of the five.
+"""
+
+from __future__ import annotations
+
+from convbench.errors import DataError
+from convbench.judge.features import Features, features
+from convbench.schema import Conversation, Example, Mode, ProtocolSpec
+
+VERSION = 1
+"""Raised whenever a score may move; part of the judge's fingerprint."""
+
+
+def score(
+    conversation: Conversation,
+    example: Example,
+    protocol: ProtocolSpec,
+    *,
+    mode: Mode | None = None,
+) -> dict[str, float]:
+    """Return the six scores, 0 to 10, one decimal.
+
+    Raises DataError for a question without options and gold letter.
+    """
+    if example.answer not in example.letters:
+        raise DataError(
+            f"judge rules: example {example.example_id} has answer {example.answer!r} and options "
+            f"{list(example.letters)}; expected the letter of an option"
+        )
+    seen = features(conversation, example, protocol, mode)
+    scores = {
+        "accuracy": _accuracy(seen, example.answer or ""),
+        "reasoning": _reasoning(seen),
+        "comprehensiveness": 1 + 6 * seen.covered + 3 * seen.decided,
+        "pedagogical": _pedagogical(seen),
+        "confidence": _confidence(seen),
+    }
+    scores["overall"] = sum(scores.values()) / len(scores)
+    return {name: round(min(10.0, max(0.0, value)), 1) for name, value in scores.items()}
+
+
+def _accuracy(seen: Features, gold: str) -> float:
+    if seen.graded.correct:
+        return 10
+    met_gold = gold in seen.chosen
+    if seen.graded.answer is None:
+        return 5 if met_gold else 3
+    return 2 if met_gold else 1
+
+
+def _reasoning(seen: Features) -> float:
+    value = 1.5 + 3.5 * seen.covered + 2.5 * seen.decided + 1.5 * seen.supported + seen.why
+    if seen.chosen and seen.graded.answer not in (None, seen.chosen[-1]):
+        value -= 2
+    value -= 2 * seen.cut + 3 * _excess(seen)
+    return value if seen.graded.correct else 0.8 * value
+
+
+def _pedagogical(seen: Features) -> float:
+    value = 3 * bool(seen.graded.correct) + 2.5 * seen.covered + 1.5 * seen.why + 2 * seen.tags
+    return value + _length(seen) - 2 * _excess(seen)
+
+
+def _confidence(seen: Features) -> float:
+    if seen.graded.answer is None:
+        return 2
+    weighed = (seen.covered + seen.decided) / 2
+    if seen.graded.correct:
+        return 6.0 if seen.hedged else 7 + 3 * weighed
+    return 4.0 if seen.hedged else 1 + weighed
+
+
+def _excess(seen: Features) -> float:
+    """Repetition beyond what restating an argument takes, 0 to 1."""
+    return max(0.0, seen.repeated - 0.4) / 0.6
+
+
+def _length(seen: Features) -> float:
+    """1 for a talk of at least 12 words whose longest turn has at most 400; less outside."""
+    if seen.longest > 400:
+        return max(0.0, (1200 - seen.longest) / 800)
+    return min(1.0, seen.graded.words / 12)

@@ -1,0 +1,106 @@
+"""Agreement between judges: Krippendorff's alpha, weighted kappa, rank correlation."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+Level = Literal["nominal", "ordinal", "interval", "ratio"]
+"""Level of measurement, which says how far two values are apart."""
+
+
+def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:
+    """Return Krippendorff's alpha of `ratings[rater][unit]`; None marks a missing rating.
+
+    1 is perfect agreement, 0 what chance gives. None where nothing can be compared: no unit has
+    two ratings, or all ratings are equal. Krippendorff, "Computing Krippendorff's
+    alpha-reliability" (2011): 1 - observed / expected disagreement of coincidences.
+    """
+    pairs: Counter[tuple[float, float]] = Counter()
+    for unit in zip(*ratings, strict=True):
+        counts = Counter(value for value in unit if value is not None)
+        total = counts.total()
+        for one, times in counts.items():
+            for other, more in counts.items():
+                weight = times * (more - (one == other))
+                if total > 1 and weight:
+                    pairs[one, other] += weight / (total - 1)
+    margin: Counter[float] = Counter()
+    for (one, _), weight in pairs.items():
+        margin[one] += weight
+    apart = _distance(level, margin)
+    count = sum(margin.values())
+    seen = math.fsum(weight * apart(*pair) for pair, weight in pairs.items())
+    chance = math.fsum(
+        margin[one] * margin[other] * apart(one, other) for one in margin for other in margin
+    )
+    return None if chance == 0 else 1 - (count - 1) * seen / chance
+
+
+def _distance(level: Level, margin: Counter[float]) -> Callable[[float, float], float]:
+    """Return the squared distance of two values at this level."""
+    if level == "nominal":
+        return lambda one, other: float(one != other)
+    if level == "interval":
+        return lambda one, other: (one - other) ** 2
+    if level == "ratio":
+        return lambda one, other: ((one - other) / (one + other)) ** 2 if one + other else 0.0
+    below, rank = 0.0, {}
+    for value in sorted(margin):
+        rank[value] = below + margin[value] / 2
+        below += margin[value]
+    return lambda one, other: (rank[one] - rank[other]) ** 2
+
+
+def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return the quadratically weighted kappa of two raters of the same units, in order.
+
+    Scores need not be whole: the squared difference is the weight itself (Cohen 1968; for whole
+    scores this is the usual table form). None for no units, or raters who both never vary.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"found {len(first)} and {len(second)} ratings; expected as many")
+    if not first:
+        return None
+    count = len(first)
+    seen = math.fsum((a - b) ** 2 for a, b in zip(first, second, strict=True)) / count
+    mean_a, mean_b = math.fsum(first) / count, math.fsum(second) / count
+    spread = math.fsum((a - mean_a) ** 2 for a in first) + math.fsum(
+        (b - mean_b) ** 2 for b in second
+    )
+    chance = spread / count + (mean_a - mean_b) ** 2
+    return None if chance == 0 else 1 - seen / chance
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return the rank correlation, ties at their mean rank; None where one side never varies."""
+    return pearson(_ranks(first), _ranks(second))
+
+
+def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return the linear correlation; None for fewer than two pairs or a side without variance."""
+    if len(first) != len(second):
+        raise ValueError(f"found {len(first)} and {len(second)} values; expected as many")
+    if len(first) < 2:
+        return None
+    mean_a, mean_b = math.fsum(first) / len(first), math.fsum(second) / len(second)
+    along = math.fsum((a - mean_a) * (b - mean_b) for a, b in zip(first, second, strict=True))
+    spread_a = math.fsum((a - mean_a) ** 2 for a in first)
+    spread_b = math.fsum((b - mean_b) ** 2 for b in second)
+    return along / math.sqrt(spread_a * spread_b) if spread_a and spread_b else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    start = 0
+    while start < len(order):
+        end = start
+        while end < len(order) and values[order[end]] == values[order[start]]:
+            end += 1
+        for index in order[start:end]:
+            ranks[index] = (start + end - 1) / 2
+        start = end
+    return ranks

@@ -1,0 +1,107 @@
+"""Distillation of a frozen teacher into a student, over the policy's own tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import ModuleList
+from torch.nn.functional import kl_div
+from trl import SFTConfig
+
+from convbench.errors import TrainError
+from convbench.learn import fitting
+from convbench.learn.base import check_model
+from convbench.learn.job import Job
+from convbench.learn.rows import training_rows
+from convbench.learn.weighted_sft import WeightedSFT
+from convbench.learn.weights import Weighted
+from convbench.schema.recipe import Distil
+
+
+def distillation(
+    student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, how: Distil
+) -> torch.Tensor:
+    """Return alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) of every token.
+
+    `student` and `teacher` are logits of shape (tokens, vocabulary), `labels` of shape (tokens,);
+    the result has shape (tokens,). Mukherjee et al. (2025), Table 27; Hinton et al. (2015).
+    """
+    heat = how.temperature
+    entropy = -student.log_softmax(-1).gather(-1, labels[:, None])[:, 0]
+    mine, theirs = (student / heat).log_softmax(-1), (teacher / heat).log_softmax(-1)
+    apart = kl_div(mine, theirs, reduction="none", log_target=True).sum(-1)
+    return how.alpha * entropy + (1 - how.alpha) * heat**2 * apart
+
+
+class Distiller(WeightedSFT):
+    """WeightedSFT with the distillation loss of each token in place of -log pi."""
+
+    def __init__(self, *, teacher: Any, **options: Any) -> None:
+        """`teacher` is a model of the student's vocabulary."""
+        super().__init__(**options)
+        self.teacher = teacher.to(self.args.device).eval().requires_grad_(False)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> Any:
+        """Return this batch's part of (1/N) sum over the policy's tokens."""
+        how = self.job.recipe.distil
+        assert how is not None
+        chat = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        labels = inputs["labels"][:, 1:]
+        on = labels != -100
+        logits = model(**chat, use_cache=False).logits[:, :-1]
+        with torch.no_grad():
+            wanted = self.teacher(**chat, use_cache=False).logits[:, :-1][on]
+        each = distillation(logits[on].to(wanted.dtype), wanted, labels[on], how)
+        weight = inputs["weight"][:, None].expand_as(labels)[on]
+        total = (each * weight.to(each.dtype)).sum() + 0.0 * logits.sum()  # 0: an empty batch
+        if num_items_in_batch is None:
+            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+        return total / num_items_in_batch.to(total) * self.accelerator.num_processes
+
+
+def first_layers(model: Any, count: int | None) -> Any:
+    """Return the model with its first `count` layers only; None leaves it whole."""
+    if count is None:
+        return model
+    inner = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+    layers = getattr(inner, "layers", None)
+    if not isinstance(layers, ModuleList) or len(layers) < count:
+        found = len(layers) if isinstance(layers, ModuleList) else "no list of"
+        raise TrainError(
+            f"distil.student_layers {count}: the base has {found} layers; expected at least "
+            "that many; lower it, or set it to null for the whole base"
+        )
+    inner.layers = layers[:count]
+    config = model.config.get_text_config()
+    config.num_hidden_layers = count
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:count]
+    return model
+
+
+def fit(job: Job, weighted: Weighted, teacher: str) -> None:
+    """Distil the teacher checkpoint into the recipe's student and save it."""
+    fitting.quiet()
+    how = job.recipe.distil
+    assert how is not None
+    check_model(teacher)
+    rows = training_rows(weighted, job.chat, job.longest)
+    lora = job.recipe.lora if how.lora_on == "student" else None
+    trainer = Distiller(
+        rows=rows.rows,
+        job=job,
+        tokenizer=job.chat.tokenizer,
+        teacher=fitting.load_model(job, teacher, trained=False),
+        model=first_layers(fitting.load_model(job), how.student_layers),
+        args=SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True}),
+        peft_config=fitting.adapter(lora) if lora else None,
+    )
+    fitting.train(trainer, job)
+    fitting.finish(trainer, job, weighted, counts=rows.counts, teacher=teacher)

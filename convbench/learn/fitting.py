@@ -1,0 +1,205 @@
+"""What all trainers share: the model, the arguments, the progress lines, the saved checkpoint.
+
+Imports torch and transformers; only a trainer that is about to fit imports this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.trainer_utils import get_last_checkpoint
+
+from convbench.errors import MissingDependency, TrainError
+from convbench.learn.job import Job, Learnt, write_summary
+from convbench.learn.launch import memory_ran_out, out_of_memory
+from convbench.schema.recipe import Lora
+
+
+def on_cpu() -> bool:
+    """Whether this process trains on the CPU."""
+    return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+
+
+def precision(job: Job) -> str:
+    """Return bf16, fp32 or fp64; `auto` is bf16 on a GPU that has it."""
+    wanted = job.recipe.fit.precision
+    if wanted != "auto":
+        return wanted
+    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> Any:
+    """Return the model in the dtype to train in: fp32 where all weights are trained (bf16 then
+    is autocast or DeepSpeed's), bf16 for a frozen base, float64 for `fp64`."""
+    lora = job.recipe.lora
+    kind = precision(job)
+    frozen = not trained or (lora is not None and job.recipe.distil is None)
+    dtype = torch.float64 if kind == "fp64" else torch.float32
+    if kind == "bf16" and frozen:
+        dtype = torch.bfloat16
+    options: dict[str, Any] = {"dtype": dtype}
+    if lora is not None and lora.quantize == "4bit" and trained:
+        options["quantization_config"] = _four_bits()
+    path = path or job.model
+    try:
+        return AutoModelForCausalLM.from_pretrained(str(Path(path).expanduser()), **options)
+    except (OSError, ValueError) as error:
+        raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
+
+
+def _four_bits() -> Any:
+    from transformers import BitsAndBytesConfig
+    from transformers.utils import is_bitsandbytes_available
+
+    if not is_bitsandbytes_available():
+        raise MissingDependency(
+            "bitsandbytes", needed_for="QLoRA", install="pip install 'convbench[qlora]'"
+        )
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+    )
+
+
+def adapter(lora: Lora) -> Any:
+    """Return peft's configuration of the adapter."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.target_modules),
+        task_type="CAUSAL_LM",
+    )
+
+
+def arguments(job: Job) -> dict[str, Any]:
+    """Return the recipe as keyword arguments of a TRL configuration."""
+    fit = job.recipe.fit
+    return {
+        "output_dir": str(job.folder),
+        "learning_rate": fit.learning_rate,
+        "num_train_epochs": fit.epochs,
+        "max_steps": fit.max_steps or -1,
+        "per_device_train_batch_size": fit.batch_size,
+        "gradient_accumulation_steps": fit.accumulation,
+        "gradient_checkpointing": fit.gradient_checkpointing,
+        "optim": fit.optimizer,
+        "lr_scheduler_type": fit.scheduler,
+        "warmup_steps": fit.warmup_steps,
+        "weight_decay": fit.weight_decay,
+        "max_grad_norm": fit.max_grad_norm,
+        "bf16": precision(job) == "bf16",
+        "use_cpu": on_cpu(),
+        "seed": fit.seed,
+        "data_seed": fit.seed,
+        "logging_steps": fit.log_every,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "epoch" if fit.save == "epoch" else "no",
+        "save_total_limit": fit.save_limit,
+        "report_to": list(fit.trackers) or "none",
+        "run_name": job.recipe.name,
+        "disable_tqdm": True,
+        "max_length": None,
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": not on_cpu(),
+    }
+
+
+class Lines(TrainerCallback):
+    """One line on stderr for every log entry."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Write step and numbers."""
+        if not state.is_world_process_zero or not logs:
+            return
+        numbers = "  ".join(
+            f"{name} {value:.4g}" for name, value in logs.items() if isinstance(value, float)
+        )
+        print(f"step {state.global_step}/{state.max_steps}  {numbers}", file=sys.stderr)
+
+
+def train(trainer: Any, job: Job) -> None:
+    """Train, from the last saved epoch where the folder holds one."""
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(Lines)
+    folder = Path(trainer.args.output_dir)
+    try:
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, MemoryError) or memory_ran_out(str(error)):
+            raise TrainError(out_of_memory(job.recipe.fit)) from None
+        raise
+
+
+def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
+    """Save weights, tokenizer with chat template, and `training.json`, so that any loader takes
+    the folder."""
+    lora = job.recipe.lora
+    saved = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(saved, "merge_and_unload") and lora is not None and lora.merge:
+        _save_merged(trainer, job)
+    else:
+        trainer.save_model(str(job.folder))
+    if trainer.is_world_process_zero():
+        job.chat.tokenizer.save_pretrained(str(job.folder))
+        if job.recipe.fit.save == "end":
+            for step in job.folder.glob("checkpoint-*"):
+                shutil.rmtree(step, ignore_errors=True)
+        log = [entry for entry in trainer.state.log_history if entry]
+        write_summary(job, learnt, log, processes=trainer.args.world_size, **more)
+    leave()
+
+
+def leave() -> None:
+    """Close the process group together; a process that leaves others behind is aborted by gloo."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def _save_merged(trainer: Any, job: Job) -> None:
+    """Save the adapter under `adapter/`, then the base with the adapter merged into it."""
+    folder = job.folder / "adapter"
+    trainer.save_model(str(folder))  # gathers sharded weights; every process takes part
+    if not trainer.is_world_process_zero():
+        return
+    sharded = trainer.is_deepspeed_enabled and is_deepspeed_zero3_enabled()
+    if sharded or getattr(trainer.model, "is_loaded_in_4bit", False):
+        merged = _reloaded(job, folder)
+    else:
+        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+    merged.save_pretrained(str(job.folder))
+
+
+def _reloaded(job: Job, folder: Path) -> Any:
+    """Read the base anew, whole and not quantized, and merge the saved adapter into it."""
+    from peft import PeftModel
+
+    dtype = torch.bfloat16 if precision(job) == "bf16" else torch.float32
+    base = AutoModelForCausalLM.from_pretrained(str(Path(job.model).expanduser()), dtype=dtype)
+    return PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+
+
+def quiet() -> None:
+    """Keep the libraries' own progress bars and notes off the terminal."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    with contextlib.suppress(ImportError):
+        from datasets.utils.logging import disable_progress_bar
+
+        disable_progress_bar()

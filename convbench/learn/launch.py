@@ -1,0 +1,160 @@
+"""Start a trainer script on the processes a launch spec asks for, and tell how it ended."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from convbench.errors import SpecError, TrainError
+from convbench.schema.recipe import Fit, Launch
+
+TAIL = 200
+"""Last lines of a failed worker that are kept."""
+MARK = "convbench: error: "
+"""Before the one line a trainer script ends with."""
+_RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)")
+_MEMORY = re.compile(r"out of memory|can't allocate memory|OutOfMemoryError", re.IGNORECASE)
+
+
+def scripts() -> Path:
+    """Return the folder of trainer scripts, in the wheel or the checkout."""
+    package = Path(str(resources.files("convbench")))
+    inside = package / "trainers"
+    return inside if inside.is_dir() else package.parent / "trainers"
+
+
+def locate(trainer: str) -> Path:
+    """Return a trainer script by its stem, or by path."""
+    path = Path(trainer) if trainer.endswith(".py") else scripts() / f"{trainer}.py"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in scripts().glob("*.py")))
+        raise SpecError(f"trainer {trainer!r}: found no such script; there is: {known}")
+    return path.resolve()
+
+
+def load(path: Path) -> ModuleType:
+    """Return the script as a module; it must have `data` and `fit`."""
+    spec = importlib.util.spec_from_file_location(f"convbench_trainer_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name in ("data", "fit"):
+        if not callable(getattr(module, name, None)):
+            raise SpecError(f"{path}: found no function {name!r}; expected data(job) and "
+                            "fit(job, learnt)")  # fmt: skip
+    return module
+
+
+def accelerators() -> int:
+    """Count the GPUs this process may use, without torch."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    found = subprocess.run([program, "-L"], capture_output=True, text=True, check=False)  # noqa: S603
+    return len(found.stdout.splitlines()) if found.returncode == 0 else 0
+
+
+def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
+    """Return the file for `accelerate launch`: the spec's, with the recipe's own values for
+    precision, accumulation and clipping."""
+    assert launch.accelerate is not None
+    found = {name: value for name, value in launch.accelerate.items() if value is not None}
+    found["mixed_precision"] = "bf16" if bf16 else "no"
+    if "deepspeed_config" in found:
+        found["deepspeed_config"] = {
+            **found["deepspeed_config"],
+            "gradient_accumulation_steps": fit.accumulation,
+            "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
+        }
+    return found
+
+
+def command(launch: Launch, script: Path, recipe: Path, fit: Fit, gpus: int) -> list[str]:
+    """Return the command; for accelerate, its configuration is written beside the recipe."""
+    tail = [str(script), "--recipe", str(recipe)]
+    if launch.accelerate is None:
+        return [sys.executable, *tail]
+    bf16 = fit.precision == "bf16" or (fit.precision == "auto" and gpus > 0)
+    file = recipe.with_name("accelerate.yaml")
+    file.write_text(yaml.safe_dump(configuration(launch, fit, bf16)))
+    return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *tail]
+
+
+def environment(launch: Launch, gpus: int) -> dict[str, str]:
+    """Return the worker's environment: convbench importable, one GPU for one process."""
+    found = dict(os.environ)
+    parent = str(Path(str(resources.files("convbench"))).parent)
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
+    found["PYTHONUNBUFFERED"] = "1"
+    if launch.accelerate is None and gpus > 1:
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+        found["CUDA_VISIBLE_DEVICES"] = first
+    return found
+
+
+def run(parts: Sequence[str], env: Mapping[str, str], log: Path, fit: Fit) -> None:
+    """Run the command, its output on stderr and in `log`; TrainError where it fails."""
+    last: deque[str] = deque(maxlen=TAIL)
+    with (
+        log.open("a") as file,
+        subprocess.Popen(  # noqa: S603 - our own interpreter and script
+            list(parts), env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace",
+        ) as process,
+    ):  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line.rstrip())
+            file.write(line)
+            sys.stderr.write(line)
+    if process.returncode != 0:
+        raise TrainError(f"{reason(last, process.returncode, fit)} (whole output: {log})")
+
+
+def reason(lines: Iterable[str], code: int, fit: Fit) -> str:
+    """Return in one line why a worker failed, from its last lines and exit code."""
+    lines = [line for line in lines if line.strip()]
+    for line in lines:
+        if MARK in line:
+            return line.split(MARK, 1)[1]
+    if any(memory_ran_out(line) for line in lines):
+        return out_of_memory(fit)
+    if code in (-9, 137):
+        return f"the worker was killed, most likely by the system: {out_of_memory(fit)}"
+    raised = [found for found in map(_RAISED.match, lines) if found]
+    own = [found for found in raised if found[1] != "ChildFailedError"]
+    if own:
+        return f"the worker failed: {own[0][1]}: {own[0][2]}"
+    return f"the worker failed with exit code {code}: {' / '.join(lines[-3:])}"
+
+
+def memory_ran_out(text: str) -> bool:
+    """Whether an error's text says that memory ran out."""
+    return _MEMORY.search(text) is not None
+
+
+def out_of_memory(fit: Fit) -> str:
+    """Say in one line what to change where memory ran out."""
+    smaller = max(1, fit.batch_size // 2)
+    more = fit.accumulation * (fit.batch_size // smaller)
+    return (
+        f"out of memory with fit.batch_size {fit.batch_size}; try --set fit.batch_size={smaller} "
+        f"--set fit.accumulation={more} (the same step), --set fit.gradient_checkpointing=true, "
+        "--set data.max_length=2048, --set lora.r=8, or --launch zero3"
+    )

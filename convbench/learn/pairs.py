@@ -1,0 +1,181 @@
+"""Rewards to pairs of a better and a worse reply: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from convbench import prompts, views
+from convbench.errors import TrainError
+from convbench.learn.select import Logged, Selection
+from convbench.schema import Conversation, Message, ProtocolSpec, RunManifest, Turn, text_of
+from convbench.schema.protocol import Step
+
+CUT = ("length", "filter")
+"""Finish reasons of replies that did not end by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the policy said; `cut` where it did not end it by itself."""
+
+    text: str
+    cut: bool
+
+    @classmethod
+    def of(cls, turn: Turn) -> Reply:
+        """The reply of a turn."""
+        return cls(text_of(turn.content), turn.finish_reason in CUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two replies to the same messages."""
+
+    task: str
+    messages: tuple[Message, ...]
+    chosen: Reply
+    rejected: Reply
+    date: str = ""
+    """Date of the chosen conversation, ISO, for templates that tell it."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs, and what was left out."""
+
+    selection: Selection
+    items: tuple[Pair, ...]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+def extremes(
+    tasks: Mapping[str, Sequence[Logged]], min_gap: float = 0.0
+) -> tuple[list[tuple[Logged, Logged]], Counter[str]]:
+    """Return (best, worst) of every task whose rewards differ by more than `min_gap`.
+
+    Among equals the first is taken.
+    """
+    found = []
+    skipped: Counter[str] = Counter()
+    for logged in tasks.values():
+        winner = max(logged, key=lambda item: item.reward)
+        loser = min(logged, key=lambda item: item.reward)
+        if len(logged) < 2:
+            skipped["tasks with fewer than 2 verdicts"] += 1
+        elif winner.reward - loser.reward <= min_gap:
+            skipped["tasks without a difference in reward"] += 1
+        else:
+            found.append((winner, loser))
+    return found, skipped
+
+
+def final_replies(selection: Selection, direct: ProtocolSpec, min_gap: float = 0.0) -> Pairs:
+    """DPO: final replies of the best and worst conversation, under `direct`'s own prompt."""
+    manifest = selection.run.manifest
+    found, skipped = extremes(selection.tasks(), min_gap)
+    items = []
+    for winner, loser in found:
+        chosen, rejected = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
+        if chosen.text == rejected.text:
+            skipped["pairs of the same text"] += 1
+            continue
+        asked = first_messages(manifest, direct, winner)
+        items.append(
+            Pair(winner.task, tuple(asked), chosen, rejected, winner.conversation.ended[:10])
+        )
+    return _some(Pairs(selection, tuple(items), dict(skipped)))
+
+
+def logged_turns(selection: Selection, min_gap: float = 0.0) -> Pairs:
+    """StepDPO from the log: at each turn the winner's reply against the loser's, under the
+    winner's history; winner and loser by trajectory reward."""
+    protocol = selection.run.manifest.protocol
+    found, skipped = extremes(selection.tasks(), min_gap)
+    items = []
+    for winner, loser in found:
+        turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
+                    strict=False)  # fmt: skip
+        for mine, theirs in turns:
+            pair = _pair(protocol, winner, mine, loser, theirs)
+            if pair.chosen.text == pair.rejected.text:
+                skipped["pairs of the same text"] += 1
+            else:
+                items.append(pair)
+    return _some(Pairs(selection, tuple(items), dict(skipped)))
+
+
+def branched_turns(selection: Selection, branches: Iterable[Logged], min_gap: float = 0.0) -> Pairs:
+    """StepDPO as Chen et al. (2025): a branch left its parent at one turn and was judged.
+
+    The two share the history before that turn; the higher trajectory reward wins.
+    """
+    protocol = selection.run.manifest.protocol
+    parents = {item.conversation.conversation_id: item for item in selection.logged}
+    skipped: Counter[str] = Counter()
+    items = []
+    for branch in branches:
+        left = branch.conversation.branch
+        parent = parents.get(left.parent) if left else None
+        if left is None or parent is None:
+            skipped["branches of no train conversation"] += 1
+        elif abs(branch.reward - parent.reward) <= min_gap:
+            skipped["branches without a difference in reward"] += 1
+        else:
+            winner, loser = sorted((branch, parent), key=lambda item: -item.reward)
+            pair = _pair(protocol, winner, left.turn, loser, left.turn)
+            if pair.chosen.text == pair.rejected.text:
+                skipped["pairs of the same text"] += 1
+            else:
+                items.append(pair)
+    return _some(Pairs(selection, tuple(items), dict(skipped)))
+
+
+def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) -> list[Message]:
+    """Return the messages before the policy's first turn of another protocol, e.g. `direct`."""
+    values = prompts.fields(item.example, manifest.task, manifest.mode, 1)
+    policy = protocol.policy
+    system = prompts.system(manifest.task, protocol, policy, manifest.mode, values)
+    turns: list[Turn] = []
+    for step in protocol.steps:
+        if not isinstance(step, Step):
+            break
+        text = prompts.step(manifest.task, protocol, step, manifest.mode, values)
+        if step.speaker == policy:
+            turns.append(Turn(speaker=policy, step=step.id, content="", instruction=text))
+            break
+        if text is None:
+            break
+        turns.append(Turn(speaker=step.speaker, step=step.id, content=text))
+    if not turns or turns[-1].speaker != policy:
+        raise TrainError(
+            f"protocol {protocol.name!r}: another model speaks before the policy; expected "
+            "scripted turns only, as in `direct`"
+        )
+    bare = item.conversation.model_copy(
+        update={"systems": {policy: system} if system else {}, "turns": tuple(turns)}
+    )
+    return views.messages(protocol, bare, policy, len(turns) - 1)
+
+
+def _last(protocol: ProtocolSpec, conversation: Conversation) -> Reply:
+    return Reply.of(conversation.turns[views.policy_turns(protocol, conversation)[-1]])
+
+
+def _pair(protocol: ProtocolSpec, winner: Logged, mine: int, loser: Logged, theirs: int) -> Pair:
+    """The winner's turn `mine` against the loser's turn `theirs`, under the winner's history."""
+    return Pair(
+        winner.task,
+        tuple(views.messages(protocol, winner.conversation, protocol.policy, mine)),
+        Reply.of(winner.conversation.turns[mine]),
+        Reply.of(loser.conversation.turns[theirs]),
+        winner.conversation.ended[:10],
+    )
+
+
+def _some(pairs: Pairs) -> Pairs:
+    if not pairs.items:
+        why = ", ".join(f"{count} {reason}" for reason, count in pairs.skipped.items())
+        raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
+    return pairs

@@ -1,0 +1,53 @@
+"""DPO over TRL's DPOTrainer, on token ids that we made ourselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datasets import Dataset
+from trl import DPOConfig, DPOTrainer
+
+from convbench.errors import TrainError
+from convbench.learn import fitting
+from convbench.learn.job import Job
+from convbench.learn.pairs import Pairs
+from convbench.learn.rows import pair_rows
+
+
+class Preference(DPOTrainer):
+    """DPOTrainer on ready-made `prompt_ids`, `chosen_ids` and `rejected_ids`.
+
+    TRL would render the replies with the chat template again, which trims or re-wraps them and
+    ends a cut reply with an end-of-turn token.
+    """
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: `convbench publish` writes the card."""
+
+
+def fit(job: Job, pairs: Pairs) -> None:
+    """Train the recipe's model on pairs and save it."""
+    fitting.quiet()
+    longest = job.longest
+    rows = pair_rows(pairs, job.chat)
+    kept = [row for row in rows if longest is None or len(row["prompt_ids"]) < longest]
+    if not kept:
+        raise TrainError(f"data.max_length {longest} leaves no pair; raise it")
+    lora = job.recipe.lora
+    values = {**fitting.arguments(job), "max_length": longest}
+    tokenizer = job.chat.tokenizer
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    trainer = Preference(
+        model=fitting.load_model(job),
+        args=DPOConfig(**values, beta=job.recipe.pairing.beta),
+        train_dataset=Dataset.from_list(kept),
+        processing_class=tokenizer,
+        peft_config=fitting.adapter(lora) if lora else None,
+    )
+    fitting.train(trainer, job)
+    counts = {"pairs": len(kept), "pairs dropped": len(rows) - len(kept)}
+    fitting.finish(trainer, job, pairs, counts=counts)

@@ -1,0 +1,158 @@
+"""Training rows: token ids, mask and weight of every conversation, and a preview of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from convbench import views
+from convbench.errors import TrainError
+from convbench.learn.pairs import Pairs, Reply
+from convbench.learn.tokens import Asked, ChatTokens, Tokens
+from convbench.learn.weights import Weighted
+from convbench.schema import Conversation, ProtocolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: the whole conversation, or one of its turns (`part` of `parts`)."""
+
+    conversation_id: str
+    part: int
+    parts: int
+    tokens: Tokens
+    weight: float
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the trainer takes: ids, labels (-100 where masked), weight, and the share
+        of a conversation that this row is."""
+        return {
+            "input_ids": list(self.tokens.ids),
+            "labels": [
+                token if on else -100
+                for token, on in zip(self.tokens.ids, self.tokens.mask, strict=True)
+            ],
+            "weight": self.weight,
+            "share": 1 / self.parts,
+        }
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows, and what happened to conversations on the way."""
+
+    rows: tuple[Row, ...]
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
+    """Return the policy's turns with exactly the messages it saw before each."""
+    policy = protocol.policy
+    return [
+        Asked(
+            tuple(views.messages(protocol, conversation, policy, index)),
+            Reply.of(conversation.turns[index]),
+        )
+        for index in views.policy_turns(protocol, conversation)
+        if conversation.turns[index].finish_reason != "scripted"
+    ]
+
+
+def training_rows(weighted: Weighted, chat: ChatTokens, max_length: int | None = None) -> Rows:
+    """Return the rows of weighted conversations.
+
+    Raises TrainError where a row has no token to learn from (an all-zero mask) before any is
+    cut to `max_length`; rows that lose all such tokens by the cut are dropped and counted.
+    """
+    protocol = weighted.selection.run.manifest.protocol
+    counts: Counter[str] = Counter()
+    rows: list[Row] = []
+    for logged, weight in weighted.items:
+        conversation = logged.conversation
+        parts = chat.rows(asked(protocol, conversation), conversation.ended[:10])
+        counts["conversations"] += 1
+        counts["conversations of several rows"] += len(parts) > 1
+        rows += _cut(conversation.conversation_id, parts, weight, max_length, counts)
+    if not rows:
+        raise TrainError(
+            f"data.max_length {max_length} leaves no row with a token to learn from; raise it"
+        )
+    counts["rows"] = len(rows)
+    counts["tokens"] = sum(len(row.tokens.ids) for row in rows)
+    counts["tokens with loss"] = sum(sum(row.tokens.mask) for row in rows)
+    return Rows(tuple(rows), dict(counts))
+
+
+def _cut(
+    name: str, parts: Sequence[Tokens], weight: float, limit: int | None, counts: Counter[str]
+) -> Iterator[Row]:
+    for number, tokens in enumerate(parts):
+        check_mask(name, tokens)
+        if limit is not None and len(tokens.ids) > limit:
+            tokens = Tokens(tokens.ids[:limit], tokens.mask[:limit])
+            counts["rows truncated"] += 1
+            if not any(tokens.mask[1:]):
+                counts["rows dropped"] += 1
+                continue
+        yield Row(name, number, len(parts), tokens, weight)
+
+
+def check_mask(name: str, tokens: Tokens) -> None:
+    """Refuse a row without a token to learn from."""
+    if not any(tokens.mask[1:]):
+        raise TrainError(
+            f"conversation {name}: found no token of the policy among {len(tokens.ids)}; expected "
+            "some; the policy never spoke, or only empty replies that were cut"
+        )
+
+
+def pair_rows(pairs: Pairs, chat: ChatTokens) -> list[dict[str, list[int]]]:
+    """Return `prompt_ids`, `chosen_ids`, `rejected_ids` of every pair, as TRL's DPO takes them."""
+    found = []
+    for pair in pairs.items:
+        prompt = chat.prompt(pair.messages, pair.date)
+        ids = chat.prompt_ids(pair.messages, pair.date)
+        row = {"prompt_ids": ids}
+        for name, reply in (("chosen_ids", pair.chosen), ("rejected_ids", pair.rejected)):
+            end = [] if reply.cut else [chat.end_of_turn]
+            row[name] = chat.reply_ids(prompt, ids, reply) + end
+        if not row["chosen_ids"] or not row["rejected_ids"]:
+            raise TrainError(f"task {pair.task}: found an empty reply that was cut; expected text")
+        found.append(row)
+    return found
+
+
+def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
+    """Yield rows in words: every stretch of tokens with its mask, and the row's weight."""
+    for row in rows:
+        part = f", row {row.part + 1} of {row.parts}" if row.parts > 1 else ""
+        total, on = len(row.tokens.ids), sum(row.tokens.mask)
+        yield (
+            f"{row.conversation_id}{part}: weight {row.weight:+.4f}, {total} tokens, {on} with loss"
+        )
+        for learnt, ids in stretches(row.tokens):
+            sign = "LOSS" if learnt else "    "
+            yield f"  {sign} {len(ids):5d}  {chat.tokenizer.decode(ids)!r}"
+
+
+def stretches(tokens: Tokens) -> Iterator[tuple[bool, list[int]]]:
+    """Yield the row's stretches of equal mask."""
+    start = 0
+    for end in range(1, len(tokens.ids) + 1):
+        if end == len(tokens.ids) or tokens.mask[end] != tokens.mask[start]:
+            yield bool(tokens.mask[start]), list(tokens.ids[start:end])
+            start = end
+
+
+def preview_pairs(
+    pairs: Pairs, rows: Sequence[dict[str, list[int]]], chat: ChatTokens, count: int
+) -> Iterator[str]:
+    """Yield the first pairs in words."""
+    for pair, row in list(zip(pairs.items, rows, strict=True))[:count]:
+        yield f"question {pair.task}"
+        for name in ("prompt_ids", "chosen_ids", "rejected_ids"):
+            sign = "    " if name == "prompt_ids" else "LOSS"
+            text = chat.tokenizer.decode(row[name])
+            yield f"  {sign} {len(row[name]):5d}  {name.removesuffix('_ids'):8s} {text!r}"

@@ -1,0 +1,181 @@
+"""From a run to what is learnt from: judged conversations of split train, with one reward each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convbench import rewards
+from convbench.errors import TrainError
+from convbench.schema import Conversation, Example, Verdict
+from convbench.schema.recipe import Data
+from convbench.store.run import Run
+from convbench.views import policy_turns
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One conversation of the logged dataset D = {(x, tau, r)} (Mukherjee et al. 2025, Alg. 1)."""
+
+    conversation: Conversation
+    example: Example
+    reward: float
+
+    @property
+    def task(self) -> str:
+        """The context x: all conversations about one question share it."""
+        return self.example.example_id
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The logged conversations that train, and how many were left out for which reason."""
+
+    run: Run
+    judge: str
+    logged: tuple[Logged, ...]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def tasks(self) -> dict[str, list[Logged]]:
+        """Conversations by task, in the order they were written."""
+        found: dict[str, list[Logged]] = {}
+        for item in self.logged:
+            found.setdefault(item.task, []).append(item)
+        return found
+
+
+def select(run: Run, data: Data) -> Selection:
+    """Return the train conversations of the run's own policy with one judge's reward.
+
+    Raises TrainError where the run is not judged, several judges are there and none is named,
+    verdicts of one judge are of two versions, nothing is left, or all rewards are equal.
+    """
+    verdicts = list(run.verdicts())
+    judge = choose_judge(run, verdicts, data.judge)
+    by_id = {verdict.conversation_id: verdict for verdict in verdicts if verdict.judge == judge}
+    one_version(run, judge, by_id.values())
+    skipped: Counter[str] = Counter()
+    logged = []
+    for conversation in run.conversations():
+        reason, item = _judged(run, conversation, by_id.get(conversation.conversation_id), data)
+        if item is None:
+            skipped[reason] += 1
+        else:
+            logged.append(item)
+    _check(run, judge, logged, skipped)
+    return Selection(run, judge, tuple(logged), dict(skipped))
+
+
+def branches(selection: Selection, where: str | None, data: Data) -> list[Logged]:
+    """Return the judged branches of a selection's conversations, from the run that holds them.
+
+    `where` is that run's folder; None looks into the run itself. The judge is the selection's.
+    """
+    parent = selection.run
+    run = parent if where is None else Run.open(Path(where))
+    judged = {v.conversation_id: v for v in run.verdicts() if v.judge == selection.judge}
+    one_version(run, selection.judge, judged.values())
+    found = []
+    for conversation in run.conversations():
+        verdict = judged.get(conversation.conversation_id)
+        example = parent.examples.get(conversation.example_id)
+        usable = conversation.branch is not None and conversation.failure is None
+        if usable and example and example.split == "train" and verdict and not verdict.failure:
+            found.append(
+                Logged(conversation, example, reward_of(run, verdict, data.metric, conversation))
+            )
+    if not found:
+        raise TrainError(
+            f"{run.path}: found no branches judged by {selection.judge!r}; expected some for "
+            "pairing.source: resampled; name their run with --set pairing.branches=DIR, or take "
+            "pairing.source=logged"
+        )
+    return found
+
+
+def choose_judge(run: Run, verdicts: Iterable[Verdict], wanted: str | None) -> str:
+    """Return the judge whose verdicts count: the one named, or the only one there is."""
+    there = sorted({verdict.judge for verdict in verdicts})
+    if not there:
+        raise TrainError(
+            f"{run.path}: found no verdicts; expected a judged run; run: "
+            f"convbench judge --run {run.path}"
+        )
+    if wanted is None and len(there) > 1:
+        raise TrainError(
+            f"{run.path}: found verdicts of {len(there)} judges ({', '.join(there)}); expected "
+            "one to be named; add --judge NAME"
+        )
+    if wanted is not None and wanted not in there:
+        raise TrainError(
+            f"{run.path}: found no verdicts of judge {wanted!r}; there are: {', '.join(there)}"
+        )
+    return wanted or there[0]
+
+
+def one_version(run: Run, judge: str, verdicts: Iterable[Verdict]) -> None:
+    """Refuse verdicts of two versions of one judge: their rewards are not comparable."""
+    versions = {verdict.fingerprint for verdict in verdicts if verdict.failure is None}
+    if len(versions) > 1:
+        raise TrainError(
+            f"{run.path}: verdicts of judge {judge!r} come from {len(versions)} versions of its "
+            f"rubric or model; expected one; judge all again: convbench judge --judge {judge}"
+        )
+
+
+def _judged(
+    run: Run, conversation: Conversation, verdict: Verdict | None, data: Data
+) -> tuple[str, Logged | None]:
+    """Return the logged item, or the reason why this conversation does not train."""
+    example = run.examples.get(conversation.example_id)
+    specs = run.manifest.fingerprints.get("specs")
+    if example is None or example.split != "train":
+        return "not in split train", None
+    if conversation.branch is not None or (
+        specs and conversation.specs and conversation.specs != specs
+    ):
+        return "of another policy or a branch", None
+    if conversation.failure is not None:
+        return "failed", None
+    if verdict is None:
+        return "not judged", None
+    if verdict.failure is not None:
+        return "judge failed", None
+    return "", Logged(conversation, example, reward_of(run, verdict, data.metric, conversation))
+
+
+def reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversation) -> float:
+    """Return the verdict's reward; for another metric, its score scaled and discounted as the
+    judge's own reward is, or as it is where the run does not hold the judge's spec."""
+    if metric != "reward" and metric not in verdict.scores:
+        raise TrainError(
+            f"judge {verdict.judge!r} gives no score {metric!r}; expected `reward` or one of: "
+            f"{', '.join(sorted(verdict.scores))}"
+        )
+    if metric != "reward":
+        spec = run.judge_specs().get(verdict.fingerprint)
+        if spec is None:
+            return verdict.scores[metric]
+        rule = spec.reward.model_copy(update={"metric": metric})
+        protocol = run.manifest.protocol
+        turns = len(policy_turns(protocol, conversation))
+        return rewards.reward(rule, protocol, verdict.scores, turns)
+    if verdict.reward is None:
+        raise TrainError(f"verdict of {verdict.conversation_id} by {verdict.judge!r} has no reward")
+    return verdict.reward
+
+
+def _check(run: Run, judge: str, logged: list[Logged], skipped: Counter[str]) -> None:
+    if not logged:
+        why = (
+            ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+            or "the run is empty"
+        )
+        raise TrainError(f"{run.path}: no conversation is left to train on ({why})")
+    if len({item.reward for item in logged}) == 1 and len(logged) > 1:
+        raise TrainError(
+            f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "
+            f"{logged[0].reward:g}; expected some to differ, there is nothing to learn from them"
+        )

@@ -1,0 +1,153 @@
+"""Messages to token ids and a mask of what the policy itself wrote.
+
+The ids before every reply are those the policy was asked with; the reply's ids follow them as
+they would be sampled, then the end-of-turn token. Nothing is read off a template's rendering of
+an assistant message, since templates trim it, re-wrap its thinking or drop it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from convbench.errors import TrainError
+from convbench.learn.pairs import Reply
+from convbench.schema import Message
+from convbench.views import SEPARATOR
+
+SENTINEL = "convbenchsentinel"
+_NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One policy turn: the messages before it and the reply."""
+
+    messages: tuple[Message, ...]
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token ids and mask of one row, both of shape (tokens,); mask 1 where the policy wrote."""
+
+    ids: tuple[int, ...]
+    mask: tuple[int, ...]
+
+
+class ChatTokens:
+    """A tokenizer with its chat template, and what the template does to messages."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """`tokenizer` is a transformers tokenizer; without a chat template it is refused."""
+        if not getattr(tokenizer, "chat_template", None):
+            raise TrainError(
+                f"{getattr(tokenizer, 'name_or_path', 'tokenizer')}: found no chat template; "
+                "expected a chat model; give --model an instruction-tuned one"
+            )
+        self.tokenizer = tokenizer
+        self.folds_system = not self._keeps_system()
+        self.end_of_turn = self._end_of_turn()
+
+    def prompt(self, messages: Sequence[Message], day: str = "") -> str:
+        """Return the text the policy is asked with, as on `day` (ISO) where it tells the date."""
+        return self._render(self._folded(messages), day=day, add_generation_prompt=True)
+
+    def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:
+        """Return the token ids the policy is asked with."""
+        return self._ids(self.prompt(messages, day))
+
+    def reply_ids(self, prompt: str, prompt_ids: Sequence[int], reply: Reply) -> list[int]:
+        """Return the reply's ids, tokenised as what follows the prompt; no end-of-turn token."""
+        both = self._ids(prompt + reply.text)
+        if both[: len(prompt_ids)] == list(prompt_ids):
+            return both[len(prompt_ids) :]
+        return self._ids(reply.text)  # a token would merge across the border: none was sampled so
+
+    def rows(self, asked: Sequence[Asked], day: str = "") -> list[Tokens]:
+        """Return the rows of one conversation: one where every prompt begins with the ids of the
+        row so far (prefix-stable), otherwise one for each policy turn."""
+        whole: list[int] = []
+        mask: list[int] = []
+        single: list[Tokens] = []
+        stable = True
+        for turn in asked:
+            prompt = self.prompt(turn.messages, day)
+            ids = self._ids(prompt)
+            said = self.reply_ids(prompt, ids, turn.reply)
+            stable = stable and ids[: len(whole)] == whole
+            end = 0 if turn.reply.cut else 1
+            loss = [1] * (len(said) + end)
+            single.append(
+                Tokens(tuple(ids + said + [self.end_of_turn] * end), tuple([0] * len(ids) + loss))
+            )
+            mask += [0] * (len(ids) - len(whole)) + loss + [0] * (1 - end)
+            whole = [*ids, *said, self.end_of_turn]
+        if not stable or len(single) == 1:
+            return single
+        cut = asked[-1].reply.cut
+        return [Tokens(tuple(whole[: len(whole) - cut]), tuple(mask[: len(mask) - cut]))]
+
+    def _folded(self, messages: Sequence[Message]) -> list[Message]:
+        """Put the system prompt before the first user message where the template knows none."""
+        if not self.folds_system or not messages or messages[0]["role"] != "system":
+            return list(messages)
+        system, *rest = messages
+        if not rest or rest[0]["role"] != "user":
+            return [{"role": "user", "content": system["content"]}, *rest]
+        text = f"{system['content']}{SEPARATOR}{rest[0]['content']}"
+        return [{"role": "user", "content": text}, *rest[1:]]
+
+    def _render(self, messages: Sequence[Message], *, day: str = "", **options: Any) -> str:
+        for message in messages:
+            if not isinstance(message["content"], str):
+                raise TrainError("found an image in a message; the trainers take text only")
+        text: str = self.tokenizer.apply_chat_template(
+            list(messages), tokenize=False, chat_template=self._template(day), **options
+        )
+        return text
+
+    def _template(self, day: str) -> str:
+        """The chat template with the clock stopped at `day`, so that a row says the same date
+        as the conversation did."""
+        template = self.tokenizer.chat_template
+        if isinstance(template, dict):
+            template = template["default"]
+        if not day or "strftime_now" not in template:
+            return str(template)
+        then = date.fromisoformat(day)
+        return _NOW.sub(lambda found: repr(then.strftime(found.group(2))), str(template))
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _keeps_system(self) -> bool:
+        """Whether the template shows a system message; some refuse one, some drop it."""
+        chat: list[Message] = [
+            {"role": "system", "content": SENTINEL},
+            {"role": "user", "content": "hello"},
+        ]
+        try:
+            return SENTINEL in self._render(chat)
+        except Exception:  # noqa: BLE001 - a template raises whatever it likes
+            return False
+
+    def _end_of_turn(self) -> int:
+        """The token that ends an assistant turn: the first special one the template puts behind
+        it, or else the tokenizer's end of text."""
+        chat: list[Message] = [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": SENTINEL},
+        ]
+        tail = self._render(chat).rpartition(SENTINEL)[2]
+        added = self.tokenizer.added_tokens_decoder.items()
+        special = {self.tokenizer.eos_token_id, *(i for i, token in added if token.special)}
+        found = next((token for token in self._ids(tail) if token in special), None)
+        if found is None:
+            found = self.tokenizer.eos_token_id
+        if found is None:
+            raise TrainError("the tokenizer has no end-of-turn and no end-of-text token")
+        return int(found)

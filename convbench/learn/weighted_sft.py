@@ -1,0 +1,272 @@
+"""Weighted fine-tuning over TRL's SFTTrainer: equations (5) and (9), one forward pass a row.
+
+Step loss = (1/N) sum_i w_i sum_{tokens of conversation i's policy turns} -log pi, where N counts
+the unmasked tokens of the whole accumulated window over all processes, those of weight 0
+included. With all weights 1 this is TRL's own SFT loss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.data import Sampler
+from trl import SFTConfig, SFTTrainer
+from trl.trainer.utils import pad
+
+from convbench.learn import fitting
+from convbench.learn.job import Job
+from convbench.learn.rows import Row, training_rows
+from convbench.learn.weights import Weighted
+
+FALL = 1.0
+"""Nats a token: a fall of log pi of the rewarded conversations by more than this is a collapse."""
+
+
+class Collate:
+    """Pad rows to one length: `input_ids`, `attention_mask`, `labels` of shape (rows, tokens),
+    `weight` and `share` of shape (rows,)."""
+
+    def __init__(self, pad_token: int, dtype: torch.dtype = torch.float32) -> None:
+        self.pad_token = pad_token
+        self.dtype = dtype
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Return the batch."""
+        ids = [torch.tensor(row["input_ids"]) for row in rows]
+        labels = [torch.tensor(row["labels"]) for row in rows]
+        return {
+            "input_ids": pad(ids, padding_value=self.pad_token),
+            "attention_mask": pad([torch.ones_like(row) for row in ids], padding_value=0),
+            "labels": pad(labels, padding_value=-100),
+            "weight": torch.tensor([row["weight"] for row in rows], dtype=self.dtype),
+            "share": torch.tensor([row["share"] for row in rows], dtype=self.dtype),
+        }
+
+
+class Once(Sampler[int]):
+    """Every row once an epoch, in an order that depends on seed and epoch alone, then index `n`
+    (an empty row) until the processes' batches come out even.
+
+    Otherwise accelerate would refill the last batch with rows from the start and count these
+    twice.
+    """
+
+    def __init__(self, n: int, multiple: int, seed: int | None, epoch: Callable[[], int]) -> None:
+        self.n, self.multiple, self.seed, self.epoch = n, multiple, seed, epoch
+
+    def __len__(self) -> int:
+        return math.ceil(self.n / self.multiple) * self.multiple
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(range(self.n))
+        if self.seed is not None:
+            stream = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch())
+            order = torch.randperm(self.n, generator=stream).tolist()
+        yield from order
+        yield from [self.n] * (len(self) - self.n)
+
+
+class WeightedSFT(SFTTrainer):
+    """SFTTrainer whose rows have weights."""
+
+    loss_is_scaled_for_ga = True
+
+    def __init__(self, *, rows: Sequence[Row], job: Job, tokenizer: Any, **options: Any) -> None:
+        """`rows` as `training_rows` makes them; the rest goes to SFTTrainer."""
+        self.job = job
+        self.rows = rows
+        self.wide = fitting.precision(job) == "fp64"  # TRL's fused head computes in float32
+        pad_token = tokenizer.pad_token_id
+        pad_token = tokenizer.eos_token_id if pad_token is None else pad_token
+        empty = {"input_ids": [pad_token] * 2, "labels": [-100] * 2, "weight": 0.0, "share": 0.0}
+        super().__init__(
+            train_dataset=Dataset.from_list([*(row.fields() for row in rows), empty]),
+            data_collator=Collate(pad_token, torch.float64 if self.wide else torch.float32),
+            processing_class=tokenizer,
+            **options,
+        )
+        self.model.config.use_cache = False
+        self.tally = torch.zeros(6, device=self.args.device)
+        self.first: float | None = None
+        self.warned = False
+        self.probe = Probe(self)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Once:
+        fit = self.job.recipe.fit
+        return Once(
+            len(self.rows),
+            self.args.world_size * self.args.per_device_train_batch_size,
+            fit.seed if fit.shuffle else None,
+            lambda: math.floor((self.state.epoch or 0.0) + 1e-9),
+        )
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> torch.Tensor:
+        """N: tokens (or conversations) of the accumulated window over all processes."""
+        tokens = self.job.recipe.fit.normalize == "tokens"
+        counts = [
+            batch["labels"][:, 1:].ne(-100).sum() if tokens else batch["share"].sum()
+            for batch in batch_samples
+        ]
+        local = torch.stack([count.double() for count in counts]).sum() if counts else None
+        total = torch.zeros((), dtype=torch.float64) if local is None else local
+        return self.accelerator.reduce(total.to(device), "sum").clamp(min=1)
+
+    def log_probs(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return log pi of every label, shape (rows, tokens - 1), 0 where masked."""
+        if not self.wide:
+            return model(**inputs, use_cache=False, fused_lm_head=True).log_probs
+        labels = inputs["labels"][:, 1:]
+        rest = {name: value for name, value in inputs.items() if name != "labels"}
+        logits = model(**rest, use_cache=False).logits[:, :-1]
+        picked = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+        return picked.masked_fill(labels == -100, 0)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> Any:
+        """Return this batch's part of the step loss. Data parallel averages gradients over
+        processes where N is a sum over them, hence the factor."""
+        inputs = dict(inputs)
+        weight, share = inputs.pop("weight"), inputs.pop("share")
+        log_probs = self.log_probs(model, inputs)
+        total = -(log_probs * weight[:, None].to(log_probs.dtype)).sum()
+        self._count(log_probs.detach(), inputs["labels"], weight, share)
+        if num_items_in_batch is None:
+            num_items_in_batch = self._get_num_items_in_batch(
+                [{**inputs, "share": share}], self.args.device
+            )
+        return total / num_items_in_batch.to(total) * self.accelerator.num_processes
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Take pi_0's log-probabilities before the first step changes the policy."""
+        self.probe.start()
+        return super().training_step(*args, **kwargs)
+
+    def _count(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
+        """Add up log pi, conversations and tokens by sign of the weight."""
+        rows = log_probs.sum(-1).float()
+        tokens = labels[:, 1:].ne(-100).sum(-1).float()
+        for at, sign in ((0, weight > 0), (3, weight < 0)):
+            sums = [(part.float() * sign).sum() for part in (rows, share, tokens)]
+            self.tally[at : at + 3] += torch.stack(sums)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add mean log pi of positively and negatively weighted conversations since the last
+        line, and mean log(pi / pi_0), all in nats a conversation."""
+        if "loss" in logs:
+            total = self.accelerator.reduce(self.tally, "sum").tolist()
+            self.tally.zero_()
+            for at, name in ((0, "positive"), (3, "negative")):
+                if total[at + 1] > 0:
+                    logs[f"log_pi_{name}"] = total[at] / total[at + 1]
+            if total[2] > 0:
+                self._watch(total[0] / total[2], logs["loss"])
+            ratio = self.probe.ratio()
+            if ratio is not None:
+                logs["log_ratio"] = ratio
+        super().log(logs, start_time)
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: `convbench publish` writes the card."""
+
+    def _watch(self, now: float, loss: float) -> None:
+        """Warn once where the policy unlearns what was rewarded."""
+        self.first = now if self.first is None else self.first
+        if collapsed(self.first, now, loss) and not self.warned and self.is_world_process_zero():
+            self.warned = True
+            print(
+                f"warning: the policy collapses: log pi of the rewarded conversations fell from "
+                f"{self.first:.2f} to {now:.2f} nats a token (loss {loss:.3g}); lower "
+                "fit.learning_rate or fit.epochs, or set weighting.clip",
+                file=sys.stderr,
+            )
+
+
+def collapsed(first: float, now: float, loss: float) -> bool:
+    """Whether log pi of what was rewarded (nats a token) fell by over FALL, or is no number."""
+    return not (math.isfinite(now) and math.isfinite(loss)) or now < first - FALL
+
+
+class Probe:
+    """A few conversations on which log(pi / pi_0) is followed through training.
+
+    pi_0 is the policy before the first step; its values are kept in the folder, so that a
+    resumed training compares with the same.
+    """
+
+    def __init__(self, trainer: WeightedSFT) -> None:
+        self.trainer = trainer
+        rows = [row for row in trainer.rows if row.parts == 1] or list(trainer.rows)
+        count = min(trainer.job.recipe.fit.probe, len(rows))
+        self.rows = [rows[i * len(rows) // count] for i in range(count)]
+        self.base: list[float] | None = None
+
+    def start(self) -> None:
+        """Take log pi_0, once."""
+        if self.base is not None or not self.rows:
+            return
+        file = Path(self.trainer.args.output_dir) / "probe.json"
+        if self.trainer.state.global_step > 0 and file.exists():
+            self.base = json.loads(file.read_text())
+            return
+        self.base = self._now()
+        if self.trainer.is_world_process_zero():
+            file.write_text(json.dumps(self.base))
+
+    def ratio(self) -> float | None:
+        """Mean of log pi - log pi_0, nats a conversation; None before the first step."""
+        if not self.base:
+            return None
+        pairs = zip(self._now(), self.base, strict=True)
+        return sum(now - before for now, before in pairs) / len(self.base)
+
+    def _now(self) -> list[float]:
+        """log pi of every probe row. All processes compute the same: sharded weights need all."""
+        trainer = self.trainer
+        training = trainer.model.training
+        trainer.model.eval()
+        found = []
+        with torch.no_grad(), trainer.compute_loss_context_manager():
+            for start in range(0, len(self.rows), trainer.args.per_device_train_batch_size):
+                part = self.rows[start : start + trainer.args.per_device_train_batch_size]
+                batch = trainer.data_collator([row.fields() for row in part])
+                inputs = {
+                    name: batch[name].to(trainer.args.device)
+                    for name in ("input_ids", "attention_mask", "labels")
+                }
+                found += trainer.log_probs(trainer.model, inputs).sum(-1).tolist()
+        trainer.model.train(training)
+        return found
+
+
+def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
+    """Return the trainer of a recipe, ready to train on rows."""
+    lora = job.recipe.lora
+    return WeightedSFT(
+        rows=rows,
+        job=job,
+        tokenizer=job.chat.tokenizer,
+        model=fitting.load_model(job),
+        args=SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True}),
+        peft_config=fitting.adapter(lora) if lora else None,
+    )
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Train the recipe's model on weighted conversations and save it."""
+    fitting.quiet()
+    rows = training_rows(weighted, job.chat, job.longest)
+    trainer = trainer_for(job, rows.rows)
+    fitting.train(trainer, job)
+    fitting.finish(trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks)

@@ -1,0 +1,145 @@
+"""Rewards to weights: pure functions (Mukherjee et al. 2025, section 3)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from convbench.errors import TrainError
+from convbench.learn.select import Logged, Selection
+from convbench.schema.recipe import Weighting
+
+Weigh = Callable[[Sequence[float]], list[float | None]]
+"""Rewards of one task's conversations to their weights; None leaves a conversation out."""
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Conversations with their weights, and what was left out."""
+
+    selection: Selection
+    items: tuple[tuple[Logged, float], ...]
+    skipped: dict[str, int] = field(default_factory=dict)
+    flat_tasks: float = 0.0
+    """Share of tasks whose rewards do not differ (standard deviation 0)."""
+
+
+def reward(rewards: Sequence[float]) -> list[float | None]:
+    """ReFit: the reward itself, equation (5). Lemma 1 holds for rewards >= 0 only."""
+    if any(value < 0 for value in rewards):
+        raise TrainError(
+            f"refit: found the reward {min(rewards):g}; expected none below 0 (Lemma 1 needs "
+            "non-negative rewards); use swift, or another metric"
+        )
+    return list(rewards)
+
+
+def standardized(
+    rewards: Sequence[float],
+    *,
+    center: bool = True,
+    scale: bool = True,
+    clip: float | None = None,
+) -> list[float | None]:
+    """SWiFt: (r - mean) / std over one task's conversations, ddof 1, section 3.3.
+
+    A standard deviation of 0 gives weight 0. Fewer than 2 rewards leave the task out.
+    """
+    if len(rewards) < 2:
+        return [None] * len(rewards)
+    mean = fmean(rewards)
+    std = math.sqrt(sum((value - mean) ** 2 for value in rewards) / (len(rewards) - 1))
+    if std <= 1e-12 * max(1.0, abs(mean)):
+        return [0.0] * len(rewards)
+    weights = [(value - mean * center) / (std if scale else 1.0) for value in rewards]
+    return list(weights) if clip is None else [max(-clip, min(clip, w)) for w in weights]
+
+
+def best(rewards: Sequence[float]) -> list[float | None]:
+    """STaR-GATE: weight 1 for the task's best conversation (the first of equals), no other."""
+    winner = max(range(len(rewards)), key=lambda i: (rewards[i], -i))
+    return [1.0 if i == winner else None for i in range(len(rewards))]
+
+
+def above(rewards: Sequence[float], threshold: float) -> list[float | None]:
+    """STaR-GATE by threshold: weight 1 for every conversation of at least this reward."""
+    return [1.0 if value >= threshold else None for value in rewards]
+
+
+def weigh(selection: Selection, rule: Weigh) -> Weighted:
+    """Apply a rule task by task."""
+    items: list[tuple[Logged, float]] = []
+    skipped: Counter[str] = Counter()
+    flat = 0
+    tasks = selection.tasks()
+    for logged in tasks.values():
+        rewards = [item.reward for item in logged]
+        flat += len(rewards) > 1 and len(set(rewards)) == 1
+        for item, weight in zip(logged, rule(rewards), strict=True):
+            if weight is None:
+                skipped["weighted out"] += 1
+            else:
+                items.append((item, weight))
+    if not items:
+        raise TrainError("no conversation is left after weighting; look at `weighting`")
+    return Weighted(selection, tuple(items), dict(skipped), flat / len(tasks))
+
+
+def refit(selection: Selection, weighting: Weighting) -> Weighted:
+    """Weights of ReFit."""
+    del weighting  # none of its fields concerns ReFit
+    return weigh(selection, reward)
+
+
+def swift(selection: Selection, weighting: Weighting) -> Weighted:
+    """Weights of SWiFt; a run with one conversation a task cannot be standardised."""
+    tasks = selection.tasks()
+    small = sum(len(logged) < 2 for logged in tasks.values())
+    if small == len(tasks):
+        raise TrainError(
+            "swift: found one judged conversation a task; expected at least 2 to standardise "
+            "rewards; build with --samples 3, or train refit"
+        )
+    weighted = weigh(
+        selection,
+        lambda rewards: standardized(
+            rewards, center=weighting.center, scale=weighting.scale, clip=weighting.clip
+        ),
+    )
+    skipped = {"in a task with fewer than 2 verdicts": small} if small else {}
+    if all(weight == 0 for _, weight in weighted.items):
+        raise TrainError(
+            "swift: within every task all rewards are equal, so all weights are 0; expected some "
+            "to differ; build with more samples or a higher temperature"
+        )
+    return Weighted(selection, weighted.items, skipped, weighted.flat_tasks)
+
+
+def star_gate(selection: Selection, weighting: Weighting) -> Weighted:
+    """Weights of STaR-GATE."""
+    threshold = weighting.threshold
+    if threshold is None:
+        return weigh(selection, best)
+    return weigh(selection, lambda rewards: above(rewards, threshold))
+
+
+def rounded(weights: Sequence[float], scale: float, seed: int) -> list[int]:
+    """Randomised rounding (end of section 3.2): how often each conversation is repeated.
+
+    floor(s*w) or ceil(s*w) times, with mean s*w exactly; for services that take an SFT file and
+    no weights. Negative weights are refused: a conversation cannot be repeated -1 times.
+    """
+    if any(weight < 0 for weight in weights):
+        raise TrainError(
+            f"found the weight {min(weights):g}; expected none below 0: repeating cannot express "
+            "negative weights; use --recipe refit"
+        )
+    stream = random.Random(seed)
+    return [
+        math.floor(scale * weight) + (stream.random() < scale * weight - math.floor(scale * weight))
+        for weight in weights
+    ]

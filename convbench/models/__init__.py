@@ -1,0 +1,7 @@
+"""Models behind one seam: providers, local weights, a vLLM server, rules, scripts."""
+
+from convbench.models.aliases import aliases, default_policy, resolve
+from convbench.models.base import Model
+from convbench.models.open import open_model
+
+__all__ = ["Model", "aliases", "default_policy", "open_model", "resolve"]

@@ -1,0 +1,150 @@
+"""Short names for models: `specs/models.yaml`, overridden by the user's own files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from convbench.catalog.find import folders
+from convbench.catalog.load import check
+from convbench.catalog.read import read
+from convbench.errors import FatalModelError
+from convbench.models import prices
+from convbench.schema import Noun
+
+SCHEMES = ("rule", "scripted", "local", "vllm")
+"""Kinds of model that convbench runs itself: `SCHEME:REST`."""
+FILE = "models.yaml"
+USER_FILE = Path("~/.config/convbench/models.yaml")
+VARIABLE = "CONVBENCH_MODEL"
+"""Environment variable that names another default policy."""
+
+Droppable = Literal["temperature", "top_p", "seed"]
+
+
+class Alias(Noun):
+    """What a short name stands for: `ref`, or `retired` with its `successor`."""
+
+    ref: str | None = None
+    """Model reference: `provider/name` as litellm writes it, `vllm:ID`, `local:PATH`."""
+    drop: tuple[Droppable, ...] = ()
+    """Sampling parameters this model refuses; they are not sent, which is noted once."""
+    headroom: int = Field(default=0, ge=0)
+    """Tokens added to max_tokens for reasoning that the provider counts but does not show."""
+    weights: str | None = None
+    """Where the weights of a served name lie, so that training finds them."""
+    input_per_million: float | None = Field(default=None, ge=0)
+    """Dollars for a million prompt tokens, where the price list does not say."""
+    output_per_million: float | None = Field(default=None, ge=0)
+    """Dollars for a million reply tokens."""
+    retired: str | None = None
+    """Why this name is no longer answered."""
+    successor: str | None = None
+    """The name to use instead."""
+    note: str | None = None
+    """One line for lists."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.ref is None) == (self.retired is None):
+            raise ValueError("give exactly one of ref and retired")
+        return self
+
+
+class AliasFile(Noun):
+    """A `models.yaml`."""
+
+    default: str | None = None
+    """The policy where none is named: a name below, or a reference."""
+    models: dict[str, Alias] = Field(default_factory=dict)
+    """Short names."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A model reference with all that is known of it."""
+
+    ref: str
+    """`scheme:rest` or `provider/name`; what a run records."""
+    alias: Alias = field(default_factory=lambda: Alias(ref=""))
+    """Its settings."""
+
+    @property
+    def provider(self) -> str:
+        """litellm's provider, e.g. `openai`."""
+        return self.ref.split("/", 1)[0]
+
+    @property
+    def name(self) -> str:
+        """The name the provider knows."""
+        return self.ref.split("/", 1)[1]
+
+
+def aliases(specs: Sequence[Path] = ()) -> AliasFile:
+    """Return all aliases: --specs, then ./specs, the user's file, the shipped ones."""
+    found = [folder / FILE for folder in folders(specs)]
+    found.insert(max(0, len(found) - 1), USER_FILE.expanduser())
+    default: str | None = None
+    models: dict[str, Alias] = {}
+    for path in found:
+        if path.is_file():
+            content = check(AliasFile, read(path), str(path))
+            default = default or content.default
+            models = {**content.models, **models}
+    return AliasFile(default=default, models=models)
+
+
+def resolve(ref: str, *, api_base: str | None = None, specs: Sequence[Path] = ()) -> Resolved:
+    """Return what a name on the command line stands for.
+
+    FatalModelError where it is retired (naming the successor) or nobody knows it.
+    """
+    known = aliases(specs).models
+    if ref in known:
+        return _alias(ref, known[ref])
+    scheme, _, rest = ref.partition(":")
+    if scheme in SCHEMES and rest:
+        return Resolved(ref)
+    if _checkpoint(Path(ref)):
+        return Resolved(f"local:{ref}")
+    if api_base is None and (provider := prices.provider(ref)) and "/" not in ref:
+        return Resolved(f"{provider}/{ref}")
+    if "/" in ref and (api_base is None or prices.is_provider(ref.split("/", 1)[0])):
+        return Resolved(ref)
+    if api_base is not None:
+        return Resolved(f"openai/{ref}")
+    raise FatalModelError(_unknown(ref, sorted(known)))
+
+
+def default_policy(specs: Sequence[Path] = ()) -> str:
+    """Return the policy's reference where none is named: CONVBENCH_MODEL, else the files'."""
+    return os.environ.get(VARIABLE) or aliases(specs).default or "llama-3.1-8b"
+
+
+def _alias(name: str, alias: Alias) -> Resolved:
+    if alias.ref is None:
+        instead = f"; use {alias.successor}" if alias.successor else ""
+        raise FatalModelError(
+            f"{name}: {alias.retired}{instead}, or give the id that still serves it as "
+            "provider/name (results with another model are not comparable)"
+        )
+    return Resolved(alias.ref, alias)
+
+
+def _checkpoint(path: Path) -> bool:
+    return (path / "config.json").is_file() or (path / "adapter_config.json").is_file()
+
+
+def _unknown(ref: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(ref, known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return (
+        f"no model {ref!r}; {hint}expected provider/name (e.g. openai/gpt-4o-mini), local:PATH, "
+        f"vllm:HF_ID, --api-base with the name a server gives it, or one of: {', '.join(known)}"
+    )

@@ -1,0 +1,172 @@
+"""Any other provider, through litellm: loaded at the first call, quiet, without retries."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import FatalModelError, MissingDependency, ModelError
+from convbench.models.failures import BrokenReply, Unreachable
+from convbench.models.parameters import Parameters
+from convbench.models.prices import Price
+from convbench.models.refusals import failure, message, refused_parameter
+from convbench.models.replies import finished
+from convbench.models.wire import wire
+from convbench.schema import Completion, Message, Sampling
+
+
+def load_litellm() -> Any:
+    """Import litellm without its network fetch, telemetry and prints."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_LOG", "ERROR")
+    try:
+        import litellm
+    except ImportError:
+        raise MissingDependency(
+            "litellm", needed_for="this provider", install="pip install litellm"
+        ) from None
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    litellm.drop_params = False
+    return litellm
+
+
+class LitellmModel:
+    """One model of one provider, `provider/name` as litellm writes it."""
+
+    def __init__(
+        self,
+        ref: str,
+        *,
+        api_base: str | None = None,
+        parameters: Parameters,
+        price: Price | None = None,
+        media: Path | None = None,
+    ) -> None:
+        self.ref = ref
+        self.priced = price is not None
+        self._api_base = api_base
+        self._parameters, self._price, self._media = parameters, price, media
+        self._answered = False
+        self._litellm: Any = None
+        self._variable = "the environment"
+
+    def price(self, prompt: int, reply: int) -> float | None:
+        """Return the dollars of a call of so many tokens; None where the price is unknown."""
+        reply += self._parameters.headroom
+        return self._price.of(prompt, reply) if self._price else None
+
+    async def start(self) -> None:
+        """Load litellm and see that the key is there, by name; nothing is sent."""
+        self._litellm = load_litellm()
+        found = self._litellm.validate_environment(self.ref)
+        missing = [str(name) for name in found.get("missing_keys", ())]
+        self._variable = " or ".join(missing) or _variable(self.ref)
+        if missing and not found.get("keys_in_environment") and self._api_base is None:
+            names = " and ".join(missing) if "AWS" in missing[0] else " or ".join(missing)
+            raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply; a refused sampling parameter is dropped and the call made again."""
+        if self._litellm is None:
+            await self.start()
+        for attempt in range(4):
+            fields = self._parameters.fields(sampling)
+            try:
+                reply = await self._litellm.acompletion(
+                    model=self.ref,
+                    messages=wire(messages, self._media),
+                    api_base=self._api_base,
+                    num_retries=0,
+                    max_retries=0,
+                    **fields,
+                )
+                return self._read(reply)
+            except ModelError:
+                raise
+            except Exception as error:
+                # litellm raises its own classes, openai's, httpx's and plain ValueErrors
+                text = _line(error)
+                status = _status(error)
+                again = attempt < 3 and refused_parameter(status, text)
+                if not (again and self._parameters.refused(text, fields)):
+                    raise self._error(error, status, text) from error
+        raise FatalModelError(f"{self.ref}: refuses the sampling parameters")
+
+    async def aclose(self) -> None:
+        """Close litellm's connections."""
+        close = getattr(self._litellm, "close_litellm_async_clients", None)
+        if close is not None:
+            await close()
+
+    def _error(self, error: Exception, status: int, text: str) -> ModelError:
+        kind = type(error).__name__
+        if "Cannot connect to host" in text or "Name or service not known" in text:
+            return Unreachable(f"{self.ref}: cannot connect: {text}")
+        if kind in ("Timeout", "APIConnectionError", "APITimeoutError"):
+            return BrokenReply(f"{self.ref}: connection lost ({text})")
+        if kind == "ContextWindowExceededError":
+            line = f"{self.ref}: the conversation is longer than the model's context: {text}"
+            return FatalModelError(line, stops_run=False)
+        if kind == "ContentPolicyViolationError":
+            return FatalModelError(f"{self.ref}: the provider's filter refused", stops_run=False)
+        return failure(
+            self.ref,
+            status,
+            text,
+            _headers(error),
+            key_variable=self._variable,
+            answered=self._answered,
+        )
+
+    def _read(self, reply: Any) -> Completion:
+        """Return the completion in litellm's reply."""
+        try:
+            choice = reply.choices[0]
+            usage = getattr(reply, "usage", None)
+            prompt = getattr(usage, "prompt_tokens", None)
+            written = getattr(usage, "completion_tokens", None)
+            details = getattr(usage, "prompt_tokens_details", None)
+            cached = getattr(details, "cached_tokens", None) or 0
+            content = choice.message.content
+        except (AttributeError, IndexError):
+            raise BrokenReply(f"{self.ref}: reply is not a chat completion") from None
+        cost = None
+        if self._price is not None and prompt is not None and written is not None:
+            cost = self._price.of(prompt, written, cached)
+        completion = finished(
+            self.ref,
+            content,
+            choice.finish_reason,
+            prompt=prompt,
+            reply=written,
+            cost=cost,
+            model=getattr(reply, "model", None),
+        )
+        self._answered = True
+        return completion
+
+
+def _variable(ref: str) -> str:
+    return f"{ref.split('/', 1)[0].upper()}_API_KEY"
+
+
+def _status(error: Exception) -> int:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else 500
+
+
+def _line(error: Exception) -> str:
+    """Return the error's text on one line, without litellm's advice and without keys."""
+    text = message(str(error).encode())
+    return text.removeprefix("litellm.").split(" Handle with ")[0]
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    response = getattr(error, "response", None)
+    found = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
+    return {str(name).lower(): str(value) for name, value in dict(found or {}).items()}

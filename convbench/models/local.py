@@ -1,0 +1,212 @@
+"""`local:PATH`: weights in this process, calls batched together, on CPU or CUDA."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from convbench.errors import FatalModelError, MissingDependency
+from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
+
+if TYPE_CHECKING:
+    from convbench.models.batcher import Batcher
+
+POCKET = "pocket"
+"""`local:pocket` is the small policy that ships with convbench."""
+CPU_ROWS, CUDA_ROWS = 192, 512
+"""Most calls in one batch."""
+CPU_MEMORY = 2 << 30
+"""Bytes of the cache on CPU."""
+CUDA_SHARE = 0.8
+"""Share of the free CUDA memory that the cache may take."""
+
+
+class LocalModel:
+    """A transformers model in process. Weights load with the first call."""
+
+    priced = True
+    timeout_s: float | None = None
+    concurrency = 256
+
+    def __init__(self, ref: str, *, context: int | None = None, device: str | None = None) -> None:
+        self.ref = ref
+        self.path = where(ref.removeprefix("local:"))
+        self._context, self._device = context, device
+        self._limit = 0
+        self._batcher: Batcher | None = None
+        self._tokenizer: Any = None
+
+    def price(self, prompt: int, reply: int) -> float:
+        """Return 0: our own machine."""
+        return 0.0
+
+    async def start(self) -> None:
+        """Load tokenizer and weights; FatalModelError with the reason where they do not."""
+        if self._batcher is not None:
+            return
+        try:
+            from convbench.models.batcher import Batcher
+        except ImportError:
+            raise MissingDependency(
+                "torch or transformers", needed_for=self.ref, install="pip install convbench[local]"
+            ) from None
+        batcher = Batcher(
+            self._load,
+            loop=asyncio.get_running_loop(),
+            max_rows=CPU_ROWS,
+            memory=_memory,
+        )
+        try:
+            await batcher.ready
+        except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+            line = str(error).strip().split("\n")[0]
+            raise FatalModelError(f"{self.ref}: cannot be loaded: {line}") from error
+        batcher.ends, batcher.top_k = self._ends(batcher.model), self._top(batcher.model)
+        self._batcher = batcher
+
+    def _load(self) -> Any:
+        """Return the model, in evaluation mode; runs in the batcher's thread."""
+        from convbench.models.weights import load_model, load_tokenizer
+
+        self._tokenizer = load_tokenizer(self.path)
+        model = load_model(self.path, self._device)
+        self._limit = _longest(self.ref, model.config)
+        if self._context is not None:
+            self._limit = min(self._limit, self._context)
+        return model
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply; an empty one is what the model said. Tokens count the end token."""
+        from convbench.models.batcher import Row
+        from convbench.models.sampler import Stream
+
+        if self._batcher is None:
+            await self.start()
+        assert self._batcher is not None
+        prompt = self.tokens(messages)
+        room = self._limit - len(prompt)
+        if room < 1:
+            raise FatalModelError(
+                f"{self.ref}: the conversation has {len(prompt)} tokens; the model's context is "
+                f"{self._limit}",
+                stops_run=False,
+            )
+        row = Row(
+            prompt,
+            min(sampling.max_tokens, room),
+            self._defaults(sampling),
+            Stream(sampling.seed, key),
+            asyncio.get_running_loop().create_future(),
+        )
+        self._batcher.submit(row)
+        await row.done
+        text = self._tokenizer.decode(
+            row.reply[:-1] if row.ended else row.reply,
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+        )
+        finish = "stop" if row.ended else "length"
+        return Completion(text, finish, len(prompt), len(row.reply), 0.0, self.ref)  # type: ignore[arg-type]
+
+    def tokens(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt's token ids by the model's own chat template."""
+        plain = [{**message, "content": _text(self.ref, message)} for message in messages]
+        try:
+            ids: list[int] = self._tokenizer.apply_chat_template(
+                plain, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        except Exception as error:
+            # templates are programs of their authors and raise what they like
+            line = str(error).split("\n")[0]
+            raise FatalModelError(f"{self.ref}: chat template: {line}") from error
+        return ids
+
+    async def aclose(self) -> None:
+        """End the thread and let the weights go."""
+        batcher, self._batcher = self._batcher, None
+        if batcher is not None:
+            batcher.close()
+
+    def _ends(self, model: Any) -> frozenset[int]:
+        """Return the ids that end a reply: generation_config's, and the tokenizer's own."""
+        named = getattr(model.generation_config, "eos_token_id", None)
+        ids = set(named) if isinstance(named, list) else {named}
+        ids.add(self._tokenizer.eos_token_id)
+        return frozenset(i for i in ids if i is not None)
+
+    def _top(self, model: Any) -> int | None:
+        """Return generation_config's top_k; its default of 50, which nobody chose, is none."""
+        self._top_p = getattr(model.generation_config, "top_p", None)
+        top = getattr(model.generation_config, "top_k", None)
+        return None if top in (None, 0, 50) else int(top)
+
+    def _defaults(self, sampling: Sampling) -> Sampling:
+        """Return the sampling with the model's own top_p where none is asked for."""
+        if sampling.top_p is None and self._top_p is not None:
+            return sampling.model_copy(update={"top_p": self._top_p})
+        return sampling
+
+
+def where(path: str) -> str:
+    """Return the folder or Hub id that a local reference names."""
+    if path == POCKET:
+        path = str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
+    folder = Path(path).expanduser()
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+        return str(folder)
+    if not folder.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+        return path
+    raise FatalModelError(
+        f"local:{path}: found no config.json there; expected a folder of transformers weights "
+        "(a checkpoint or an adapter) or a Hub id"
+    )
+
+
+def _text(ref: str, message: Message) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    if any(isinstance(part, ImagePart) for part in content):
+        raise FatalModelError(f"{ref}: takes no images; serve a vision model and give its address")
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
+def _longest(ref: str, config: Any) -> int:
+    """Return the longest context that the batcher is exact for."""
+    config = config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds - {"full_attention", "sliding_attention"}:
+        raise FatalModelError(
+            f"{ref}: layers of kind {sorted(kinds)} cannot be batched here; serve it "
+            "(vllm:PATH, or any server and --api-base)"
+        )
+    longest = int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+    window = getattr(config, "sliding_window", None)
+    used = getattr(config, "use_sliding_window", True)
+    return min(longest, int(window)) if window and used else longest
+
+
+def _memory(model: Any) -> int:
+    """Return the bytes that the cache may take."""
+    if model.device.type != "cuda":
+        return CPU_MEMORY
+    import torch
+
+    free, total = torch.cuda.mem_get_info(model.device)
+    return int((free + torch.cuda.memory_reserved(model.device)) * CUDA_SHARE) if total else free
+
+
+def adapter_base(folder: str) -> str | None:
+    """Return the base model of a LoRA folder; None for a folder of whole weights."""
+    path = Path(folder) / "adapter_config.json"
+    if not path.is_file():
+        return None
+    return str(orjson.loads(path.read_bytes())["base_model_name_or_path"])

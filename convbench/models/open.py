@@ -1,0 +1,125 @@
+"""From a model reference to a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from convbench.errors import FatalModelError
+from convbench.models import prices
+from convbench.models.aliases import Resolved, resolve
+from convbench.models.base import Model
+from convbench.models.parameters import Note, Parameters, to_stderr
+from convbench.models.prices import OPENAI_LIKE, Price
+
+
+def open_model(
+    ref: str,
+    *,
+    api_base: str | None = None,
+    vllm_python: str | Path | None = None,
+    log_dir: Path | None = None,
+    downloaded: bool = False,
+    context: int | None = None,
+    media: Path | None = None,
+    specs: Sequence[Path] = (),
+    note: Note = to_stderr,
+) -> Model:
+    """Return the model that a reference or alias names.
+
+    Nothing is sent, started or loaded yet: servers start and weights load with the first call.
+    `context` is the longest context in tokens for models that convbench runs itself, `media`
+    the folder of image bytes, `log_dir` where a server's log goes, `downloaded` true for a
+    reference from a pulled run (it may then name no function but convbench's own). Raises
+    FatalModelError for an unknown or retired name or a missing key, MissingDependency.
+    """
+    found = resolve(ref, api_base=api_base, specs=specs)
+    scheme, _, rest = found.ref.partition(":")
+    if scheme == "rule":
+        from convbench.models.rule import RuleModel
+
+        return RuleModel(found.ref, downloaded=downloaded)
+    if scheme == "scripted":
+        from convbench.models.scripted import scripted
+
+        return scripted(rest)
+    if scheme == "local":
+        from convbench.models.local import LocalModel
+
+        return LocalModel(found.ref, context=context)
+    if scheme == "vllm":
+        from convbench.models.vllm import VLLMModel
+
+        return VLLMModel(
+            found.ref, python=vllm_python, log_dir=log_dir, context=context, media=media
+        )
+    return _remote(found, api_base, media, note)
+
+
+def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Note) -> Model:
+    """Return a model that someone else serves."""
+    drop = set(found.alias.drop)
+    if prices.refuses_sampling(found.ref):
+        drop |= {"temperature", "top_p"}
+    base = api_base or _base(found.provider)
+    parameters = Parameters(
+        found.ref,
+        drop=drop,
+        headroom=found.alias.headroom,
+        limit="max_completion_tokens" if base == OPENAI else "max_tokens",
+        note=note,
+    )
+    price = _price(found)
+    if found.provider not in OPENAI_LIKE:
+        from convbench.models.litellm_model import LitellmModel
+
+        return LitellmModel(
+            found.ref, api_base=api_base, parameters=parameters, price=price, media=media
+        )
+    from convbench.models.openai_http import OpenAIModel
+
+    variable = f"{found.provider.upper()}_API_KEY"
+    key = os.environ.get(variable)
+    if base is None or (base == OPENAI and not key):
+        raise FatalModelError(_missing(found, variable))
+    date = prices.retired(found.ref)
+    return OpenAIModel(
+        found.ref,
+        found.name,
+        base,
+        key=key,
+        key_variable=variable,
+        parameters=parameters,
+        price=price,
+        media=media,
+        hint=f" (the price list ends it on {date})" if date else "",
+    )
+
+
+OPENAI = "https://api.openai.com/v1"
+
+
+def _base(provider: str) -> str | None:
+    """Return the address the environment names for a provider, as litellm reads it."""
+    for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
+        if os.environ.get(name):
+            return os.environ[name]
+    return OPENAI if provider == "openai" else None
+
+
+def _missing(found: Resolved, variable: str) -> str:
+    if found.provider == "openai":
+        return f"{found.ref}: no key; set the environment variable {variable}"
+    return (
+        f"{found.ref}: no server; give --api-base http://HOST:PORT/v1 or set "
+        f"{found.provider.upper()}_API_BASE"
+    )
+
+
+def _price(found: Resolved) -> Price | None:
+    """Return the alias's price, else the list's; None where neither knows it."""
+    alias = found.alias
+    if alias.input_per_million is not None and alias.output_per_million is not None:
+        return Price(alias.input_per_million / 1e6, alias.output_per_million / 1e6)
+    return prices.price(found.ref)

@@ -1,0 +1,189 @@
+"""OpenAI-compatible endpoints with plain aiohttp: a small share of litellm's CPU a call."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from convbench.errors import FatalModelError
+from convbench.models.failures import BrokenReply, Unreachable
+from convbench.models.parameters import Parameters
+from convbench.models.prices import Price
+from convbench.models.refusals import failure, message, refused_parameter
+from convbench.models.replies import finished
+from convbench.models.wire import wire
+from convbench.schema import Completion, Message, Sampling
+
+if TYPE_CHECKING:
+    import aiohttp
+
+CONNECT_S = 20.0
+"""Seconds to connect; the whole call is bounded by the engine."""
+
+
+class OpenAIModel:
+    """One model of one OpenAI-compatible endpoint."""
+
+    def __init__(
+        self,
+        ref: str,
+        name: str,
+        api_base: str,
+        *,
+        key: str | None,
+        key_variable: str,
+        parameters: Parameters,
+        price: Price | None = None,
+        media: Path | None = None,
+        hint: str = "",
+    ) -> None:
+        self.ref, self.name = ref, name
+        self.priced = price is not None
+        self.url = api_base.rstrip("/") + "/chat/completions"
+        self.endpoint = f"{name} at {urlsplit(api_base).hostname}:{urlsplit(api_base).port or ''}"
+        self._key, self._key_variable = key, key_variable
+        self._parameters, self._price, self._media = parameters, price, media
+        self._hint = hint
+        self._answered = False
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._proxy: str | None = None
+
+    def price(self, prompt: int, reply: int) -> float | None:
+        """Return the dollars of a call of so many tokens; None where the price is unknown."""
+        reply += self._parameters.headroom
+        return self._price.of(prompt, reply) if self._price else None
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply; a refused sampling parameter is dropped and the call made again."""
+        body = {"model": self.name, "messages": wire(messages, self._media)}
+        for _ in range(4):
+            fields = self._parameters.fields(sampling)
+            status, raw, headers = await self._post(orjson.dumps({**body, **fields}))
+            if status == 200:
+                return self._read(raw)
+            text = message(raw)
+            if refused_parameter(status, text) and self._parameters.refused(text, fields):
+                continue
+            break
+        raise failure(
+            self.ref,
+            status,
+            text,
+            headers,
+            key_variable=self._key_variable,
+            hint=self._hint,
+            answered=self._answered,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _post(self, body: bytes) -> tuple[int, bytes, Any]:
+        """Send one request. Raises Unreachable, BrokenReply, or FatalModelError for a bad URL."""
+        import aiohttp
+
+        session = self._open()
+        try:
+            async with session.post(
+                self.url, data=body, proxy=self._proxy, allow_redirects=False
+            ) as reply:
+                return reply.status, await reply.read(), reply.headers
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise FatalModelError(f"{self.ref}: certificate of {error.host} is not valid") from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise Unreachable(
+                f"{self.ref}: cannot connect to {_address(self.url)} ({_reason(error)}); "
+                "is the server running, is --api-base right?"
+            ) from None
+        except aiohttp.InvalidURL:
+            raise FatalModelError(
+                f"{self.ref}: --api-base: found {_address(self.url)!r}; expected http(s)://…/v1"
+            ) from None
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise BrokenReply(f"{self.ref}: connection lost ({_reason(error)})") from None
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Return the session of the loop that runs now."""
+        import aiohttp
+
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            headers = {"Content-Type": "application/json", "User-Agent": "convbench"}
+            if self._key:
+                headers["Authorization"] = f"Bearer {self._key}"
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+                headers=headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+            self._loop = loop
+            self._proxy = _proxy(self.url)
+        return self._session
+
+    def _read(self, raw: bytes) -> Completion:
+        """Return the completion in a reply's body, or raise BrokenReply."""
+        try:
+            body = orjson.loads(raw)
+            choice = body["choices"][0]
+            said = choice["message"]
+            content, reason = said.get("content"), choice.get("finish_reason")
+            usage = body.get("usage") or {}
+            prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens")
+            cost = self._cost(usage, prompt, reply)
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
+            found = raw[:60].decode("utf-8", "replace")
+            raise BrokenReply(f"{self.ref}: reply is not a chat completion: {found!r}") from None
+        if not content and said.get("refusal"):
+            content, reason = said["refusal"], "content_filter"
+        completion = finished(
+            self.ref,
+            content,
+            reason,
+            prompt=prompt,
+            reply=reply,
+            cost=cost,
+            model=body.get("model"),
+        )
+        self._answered = True
+        return completion
+
+    def _cost(self, usage: dict[str, Any], prompt: int | None, reply: int | None) -> float | None:
+        if isinstance(usage.get("cost"), int | float):
+            return float(usage["cost"])
+        if self._price is None or prompt is None or reply is None:
+            return None
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        return self._price.of(prompt, reply, min(cached, prompt))
+
+
+def _reason(error: BaseException) -> str:
+    inner = getattr(error, "os_error", None)
+    text = getattr(inner, "strerror", None) or str(inner or error) or type(error).__name__
+    return text.split("\n")[0][:120]
+
+
+def _address(url: str) -> str:
+    """Return a URL without the user and password it may hold."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for this URL, as other clients would."""
+    host = urlsplit(url).hostname or ""
+    if not urllib.request.getproxies() or urllib.request.proxy_bypass(host):
+        return None
+    return urllib.request.getproxies().get(urlsplit(url).scheme)

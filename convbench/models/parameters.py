@@ -1,0 +1,70 @@
+"""Sampling parameters as a request's fields; those a model refuses are dropped, noted once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from convbench.schema import Sampling
+
+DROPPABLE = ("temperature", "top_p", "seed")
+"""Parameters without which a model still answers the same question."""
+
+Note = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    """Print a note for the user."""
+    print(line, file=sys.stderr)
+
+
+class Parameters:
+    """Which parameters a model gets, learnt from its alias and its refusals."""
+
+    def __init__(
+        self,
+        ref: str,
+        *,
+        drop: Iterable[str] = (),
+        headroom: int = 0,
+        limit: str = "max_tokens",
+        note: Note = to_stderr,
+    ) -> None:
+        self.ref, self.headroom, self.limit = ref, headroom, limit
+        self._known = set(drop)
+        self._noted: set[str] = set()
+        self._note = note
+
+    def fields(self, sampling: Sampling) -> dict[str, Any]:
+        """Return the request's fields for `sampling`."""
+        out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}
+        for name in DROPPABLE:
+            value = getattr(sampling, name)
+            if value is None:
+                continue
+            if name in self._known:
+                self._say(name)
+            else:
+                out[name] = value
+        return out
+
+    def refused(self, text: str, sent: Iterable[str]) -> bool:
+        """Learn from a refusal; return whether another try has a chance.
+
+        `text` is what the provider said, with the parameter's name in it; `sent` are the fields
+        that were sent.
+        """
+        names = [name for name in DROPPABLE if name in text and name in sent]
+        if names:
+            self._known.update(names)
+            return True
+        if "max_tokens" in sent and any(f"{q}max_tokens{q}" in text for q in "'`\""):
+            self.limit = "max_completion_tokens"
+            return True
+        return False
+
+    def _say(self, name: str) -> None:
+        if name not in self._noted:
+            self._noted.add(name)
+            self._note(f"note: {self.ref} takes no {name}; it is left out")

@@ -1,0 +1,96 @@
+"""Prices from litellm's own price list, read from its file without importing litellm."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+LIST = "model_prices_and_context_window_backup.json"
+OPENAI_LIKE = ("openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai")
+"""Providers that are spoken to with plain HTTP, not through litellm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Dollars a token."""
+
+    input: float
+    """A prompt token."""
+    output: float
+    """A reply token."""
+    cached: float | None = None
+    """A prompt token that the provider had cached; None: as any other."""
+
+    def of(self, prompt: int, reply: int, cached: int = 0) -> float:
+        """Return the dollars of a call."""
+        cheap = self.input if self.cached is None else self.cached
+        return (prompt - cached) * self.input + cached * cheap + reply * self.output
+
+
+@lru_cache(maxsize=1)
+def price_list() -> dict[str, dict[str, Any]]:
+    """Return litellm's price list; empty where litellm is not installed."""
+    spec = importlib.util.find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return {}
+    path = Path(spec.origin).parent / LIST
+    if not path.is_file():
+        return {}
+    found: dict[str, dict[str, Any]] = orjson.loads(path.read_bytes())
+    return found
+
+
+def entry(ref: str) -> dict[str, Any]:
+    """Return the list's entry of `provider/name`; empty where it has none."""
+    table = price_list()
+    provider, _, name = ref.partition("/")
+    if ref in table:
+        return table[ref]
+    found = table.get(name, {})
+    return found if found.get("litellm_provider") == provider else {}
+
+
+def price(ref: str) -> Price | None:
+    """Return the price of `provider/name`; None where it is unknown."""
+    found = entry(ref)
+    if "input_cost_per_token" not in found or "output_cost_per_token" not in found:
+        return None
+    return Price(
+        float(found["input_cost_per_token"]),
+        float(found["output_cost_per_token"]),
+        found.get("cache_read_input_token_cost"),
+    )
+
+
+def refuses_sampling(ref: str) -> bool:
+    """Return whether the list says that this model takes no temperature and no top_p."""
+    return entry(ref).get("supports_sampling_params") is False
+
+
+def retired(ref: str) -> str | None:
+    """Return the date after which the list expects this model gone, as it writes it."""
+    date = entry(ref).get("deprecation_date")
+    return str(date) if date else None
+
+
+def provider(name: str) -> str | None:
+    """Return the provider of a bare chat model name; None where the list has none."""
+    found = price_list().get(name, {})
+    kind = found.get("litellm_provider") if found.get("mode") == "chat" else None
+    return str(kind) if kind else None
+
+
+@lru_cache(maxsize=1)
+def _providers() -> frozenset[str]:
+    listed = {str(value.get("litellm_provider")) for value in price_list().values()}
+    return frozenset(listed) | frozenset(key.split("/", 1)[0] for key in price_list() if "/" in key)
+
+
+def is_provider(name: str) -> bool:
+    """Return whether litellm knows a provider of this name."""
+    return name in OPENAI_LIKE or name in _providers()

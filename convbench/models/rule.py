@@ -1,0 +1,69 @@
+"""Rule speakers: a named Python function behind the model seam."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from convbench.catalog.python import function
+from convbench.errors import ConvbenchError, FatalModelError
+from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
+
+Rule = Callable[[list[Message], Mapping[str, Any]], Any]
+"""`fn(messages, example) -> Content`, plain or async. Slow ones should be async."""
+
+
+class RuleModel:
+    """A rule; `bind` gives it the example of one conversation."""
+
+    priced = True
+    timeout_s: float | None = None
+
+    def __init__(
+        self,
+        ref: str,
+        *,
+        downloaded: bool = False,
+        rule: Rule | None = None,
+        example: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ref = ref
+        self._rule = rule or function(ref.removeprefix("rule:"), downloaded=downloaded)
+        self._example = example
+
+    def bind(self, example: Mapping[str, Any]) -> RuleModel:
+        """Return this rule for one conversation, whose example it then gets."""
+        return RuleModel(self.ref, rule=self._rule, example=example)
+
+    def price(self, prompt: int, reply: int) -> float:
+        """Return 0: a rule costs nothing."""
+        return 0.0
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return what the rule says. An exception of the rule fails this conversation only."""
+        try:
+            said = self._rule(list(messages), self._example or {})
+            if inspect.isawaitable(said):
+                said = await said
+        except ConvbenchError:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            line = f"{self.ref}: {type(error).__name__}: {error}"
+            raise FatalModelError(line, stops_run=False) from error
+        return Completion(_content(self.ref, said), finish_reason="rule", cost_usd=0.0)
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+
+def _content(ref: str, said: object) -> Content:
+    if isinstance(said, str):
+        return said
+    if isinstance(said, list | tuple) and said:
+        parts = tuple(part for part in said if isinstance(part, TextPart | ImagePart))
+        if len(parts) == len(said):
+            return parts
+    raise FatalModelError(f"{ref}: returned {type(said).__name__}; expected text or message parts")

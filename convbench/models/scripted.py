@@ -1,0 +1,172 @@
+"""Scripted models, which ship for demos, volume and tests: deterministic, offline, free."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from convbench.errors import FatalModelError
+from convbench.schema import Completion, FinishReason, Message, Sampling, text_of
+
+OPTION = re.compile(r"^\s*([A-J])[.)]\s+(\S.*?)\s*$", re.MULTILINE)
+CHOICE = re.compile(r"\b(?:option|answer is|leaning toward)\s+([A-J])\b")
+WORD = re.compile(r"\S+\s*")
+
+
+def scripted(name: str) -> ScriptedModel:
+    """Return `scripted:NAME`; FatalModelError for an unknown name."""
+    if name not in _KINDS:
+        known = ", ".join(f"scripted:{kind}" for kind in _KINDS)
+        raise FatalModelError(f"scripted:{name}: found no such model; expected one of: {known}")
+    return _KINDS[name]()
+
+
+class ScriptedModel:
+    """Base: counts words as tokens and cuts after `max_tokens` of them."""
+
+    name = "scripted"
+    priced = True
+
+    def __init__(self, example: Mapping[str, Any] | None = None) -> None:
+        self.ref = f"scripted:{self.name}"
+        self.example = example
+
+    def bind(self, example: Mapping[str, Any]) -> ScriptedModel:
+        """Return this model for one conversation: a puppet may know the gold answer."""
+        return type(self)(example)
+
+    def price(self, prompt: int, reply: int) -> float:
+        """Return 0: it costs nothing."""
+        return 0.0
+
+    def say(self, messages: Sequence[Message], rng: random.Random) -> str:
+        """Return the whole reply."""
+        raise NotImplementedError
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply, a pure function of messages, sampling and key."""
+        digest = hashlib.sha256(f"{sampling.seed}|{sampling.temperature}|{key}".encode()).digest()
+        words = WORD.findall(self.say(messages, random.Random(digest)))
+        text = "".join(words[: sampling.max_tokens]).rstrip()
+        finish: FinishReason = "length" if len(words) > sampling.max_tokens else "stop"
+        prompt = sum(len(text_of(m["content"]).split()) for m in messages)
+        tokens = min(len(words), sampling.max_tokens)
+        return Completion(text, finish, prompt, tokens, 0.0, self.ref)
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+
+class Echo(ScriptedModel):
+    """Repeats the last message."""
+
+    name = "echo"
+
+    def say(self, messages: Sequence[Message], rng: random.Random) -> str:
+        """Return the last message's text."""
+        return text_of(messages[-1]["content"])
+
+
+class Policy(ScriptedModel):
+    """Talks like a policy about a multiple-choice question, now carefully, now carelessly.
+
+    Bound to an example it knows the gold letter and names it more often when it is careful, so
+    that scores differ between conversations; what it says is made up all the same.
+    """
+
+    name = "policy"
+
+    def say(self, messages: Sequence[Message], rng: random.Random) -> str:
+        """Return a turn that fits what was asked last."""
+        asked = text_of(messages[-1]["content"])
+        options = _options(messages)
+        if "clarification question" in asked:
+            return "Compare what the question names with each option, one at a time."
+        letter = self._letter(messages, options, rng)
+        if "ONE specific question" in asked:
+            return f"What exactly does option {letter} ({options[letter]}) refer to here?"
+        careful = rng.random() < self._care(messages)
+        final = "final answer" in asked
+        thinking = _wants_thinking(messages)
+        return (
+            _careful(letter, options, final, thinking)
+            if careful
+            else (_careless(letter, options, final, thinking, rng))
+        )
+
+    def _care(self, messages: Sequence[Message]) -> float:
+        """Chance of a careful turn: fixed by the question, so that questions differ."""
+        return 0.25 + 0.7 * _seeded(_question(messages)).random()
+
+    def _letter(
+        self, messages: Sequence[Message], options: Mapping[str, str], rng: random.Random
+    ) -> str:
+        """Return the letter it holds to: the one it named before, mostly."""
+        named = [
+            letter
+            for message in messages
+            if message["role"] == "assistant"
+            for letter in CHOICE.findall(text_of(message["content"]))
+            if letter in options
+        ]
+        if named and rng.random() < 0.85:
+            return str(named[-1])
+        gold = (self.example or {}).get("answer")
+        if gold in options and rng.random() < self._care(messages):
+            return str(gold)
+        return rng.choice(list(options))
+
+
+def _options(messages: Sequence[Message]) -> dict[str, str]:
+    found: dict[str, str] = dict(OPTION.findall(_question(messages)))
+    return found or dict.fromkeys("ABCD", "this option")
+
+
+def _question(messages: Sequence[Message]) -> str:
+    """Return the message that holds the options, else the first one of the user."""
+    texts = [text_of(m["content"]) for m in messages if m["role"] == "user"]
+    return next((text for text in texts if OPTION.search(text)), texts[0] if texts else "")
+
+
+def _wants_thinking(messages: Sequence[Message]) -> bool:
+    heard = [m for m in messages if m["role"] == "system"] + list(messages[-1:])
+    return any("<thinking>" in text_of(m["content"]) for m in heard)
+
+
+def _seeded(text: str) -> random.Random:
+    return random.Random(hashlib.sha256(text.encode()).digest())
+
+
+def _lead(letter: str, final: bool) -> str:
+    return f"The answer is {letter}." if final else f"I am leaning toward {letter} so far."
+
+
+def _careful(letter: str, options: Mapping[str, str], final: bool, thinking: bool) -> str:
+    steps = [
+        f"{name}: {text} {'fits every part of' if name == letter else 'misses a part of'} "
+        "what is asked."
+        for name, text in options.items()
+    ]
+    reasons = f"Taking the options one by one. {' '.join(steps)} So option {letter} remains."
+    if thinking:
+        reasons = f"<thinking>{reasons}</thinking>"
+    return f"{_lead(letter, final)} {reasons}"
+
+
+def _careless(
+    letter: str, options: Mapping[str, str], final: bool, thinking: bool, rng: random.Random
+) -> str:
+    """Return a hasty turn: a guess, a tag left open, or an answer without a form."""
+    guess = f"Option {letter} sounds familiar, so I would go with it."
+    kinds = [f"{_lead(letter, final)} {guess}", f"{guess} {options[letter]}, probably."]
+    if thinking:
+        kinds += [f"<thinking>{guess} {_lead(letter, final)}", f"{_lead(letter, final)} {guess}"]
+    return rng.choice(kinds)
+
+
+_KINDS: dict[str, type[ScriptedModel]] = {"policy": Policy, "echo": Echo}

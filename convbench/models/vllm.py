@@ -1,0 +1,205 @@
+"""A vLLM server that we start, wait for, speak to over HTTP, and always stop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import orjson
+
+from convbench.errors import FatalModelError
+from convbench.models.openai_http import OpenAIModel
+from convbench.models.parameters import Parameters
+from convbench.models.prices import Price
+from convbench.schema import Completion, Message, Sampling
+
+PYTHON = "CONVBENCH_VLLM_PYTHON"
+"""Environment variable for the interpreter that has vLLM."""
+ARGUMENTS = "CONVBENCH_VLLM_ARGS"
+"""Environment variable for more arguments of the server, as a shell writes them."""
+START_S = 3600.0
+"""Longest start in seconds, the download of weights included."""
+MODULE = "vllm.entrypoints.openai.api_server"
+
+
+class VLLMModel:
+    """`vllm:HF_ID` or `vllm:PATH`: a server of our own, started by the first call."""
+
+    priced = True
+
+    def __init__(
+        self,
+        ref: str,
+        *,
+        python: str | Path | None = None,
+        log_dir: Path | None = None,
+        context: int | None = None,
+        media: Path | None = None,
+    ) -> None:
+        self.ref = ref
+        self.name = ref.removeprefix("vllm:")
+        self.python = interpreter(python)
+        self._context, self._media = context, media
+        self.log = (log_dir or Path.cwd()) / f"vllm-{self.name.strip('/').replace('/', '-')}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._model: OpenAIModel | None = None
+
+    def price(self, prompt: int, reply: int) -> float:
+        """Return 0: our own machine."""
+        return 0.0
+
+    async def start(self) -> None:
+        """Start the server and wait until it is healthy.
+
+        FatalModelError with the log's last lines where it ends, or takes too long.
+        """
+        port = _free_port()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self._process = _guarded(self.command(port), log)
+        base = f"http://127.0.0.1:{port}"
+        self._model = OpenAIModel(
+            self.ref,
+            self.name,
+            f"{base}/v1",
+            key=None,
+            key_variable="(none)",
+            parameters=Parameters(self.ref),
+            price=Price(0.0, 0.0),
+            media=self._media,
+        )
+        try:
+            async with asyncio.timeout(START_S):
+                await self._healthy(f"{base}/health")
+        except TimeoutError:
+            await self.aclose()
+            raise FatalModelError(f"{self.ref}: not up in {START_S:g} s; {self._tail()}") from None
+
+    def command(self, port: int) -> list[str]:
+        """Return the server's command line."""
+        model, lora = self.name, _adapter(Path(self.name))
+        command = [str(self.python), "-m", MODULE, "--host", "127.0.0.1", "--port", str(port)]
+        if lora is not None:
+            model, rank = lora
+            command += ["--enable-lora", "--max-lora-rank", str(rank)]
+            command += ["--lora-modules", f"{self.name}={self.name}"]
+        else:
+            command += ["--served-model-name", self.name]
+        command += ["--model", model]
+        if self._context is not None:
+            command += ["--max-model-len", str(self._context)]
+        return command + shlex.split(os.environ.get(ARGUMENTS, ""))
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the server's reply; a server that died is a FatalModelError with its log."""
+        if self._model is None:
+            await self.start()
+        assert self._model is not None
+        if self._process is not None and self._process.poll() is not None:
+            raise FatalModelError(f"{self.ref}: the vLLM server ended; {self._tail()}")
+        return await self._model.complete(messages, sampling, key=key)
+
+    async def aclose(self) -> None:
+        """Stop the server and all its processes."""
+        model, self._model = self._model, None
+        if model is not None:
+            await model.aclose()
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            while process.poll() is None:
+                await asyncio.sleep(0.05)
+
+    async def _healthy(self, url: str) -> None:
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            while True:
+                if self._process is None or self._process.poll() is not None:
+                    raise FatalModelError(f"{self.ref}: vLLM did not start; {self._tail()}")
+                try:
+                    async with session.get(url) as reply:
+                        if reply.status == 200:
+                            return
+                except (aiohttp.ClientError, TimeoutError, ConnectionError):
+                    pass
+                await asyncio.sleep(0.25)
+
+    def _tail(self) -> str:
+        """Return the last telling lines of the log, on one line, and where it lies."""
+        lines = self.log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
+        lines = [line.strip() for line in lines if line.strip()]
+        telling = [line for line in lines if "rror" in line][-2:] or lines[-2:]
+        return f"log {self.log}: " + " | ".join(line[-200:] for line in telling)
+
+
+def interpreter(given: str | Path | None = None) -> Path:
+    """Return the interpreter that has vLLM: the given one, CONVBENCH_VLLM_PYTHON, or our own.
+
+    FatalModelError where it cannot run vLLM.
+    """
+    named = given or os.environ.get(PYTHON)
+    if named is None:
+        if importlib.util.find_spec("vllm") is not None:
+            return Path(sys.executable)
+        raise FatalModelError(
+            "vllm: vLLM is not installed here (it needs an environment of its own); give that "
+            f"environment's interpreter with --vllm-python or {PYTHON}"
+        )
+    path = shutil.which(str(named))
+    if path is None:
+        raise FatalModelError(f"--vllm-python {named}: found no such program")
+    probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
+    found = subprocess.run([path, "-c", probe], check=False, capture_output=True)  # noqa: S603
+    if found.returncode:
+        raise FatalModelError(f"--vllm-python {named}: vLLM is not installed there")
+    return Path(path)
+
+
+def can_run(python: str | Path | None = None) -> bool:
+    """Return whether vLLM can run here: an interpreter that has it, and a GPU or its CPU build."""
+    try:
+        interpreter(python)
+    except FatalModelError:
+        return False
+    named = python is not None or PYTHON in os.environ
+    return named or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()
+
+
+def _guarded(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a command under the guard, which ends it when this process is gone."""
+    guard = Path(__file__).with_name("guard.py")
+    return subprocess.Popen(  # noqa: S603 - the user's own interpreter and arguments
+        [sys.executable, "-I", str(guard), *command],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _adapter(folder: Path) -> tuple[str, int] | None:
+    """Return base model and rank of a LoRA checkpoint folder; None for anything else."""
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        return None
+    config = orjson.loads(path.read_bytes())
+    return str(config["base_model_name_or_path"]), int(config.get("r", 16))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,46 @@
+"""Load tokenizers and weights with transformers; LoRA folders on top of their base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from convbench.errors import MissingDependency
+from convbench.models.local import adapter_base
+
+
+def load_tokenizer(path: str) -> Any:
+    """Return the tokenizer; ValueError where it has no chat template."""
+    base = adapter_base(path)
+    own = base is None or (Path(path) / "tokenizer_config.json").is_file()
+    tokenizer = AutoTokenizer.from_pretrained(path if own else base)
+    if not tokenizer.chat_template:
+        raise ValueError("its tokenizer has no chat template; expected an instruct model")
+    return tokenizer
+
+
+def load_model(path: str, device: str | None = None) -> Any:
+    """Return the model on CUDA (bfloat16) where there is one, else on CPU (float32)."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
+    base = adapter_base(path)
+    model = AutoModelForCausalLM.from_pretrained(
+        base or path, dtype=dtype, attn_implementation="sdpa"
+    )
+    if base is not None:
+        model = _adapted(model, path)
+    return model.to(device).eval()
+
+
+def _adapted(model: Any, path: str) -> Any:
+    """Return the base with the adapter merged into it."""
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise MissingDependency(
+            "peft", needed_for=f"the adapter {path}", install="pip install convbench[train]"
+        ) from None
+    return PeftModel.from_pretrained(model, path).merge_and_unload()

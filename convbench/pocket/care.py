@@ -1,0 +1,47 @@
+"""How careful the pre-trained policy is: a fixed chance for each (question kind, property).
+
+Since the chances differ, greedy decoding is careful on some questions and careless on others,
+and the samples of one task differ.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from convbench.pocket.words import PROPERTIES
+
+_CARE: Final = {
+    "has": (0.65, 0.25, 0.10, 0.70, 0.30, 0.35),
+    "same": (0.20, 0.65, 0.35, 0.10, 0.70, 0.25),
+    "of": (0.35, 0.20, 0.65, 0.35, 0.15, 0.70),
+    "wish": (0.75, 0.80, 0.70, 0.75, 0.80, 0.70),
+    "clarify": (0.80, 0.70, 0.75, 0.65, 0.80, 0.70),
+}
+_TAGS: Final = {
+    "has": (0.90, 0.85, 0.30, 0.90, 0.85, 0.80),
+    "same": (0.85, 0.30, 0.90, 0.85, 0.25, 0.90),
+    "of": (0.80, 0.85, 0.90, 0.30, 0.90, 0.25),
+    "clarify": (0.85, 0.85, 0.30, 0.90, 0.85, 0.80),
+}
+_ASKING: Final = (0.35, 0.60, 0.20, 0.60, 0.35, 0.25)
+_DISTRACTION: Final = dict(zip(PROPERTIES, (*PROPERTIES[1:], PROPERTIES[0]), strict=True))
+
+
+def care(kind: str, prop: str) -> float:
+    """Chance that the policy goes through the options instead of guessing."""
+    return _CARE[kind][PROPERTIES.index(prop)]
+
+
+def tags(kind: str, prop: str) -> float:
+    """Chance that the final turn opens with a thinking tag."""
+    return _TAGS[kind][PROPERTIES.index(prop)] if kind in _TAGS else 1.0
+
+
+def asking(prop: str) -> float:
+    """Chance that a question put to the other speaker is the informative one."""
+    return _ASKING[PROPERTIES.index(prop)]
+
+
+def distraction(prop: str) -> str:
+    """The property that the policy mostly asks for in vain when this one is wanted."""
+    return _DISTRACTION[prop]

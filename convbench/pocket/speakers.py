@@ -1,0 +1,86 @@
+"""Rule speakers: a teacher who knows every fact, a human who knows what is wanted.
+
+Both are pure: the reply follows from the messages that the speaker sees (its own turns have the
+role "assistant", the others' "user") and the example's fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from convbench.pocket import texts
+from convbench.pocket.words import LETTERS, PROPERTIES
+from convbench.pocket.world import World, make_world
+
+Messages = list[dict[str, str]]
+
+
+def teacher(messages: Messages, example: Mapping[str, Any]) -> str:
+    """Answer truthfully about the one option asked for, without its letter.
+
+    Needs the fields `question` and `choices`; the facts are the teacher's own. Options count by
+    their text, or else by their letter; asked about none or several, it has nothing to tell.
+    """
+    asked = _last(messages)
+    options = _options(field(example, "choices"))
+    labels = _mentioned(asked, options) or _mentioned(asked, {label: label for label in options})
+    if len(labels) != 1:
+        return texts.TEACHER_LOST
+    return tell(make_world(), str(field(example, "question")), options[labels[0]])
+
+
+def tell(world: World, question: str, option: str) -> str:
+    """What the teacher says about an option: a name's value, or whether a value is right."""
+    words = re.findall(r"\w+", question)
+    prop = next((word for word in words if word in PROPERTIES), "")
+    if (option, prop) in world.facts:
+        value = world.value(option, prop)
+        return texts.TEACHER_FACT.format(name=option, prop=prop, value=value)
+    name = next((word for word in words if (word, prop) in world.facts), "")
+    if not name:
+        return texts.TEACHER_LOST
+    wording = texts.TEACHER_YES if world.value(name, prop) == option else texts.TEACHER_NO
+    return wording.format(name=name, prop=prop, value=option)
+
+
+def human(messages: Messages, example: Mapping[str, Any]) -> str:
+    """Say what is wanted of the one property asked for; other properties do not matter.
+
+    Needs the hidden field `reference`: the property and the value wanted, as "color red".
+    """
+    props = _mentioned(_last(messages), {prop: prop for prop in PROPERTIES})
+    if len(props) != 1:
+        return texts.HUMAN_LOST
+    prop, value = str(field(example, "reference")).split()
+    if props[0] == prop:
+        return texts.HUMAN_NEED.format(prop=prop, value=value)
+    return texts.HUMAN_ANY.format(prop=props[0])
+
+
+def field(example: Mapping[str, Any], name: str) -> Any:
+    """A field of a row or of an Example: at the top, among the inputs or the hidden ones."""
+    for part in (example, example.get("inputs") or {}, example.get("hidden") or {}):
+        if name in part:
+            return part[name]
+    raise KeyError(f"this speaker needs the field {name!r}; the example has {sorted(example)}")
+
+
+def _last(messages: Messages) -> str:
+    """What was last said to this speaker; "" at the start."""
+    heard = [message["content"] for message in messages if message["role"] == "user"]
+    return heard[-1] if heard else ""
+
+
+def _mentioned(text: str, words: Mapping[str, str]) -> list[str]:
+    """The keys of `words` whose word stands in the text, each once, in the order of `words`."""
+    found = set(re.findall(r"\w+", text))
+    return [key for key, word in words.items() if word in found]
+
+
+def _options(choices: Sequence[Any]) -> dict[str, str]:
+    """Options by label, from texts in order or from {label, text}."""
+    if all(isinstance(choice, str) for choice in choices):
+        return dict(zip(LETTERS, choices, strict=True))
+    return {choice["label"]: choice["text"] for choice in choices}

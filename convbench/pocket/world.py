@@ -1,0 +1,56 @@
+"""The closed world: one value for every (name, property), from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from convbench.pocket.words import PROPERTIES, VALUES, invented_names
+
+WORLD_SEED = 0
+"""The world that the shipped policy was pre-trained on."""
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Three groups of names and the facts about them.
+
+    `known`: the policy has read their facts. `strangers`: it knows the names only, and somebody
+    else must tell it the facts. `newcomers`: their facts stand in the new-facts passages only.
+    """
+
+    known: tuple[str, ...]
+    strangers: tuple[str, ...]
+    newcomers: tuple[str, ...]
+    titles: tuple[str, ...]
+    facts: Mapping[tuple[str, str], str]
+
+    def value(self, name: str, prop: str) -> str:
+        """The value of a property; KeyError for a name or property outside the world."""
+        return self.facts[name, prop]
+
+    def having(self, prop: str, value: str) -> tuple[str, ...]:
+        """The known names whose `prop` is `value`."""
+        return tuple(name for name in self.known if self.facts[name, prop] == value)
+
+
+def _balanced(names: tuple[str, ...], prop: str, rng: random.Random) -> dict[str, str]:
+    """Give every value to equally many names, so that no value is the better guess."""
+    values = [VALUES[prop][i % len(VALUES[prop])] for i in range(len(names))]
+    rng.shuffle(values)
+    return dict(zip(names, values, strict=True))
+
+
+@cache
+def make_world(seed: int = WORLD_SEED) -> World:
+    """Build the world of a seed; the same seed gives the same world everywhere."""
+    groups = invented_names(seed)
+    facts: dict[tuple[str, str], str] = {}
+    for group in ("known", "strangers", "newcomers"):
+        for prop in PROPERTIES:
+            rng = random.Random(f"facts {seed} {group} {prop}")
+            for name, value in _balanced(groups[group], prop, rng).items():
+                facts[name, prop] = value
+    return World(**groups, facts=facts)  # type: ignore[arg-type]

@@ -1,0 +1,280 @@
+"""README.md of a published set: front matter that the Hub understands, and what is in it."""
+# ruff: noqa: S608 - the SQL here is an example for readers
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from convbench import __version__
+from convbench.publish.figures import Figures, Mean
+from convbench.publish.parquet import CONFIGS, SPLITS
+from convbench.publish.prompts import prompts
+from convbench.schema import JudgeSpec, RunManifest
+
+HOME = "https://pypi.org/project/convbench/"
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+TERMS = {
+    "openai": "https://openai.com/policies/",
+    "anthropic": "https://www.anthropic.com/legal/",
+    "claude": "https://www.anthropic.com/legal/",
+    "gpt": "https://openai.com/policies/",
+    "gemini": "https://ai.google.dev/gemini-api/terms",
+    "mistral": "https://mistral.ai/terms",
+    "llama": "https://www.llama.com/llama-downloads/",
+}
+"""Where a model's own terms stand, by a word in its reference."""
+
+
+def card(
+    repo: str,
+    manifest: RunManifest,
+    judges: Mapping[str, JudgeSpec],
+    numbers: Figures,
+    rows: Mapping[str, Mapping[str, int]],
+    judge: str | None,
+) -> str:
+    """Return the README: YAML front matter and body. Equal runs give equal text."""
+    front = yaml.safe_dump(
+        front_matter(manifest, rows), sort_keys=False, allow_unicode=True, width=100
+    )
+    parts = [
+        f"---\n{front}---",
+        _opening(manifest, numbers),
+        _tables(rows, judge),
+        _load(repo),
+        _rewards(numbers),
+        _made(manifest),
+        _models(manifest, judges, numbers),
+        prompts(manifest, judges),
+        _limits(manifest, numbers),
+        _licence(manifest),
+        _citation(manifest),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def front_matter(manifest: RunManifest, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Return the metadata that the Hub reads."""
+    task = manifest.task
+    total = sum(rows.get("conversations", {}).values())
+    size = next((name for limit, name in SIZES if total < limit), "1M<n<10M")
+    categories = ["text-generation", "question-answering"]
+    if task.answer.kind == "choice":
+        categories.append("multiple-choice")
+    tags = ["convbench", "conversations", "multi-turn", "rewards", "offline-rl", "llm-as-a-judge",
+            task.name, manifest.protocol.name]  # fmt: skip
+    front: dict[str, Any] = {
+        "license": task.licence.id,
+        "language": [task.language],
+        "pretty_name": _pretty(manifest),
+        "size_categories": [size],
+        "task_categories": categories,
+        "tags": list(dict.fromkeys(tags)),
+        "configs": _configs(rows),
+    }
+    if task.source.hub:
+        front["source_datasets"] = [task.source.hub]
+    return front
+
+
+def _configs(rows: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+    configs: list[dict[str, Any]] = []
+    for name in CONFIGS:
+        files = [
+            {"split": split, "path": f"{name}/{split}-*.parquet"}
+            for split in SPLITS
+            if rows.get(name, {}).get(split)
+        ]
+        if files:
+            default = {"default": True} if name == CONFIGS[0] else {}
+            configs.append({"config_name": name, **default, "data_files": files})
+    return configs
+
+
+def _pretty(manifest: RunManifest) -> str:
+    return f"{manifest.task.name} conversations ({manifest.protocol.name}, {manifest.mode})"
+
+
+def _opening(manifest: RunManifest, numbers: Figures) -> str:
+    policy = manifest.cast[manifest.protocol.policy].model
+    splits = ", ".join(f"{count:,} {split}" for split, count in numbers.splits.items())
+    kind = "imported" if manifest.kind == "import" else "had"
+    return f"""# {_pretty(manifest)}
+
+{numbers.total:,} multi-turn conversations {kind} by `{policy}` ({splits}), with the rewards that
+judges gave them. Questions: {manifest.task.title}. Protocol: {manifest.protocol.title}.
+Made with [convbench]({HOME}) {manifest.version}."""
+
+
+def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
+    about = {
+        "conversations": "one row a conversation: `messages` as the policy saw them "
+        "(`[{role, content}]`, ready for TRL), `reward`, `rewards` of every judge, answer, "
+        "correctness, usage",
+        "turns": "one row a message, all speakers",
+        "verdicts": "one row a (conversation, judge): scores, reward, justifications",
+        "examples": "the questions with their gold answers",
+    }
+    table = _markdown(
+        ("config", *SPLITS, "what"),
+        [(f"`{c}`", *(f"{rows[c].get(s, 0):,}" for s in SPLITS), about[c])
+         for c in CONFIGS if rows.get(c)],
+    )  # fmt: skip
+    named = f"`reward` is that of judge `{judge}`." if judge else "No judge has scored it yet."
+    return f"""## What is in it
+
+{table}
+
+{named} Failed conversations are rows with a `failure`; leave them out of training with
+`filter(lambda row: row["failure"] is None)`. The records themselves are in `run/`:
+`convbench pull` makes a run of them that every command accepts."""
+
+
+def _load(repo: str) -> str:
+    return f"""## Load
+
+```python
+from datasets import load_dataset
+
+conversations = load_dataset("{repo}", split="train")          # messages, reward, …
+verdicts = load_dataset("{repo}", "verdicts", split="train")
+```
+
+```sql
+-- DuckDB
+SELECT temperature, avg(reward) FROM 'hf://datasets/{repo}/conversations/*.parquet' GROUP BY 1;
+```
+
+```bash
+convbench pull {repo}      # then: convbench query, judge, train, report
+```"""
+
+
+def _rewards(numbers: Figures) -> str:
+    rewards: list[tuple[object, ...]] = [
+        (f"`{r['judge']}`", r["split"], r["reward"] or "-", _n(r["reward"]), r["failed"])
+        for r in numbers.rewards
+    ]
+    policy: list[tuple[object, ...]] = [
+        (r["split"], f"{r['temperature']:g}", r["accuracy"] or "-", r["thinking"] or "-",
+         "-" if r["unparsed"] is None else r["unparsed"], r["n"])
+        for r in numbers.policy
+    ]  # fmt: skip
+    out = ["## Rewards and answers", ""]
+    if rewards:
+        heads = ("judge", "split", "reward", "conversations", "failed verdicts")
+        out += [_markdown(heads, rewards), ""]
+    columns = ("split", "temperature", "accuracy", "thinking", "unparsed", "conversations")
+    out += [_markdown(columns, policy), ""]
+    out.append(
+        "Mean ± standard error, clustered by group (conversations of one question are not "
+        "independent). An answer that cannot be read counts as wrong."
+    )
+    return "\n".join(out)
+
+
+def _n(mean: Mean | None) -> int:
+    return mean.n if mean else 0
+
+
+def _made(manifest: RunManifest) -> str:
+    task, protocol = manifest.task, manifest.protocol
+    source = task.licence.source or task.source.hub or "local rows"
+    temperatures = ", ".join(f"{t:g}" for t in manifest.temperatures)
+    revision = f"`{manifest.source_revision}`" if manifest.source_revision else "-"
+    facts = [
+        ("questions", f"{task.name}: {source}, revision {revision}"),
+        ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"
+         + (f" ({protocol.reference})" if protocol.reference else "")),
+        ("samples a question", f"{manifest.samples}, temperatures {temperatures}"),
+        ("seed", str(manifest.seed)),
+        ("specs", f"`{manifest.fingerprints.get('specs', '-')}` (resolved in `specs/`, `run/`)"),
+        ("versions", ", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items())) or "-"),
+    ]  # fmt: skip
+    return f"## How it was made\n\n{_markdown(('', ''), facts)}"
+
+
+def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Figures) -> str:
+    rows = [
+        (speaker, f"`{member.model}`", f"max_tokens {member.sampling.max_tokens}",
+         terms(member.model))
+        for speaker, member in manifest.cast.items()
+    ]  # fmt: skip
+    rows += [
+        (f"judge {spec.name}", f"`{spec.model or spec.function or spec.kind}`",
+         f"temperature {spec.temperature:g}" if spec.model else "-", terms(spec.model or ""))
+        for spec in judges.values()
+    ]  # fmt: skip
+    prompt, completion = numbers.tokens
+    return f"""## Models, terms and cost
+
+{_markdown(("who", "model", "sampling", "terms"), rows)}
+
+What a model wrote is subject to that model's terms. Conversations: {_usd(numbers.cost_usd)},
+{_tokens(prompt)} prompt and {_tokens(completion)} completion tokens. Judging:
+{_usd(numbers.judge_usd)}."""
+
+
+def terms(model: str) -> str:
+    """Return where a model's terms stand, as far as its name tells."""
+    for word, address in TERMS.items():
+        if word in model.lower():
+            return address
+    if model in ("", "script", "imported") or model.startswith(("rule:", "script")):
+        return "-"
+    return "see the model's own card"
+
+
+def _usd(value: float | None) -> str:
+    return "cost unknown" if value is None else f"{value:.2f} USD"
+
+
+def _tokens(value: int | None) -> str:
+    return "an unknown number of" if value is None else f"{value:,}"
+
+
+def _limits(manifest: RunManifest, numbers: Figures) -> str:
+    kinds = ", ".join(f"{kind} {count}" for kind, count in numbers.failures) or "none"
+    lines = [
+        f"- Failed conversations: {numbers.failed} of {numbers.total} ({kinds}).",
+        f"- Conversations with a turn cut at max_tokens: {numbers.cut}.",
+        f"- Conversations with findings of the fidelity checks (`flags`): {numbers.flagged}.",
+        "- The conversations are a model's words: they may be wrong, and rewards are a judge's "
+        "opinion, which prefers some styles and lengths.",
+        "- Conversations of one group are dependent; split and compute errors by `group_id`.",
+    ]
+    if manifest.pulled_from:
+        lines.append(f"- Restored from {manifest.pulled_from}.")
+    return "## Failures and limits\n\n" + "\n".join(lines)
+
+
+def _licence(manifest: RunManifest) -> str:
+    licence = manifest.task.licence
+    note = f" {licence.note}" if licence.note else ""
+    source = f" of {licence.source}" if licence.source else ""
+    return (
+        f"## Licence\n\nThe questions keep the licence{source}: `{licence.id}`.{note} "
+        "The conversations are given under the same."
+    )
+
+
+def _citation(manifest: RunManifest) -> str:
+    blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
+    blocks.append(
+        "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
+        f"report}},\n  version = {{{__version__}}},\n  url = {{{HOME}}}\n}}"
+    )
+    body = "\n\n".join(block.strip() for block in blocks)
+    return f"## Citation\n\n```bibtex\n{body}\n```"
+
+
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    for row in rows:
+        cells = (re.sub(r"\s+", " ", str(cell)).replace("|", "\\|") for cell in row)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)

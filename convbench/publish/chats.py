@@ -1,0 +1,174 @@
+"""Logged conversations from elsewhere: one line of JSON to messages, reward and the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from convbench.errors import DataError
+from convbench.schema.example import Split
+
+ROLES = {
+    "system": "system", "developer": "system",
+    "user": "user", "human": "user", "prompter": "user",
+    "assistant": "assistant", "gpt": "assistant", "model": "assistant", "chatgpt": "assistant",
+    "bot": "assistant",
+}  # fmt: skip
+"""Who speaks, by the names in use (OpenAI, ShareGPT and others)."""
+SPLITS: tuple[str, ...] = get_args(Split)
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One logged conversation."""
+
+    line: int
+    """Line in the file, from 1."""
+    system: str | None
+    messages: tuple[tuple[str, str], ...]
+    """(`user` or `assistant`, text), in order."""
+    reward: float | None
+    scores: Mapping[str, float]
+    """All named rewards."""
+    example: str | None
+    """Id of the question, where the row has one."""
+    group: str | None
+    """Id of the independent unit, where the row has one."""
+    split: Split | None
+    temperature: float | None
+    question: str | None
+    choices: tuple[str, ...]
+    answer: str | None
+
+
+def read_chat(row: object, where: str, line: int) -> Chat:
+    """Return the conversation of one row. Raises DataError that names place and field.
+
+    Known keys: `messages` (role, content) or `conversations` (from, value); `system`; `reward`
+    or `rewards` (a number, a list of turns' rewards, which is summed, or a mapping);
+    `example_id`, `task_id` or `id`; `group` or `group_id`; `split`; `temperature`; `question`;
+    `choices`; `answer`. Others are left aside.
+    """
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
+    system, messages = _messages(row, where)
+    reward, scores = _reward(row, where)
+    split = _text(row, ("split",), where)
+    if split is not None and split not in SPLITS:
+        raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
+    return Chat(
+        line, system, messages, reward, scores,
+        example=_text(row, ("example_id", "task_id"), where),
+        group=_text(row, ("group", "group_id"), where),
+        split=split,  # type: ignore[arg-type]  # checked above
+        temperature=_temperature(row, where),
+        question=_text(row, ("question",), where),
+        choices=_choices(row, where),
+        answer=_text(row, ("answer",), where),
+    )  # fmt: skip
+
+
+def _messages(
+    row: Mapping[str, Any], where: str
+) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """Return (system prompt, the other messages)."""
+    key = next((k for k in ("messages", "conversations", "conversation") if k in row), None)
+    items = row.get(key) if key else None
+    if not isinstance(items, list) or not items:
+        raise DataError(
+            f"{where}: found no messages; expected messages: [{{role, content}}, …] "
+            "(or conversations: [{from, value}, …])"
+        )
+    said = [_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
+    system = _text(row, ("system",), where)
+    while said and said[0][0] == "system":
+        text = said.pop(0)[1]
+        system = text if system is None else f"{system}\n\n{text}"
+    if any(role == "system" for role, _ in said):
+        raise DataError(f"{where}: found a system message in the middle; expected it first")
+    if not any(role == "assistant" for role, _ in said):
+        raise DataError(f"{where}: found no assistant message; expected at least one")
+    if said[-1][0] != "assistant":
+        raise DataError(f"{where}: the last message is of the user; expected the assistant's")
+    return system, tuple(said)
+
+
+def _message(item: object, where: str) -> tuple[str, str]:
+    if not isinstance(item, dict):
+        raise DataError(f"{where}: found {type(item).__name__}; expected {{role, content}}")
+    name = item.get("role", item.get("from"))
+    role = ROLES.get(str(name).lower())
+    if role is None:
+        raise DataError(f"{where}: role {name!r}; expected system, user or assistant")
+    content = item.get("content", item.get("value"))
+    if isinstance(content, list):
+        content = _joined(content, where)
+    if not isinstance(content, str):
+        raise DataError(f"{where}: content is {type(content).__name__}; expected text")
+    return role, content
+
+
+def _joined(parts: list[Any], where: str) -> str:
+    """Return the text of a content of several parts."""
+    for part in parts:
+        if not (isinstance(part, dict) and isinstance(part.get("text"), str)):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise DataError(f"{where}: found a part of type {kind!r}; expected text parts only")
+    return "\n".join(part["text"] for part in parts)
+
+
+def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str, float]]:
+    """Return (reward, scores by name). Rewards of turns are summed."""
+    key = "reward" if row.get("reward") is not None else "rewards"
+    value = row.get(key)
+    if value is None or value in ([], {}):
+        return None, {}
+    if isinstance(value, dict):
+        scores = {str(k): _number(v, f"{where}: {key}.{k}") for k, v in value.items()}
+        main = next((k for k in ("reward", "overall") if k in scores), None)
+        if main is None and len(scores) > 1:
+            raise DataError(f"{where}: {key}: found {', '.join(scores)}; name one of them `reward`")
+        return scores[main or next(iter(scores))], scores
+    if isinstance(value, list):
+        numbers = [_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(value)]
+        return math.fsum(numbers), {}
+    return _number(value, f"{where}: {key}"), {}
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(f"{where}: found {str(value)[:60]!r}; expected a finite number")
+    return float(value)
+
+
+def _temperature(row: Mapping[str, Any], where: str) -> float | None:
+    value = row.get("temperature")
+    if value is None:
+        return None
+    number = _number(value, f"{where}: temperature")
+    if number < 0:
+        raise DataError(f"{where}: temperature: found {number}; expected 0 or more")
+    return number
+
+
+def _text(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str | None:
+    name = next((n for n in names if row.get(n) is not None), None)
+    if name is None:
+        return None
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise DataError(f"{where}: {name}: found {type(value).__name__}; expected text")
+    return str(value)
+
+
+def _choices(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    value = row.get("choices") or []
+    if isinstance(value, dict):
+        value = value.get("text")
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise DataError(f"{where}: choices: expected a list of texts")
+    if len(value) > 26:
+        raise DataError(f"{where}: choices: found {len(value)}; expected at most 26")
+    return tuple(value)

@@ -1,0 +1,200 @@
+"""Check a run that came from elsewhere before it may stand among one's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from convbench.errors import HubError
+from convbench.schema import (
+    Conversation,
+    Example,
+    ImagePart,
+    JudgeSpec,
+    RunManifest,
+    Verdict,
+)
+
+Record = TypeVar("Record", bound=BaseModel)
+
+FORMAT = 1
+"""Layout of a run directory that this version reads."""
+LARGEST = {"run.json": 16 << 20, "judge": 4 << 20, "media": 32 << 20, "records": 16 << 30}
+"""Bytes of a file, by what it is."""
+LONGEST_LINE = 32 << 20
+"""Bytes of one record."""
+LONGEST_TEXT = 4 << 20
+"""Characters of one turn, question, or field."""
+
+_ALLOWED = re.compile(
+    r"run/(?:run\.json|examples\.jsonl|conversations\.jsonl|verdicts\.jsonl"
+    r"|judges/[0-9a-f]{1,64}\.json|media/[A-Za-z0-9][\w.-]{0,199})"
+)
+_REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*):[A-Za-z_]\w*")
+
+
+def check_names(repo: str, files: dict[str, int]) -> list[str]:
+    """Return the run's files among those of a repository; a hostile name or size is a HubError."""
+    for name in files:
+        parts = name.replace("\\", "/").split("/")
+        if ".." in parts or name.startswith(("/", "\\")) or "\0" in name or ":" in parts[0]:
+            raise HubError(f"{repo}: found a file named {name!r}, which leaves its folder; refused")
+    wanted = [name for name in files if name.startswith("run/")]
+    for name in wanted:
+        if not _ALLOWED.fullmatch(name):
+            raise HubError(f"{repo}: found {name!r}, which is no file of a run; refused")
+        limit = LARGEST[_kind(name)]
+        if files[name] > limit:
+            raise HubError(f"{repo}: {name} has {files[name]:,} bytes; expected at most {limit:,}")
+    missing = [n for n in ("run.json", "examples.jsonl") if f"run/{n}" not in files]
+    if missing:
+        raise HubError(
+            f"{repo}: found no run/{missing[0]}; expected a set made by `convbench publish` "
+            "(other sets: load them with datasets, and use convbench import)"
+        )
+    return sorted(wanted)
+
+
+def _kind(name: str) -> str:
+    if name.endswith("run.json"):
+        return "run.json"
+    folder = name.split("/")[1]
+    return {"judges": "judge", "media": "media"}.get(folder, "records")
+
+
+def check_run(folder: Path, repo: str) -> RunManifest:
+    """Return the manifest of a downloaded run whose every record is of the right shape.
+
+    Raises HubError naming file, line and field.
+    """
+    manifest = _manifest(folder / "run.json", repo)
+    _refuse_functions(manifest.model_dump(mode="json"), f"{repo}: run/run.json")
+    for path in sorted((folder / "judges").glob("*.json")):
+        spec = _one(path.read_bytes(), JudgeSpec, f"{repo}: run/judges/{path.name}")
+        _refuse_functions(spec.model_dump(mode="json"), f"{repo}: run/judges/{path.name}")
+    examples = {
+        example.example_id for _, example in _records(folder / "examples.jsonl", Example, repo)
+    }
+    owners = _check_conversations(folder, repo, manifest, examples)
+    for where, verdict in _records(folder / "verdicts.jsonl", Verdict, repo):
+        if verdict.conversation_id not in owners:
+            raise HubError(f"{where}: found a verdict of {_short(verdict.conversation_id)}, "
+                           "which is no conversation of the run")  # fmt: skip
+    return manifest
+
+
+def _check_conversations(
+    folder: Path, repo: str, manifest: RunManifest, examples: set[str]
+) -> set[str]:
+    speakers, owners = set(manifest.protocol.speakers), set()
+    for where, conversation in _records(folder / "conversations.jsonl", Conversation, repo):
+        if conversation.example_id not in examples:
+            raise HubError(f"{where}: found example {_short(conversation.example_id)}, which is "
+                           "not in examples.jsonl")  # fmt: skip
+        strangers = {turn.speaker for turn in conversation.turns} - speakers
+        if strangers:
+            raise HubError(f"{where}: found speaker {_short(min(strangers))}; expected one of "
+                           f"{', '.join(sorted(speakers))}")  # fmt: skip
+        for turn in conversation.turns:
+            parts = turn.content if isinstance(turn.content, tuple) else ()
+            for part in parts:
+                if isinstance(part, ImagePart) and not (folder / "media" / part.file).is_file():
+                    raise HubError(f"{where}: image {_short(part.file)} is missing from run/media")
+        owners.add(conversation.conversation_id)
+    return owners
+
+
+def _manifest(path: Path, repo: str) -> RunManifest:
+    where = f"{repo}: run/run.json"
+    try:
+        value = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise HubError(f"{where}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise HubError(f"{where}: found {type(value).__name__}; expected a mapping")
+    if value.get("format") != FORMAT:
+        raise HubError(
+            f"{where}: found format {_short(value.get('format'))}; this version reads {FORMAT}; "
+            "a newer convbench may read it (pip install -U convbench)"
+        )
+    return _one(orjson.dumps(value), RunManifest, where)
+
+
+def _records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:
+    """Yield (place, record) of a JSON lines file of limited lines."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            where = f"{repo}: run/{path.name}:{number}"
+            if len(line) > LONGEST_LINE:
+                raise HubError(f"{where}: found a record of more than {LONGEST_LINE:,} bytes")
+            if line.strip():
+                record = _one(line, model, where)
+                _refuse_long(line, where)
+                yield where, record
+
+
+def _one(data: bytes, model: type[Record], where: str) -> Record:
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(_short(part).strip("'") for part in first["loc"][:6]) or "(top)"
+        raise HubError(f"{where}: {key}: {first['msg'][:200]}") from None
+    except (RecursionError, ValueError):
+        raise HubError(f"{where}: found values nested too deeply") from None
+
+
+def _refuse_long(line: bytes, where: str) -> None:
+    if len(line) <= LONGEST_TEXT:
+        return
+    for way, text in _texts(orjson.loads(line)):
+        if len(text) > LONGEST_TEXT:
+            raise HubError(
+                f"{where}: {way}: found {len(text):,} characters; expected at most {LONGEST_TEXT:,}"
+            )
+
+
+def _texts(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield way, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _texts(item, f"{way}.{_short(key)}".lstrip("."))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{way}[{index}]")
+
+
+FUNCTIONS = frozenset({"rows", "maker", "function", "model", "default"})
+"""Keys of specs that may name a Python function."""
+
+
+def _refuse_functions(value: Any, where: str) -> None:
+    """Refuse a spec that names a function of any package but this one: specs are data."""
+    for way, text in _texts(value):
+        keys = re.findall(r"[\w-]+", way)
+        named = bool(keys) and (keys[-1] in FUNCTIONS or "speakers" in keys)
+        match = _REF.fullmatch(text) if named else None
+        if match is None or match[1].startswith("convbench."):
+            continue
+        is_model = keys[-1] in ("model", "default") or "speakers" in keys
+        if is_model and not text.startswith("rule:"):
+            continue  # a model reference such as vllm:NAME
+        raise HubError(
+            f"{where}: {way}: names the Python function {_short(text)}; expected none but "
+            "convbench's own, because a set from elsewhere is data. Load it with datasets instead"
+        )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…'"

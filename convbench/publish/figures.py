@@ -1,0 +1,172 @@
+"""The numbers of a card: means with standard errors clustered by group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from convbench.publish.parquet import SPLITS
+from convbench.store import Run
+from convbench.store.tables import connect
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over conversations."""
+
+    value: float
+    error: float | None
+    """Standard error; None with fewer than two groups."""
+    n: int
+    """Conversations."""
+    groups: int
+    """Independent units."""
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} ± {self.error:.4f}" if self.error is not None else (
+            f"{self.value:.4f}"
+        )  # fmt: skip
+
+
+def clustered(pairs: Iterable[tuple[str, float]]) -> Mean | None:
+    """Return the mean of (group, value) pairs; None where there are none.
+
+    The standard error is that of a mean of clustered observations: with e_g the sum of the
+    deviations in group g, sqrt(G/(G-1) * sum e_g^2) / n (Miller, arXiv 2411.00640, eq. 4 with
+    the small-sample factor).
+    """
+    values = list(pairs)
+    if not values:
+        return None
+    mean = math.fsum(value for _, value in values) / len(values)
+    sums: dict[str, float] = {}
+    for group, value in values:
+        sums[group] = sums.get(group, 0.0) + value - mean
+    count = len(sums)
+    error = None
+    if count > 1:
+        squares = math.fsum(total * total for total in sums.values())
+        error = math.sqrt(count / (count - 1) * squares) / len(values)
+    return Mean(mean, error, len(values), count)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the card tells in numbers. Each list holds rows of a table."""
+
+    total: int
+    """Conversations, failed ones included."""
+    failed: int
+    """Conversations that failed."""
+    splits: dict[str, int]
+    """Conversations by split."""
+    policy: list[dict[str, Any]]
+    """split, temperature, accuracy, unparsed, thinking, n."""
+    rewards: list[dict[str, Any]]
+    """judge, split, reward (Mean), failed verdicts."""
+    failures: list[tuple[str, int]]
+    """Kind of failure, count."""
+    cost_usd: float | None
+    """Dollars of all policy and teacher calls; None where unknown."""
+    tokens: tuple[int | None, int | None]
+    """Prompt and completion tokens; None where unknown."""
+    judge_usd: float | None
+    """Dollars of all verdicts; None where unknown."""
+    cut: int
+    """Conversations with a turn cut by max_tokens."""
+    flagged: int
+    """Conversations with findings of fidelity checks."""
+
+
+def figures(run: Run) -> Figures:
+    """Count and average a run, for its card."""
+    connection = connect([run])
+    try:
+        rows = _dicts(connection, "SELECT * FROM conversations")
+        verdicts = _dicts(
+            connection,
+            "SELECT v.judge, c.split, c.group_id, v.reward, v.failure, v.cost_usd FROM verdicts v "
+            "JOIN conversations c USING (conversation_id)",
+        )
+    finally:
+        connection.close()
+    done = [row for row in rows if row["failure"] is None]
+    return Figures(
+        total=len(rows),
+        failed=len(rows) - len(done),
+        splits=_splits(rows),
+        policy=[_policy(part) for part in _parts(done, "split", "temperature")],
+        rewards=[_reward(part) for part in _parts(verdicts, "judge", "split")],
+        failures=sorted(_count((r["failure"] or "").split(":")[0] for r in rows if r["failure"])
+                        .items()),
+        cost_usd=_sum(row["cost_usd"] for row in done),
+        tokens=(_whole(_sum(row["prompt_tokens"] for row in done)),
+                _whole(_sum(row["completion_tokens"] for row in done))),
+        judge_usd=_sum(row["cost_usd"] for row in verdicts),
+        cut=sum(row["cut_turns"] > 0 for row in rows),
+        flagged=sum(bool(row["flags"]) for row in rows),
+    )  # fmt: skip
+
+
+def _dicts(connection: DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
+    return rows
+
+
+def _parts(rows: list[dict[str, Any]], *keys: str) -> list[list[dict[str, Any]]]:
+    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        parts.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
+    return [parts[key] for key in sorted(parts)]
+
+
+def _splits(rows: list[dict[str, Any]]) -> dict[str, int]:
+    counts = _count(str(row["split"]) for row in rows)
+    return {name: counts[name] for name in SPLITS if name in counts}
+
+
+def _policy(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    graded = [
+        (row["group_id"], float(row["correct"])) for row in rows if row["correct"] is not None
+    ]
+    return {
+        "split": rows[0]["split"],
+        "temperature": rows[0]["temperature"],
+        "n": len(rows),
+        "accuracy": clustered(graded),
+        "unparsed": sum(row["answer"] is None for row in rows) if graded else None,
+        "thinking": clustered((row["group_id"], float(row["thinking"] or 0)) for row in rows),
+    }
+
+
+def _reward(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    scored = [(row["group_id"], row["reward"]) for row in rows if row["reward"] is not None]
+    return {
+        "judge": rows[0]["judge"],
+        "split": rows[0]["split"],
+        "reward": clustered(scored),
+        "failed": len(rows) - len(scored),
+    }
+
+
+def _count(values: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """Sum; None where there is nothing or any is unknown."""
+    known = list(values)
+    numbers = [value for value in known if value is not None]
+    return math.fsum(numbers) if known and len(numbers) == len(known) else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,138 @@
+"""Lay out a run as the folder of a Hub dataset."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import yaml
+
+from convbench.errors import RunError
+from convbench.publish.card import card
+from convbench.publish.figures import Figures, figures
+from convbench.publish.leaks import refuse_leaks
+from convbench.publish.parquet import find_leaks, write_tables
+from convbench.publish.secrets import refuse_secrets
+from convbench.schema import JudgeSpec, Member, Noun, RunManifest
+from convbench.store import Run
+from convbench.store.jsonl import disk_error, lines
+
+RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
+"""Files of records, restored as they are by `pull`. The journal of calls stays at home."""
+
+
+@dataclass
+class Laid:
+    """A folder ready to be published."""
+
+    folder: Path
+    rows: Mapping[str, Mapping[str, int]]
+    """Rows by config and split."""
+    numbers: Figures
+    judge: str | None
+    """Whose reward stands in the column `reward`."""
+    left_out: int = 0
+    """Conversations left out because they hold hidden text."""
+    notes: list[str] = field(default_factory=list)
+    """What the publisher should know."""
+
+
+def lay_out(
+    run: Run,
+    repo: str,
+    folder: Path,
+    *,
+    judge: str | None = None,
+    leave_out_leaks: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Laid:
+    """Write README.md, parquet tables, `specs/` and `run/` into an empty folder.
+
+    `judge` names whose reward stands in the column `reward`; the first one where None. Raises
+    RunError where there is nothing to publish, or what must not be: secrets, or hidden text in
+    `messages`.
+    """
+    leaks = find_leaks(run)
+    if not leave_out_leaks:
+        refuse_leaks([place for places in leaks.values() for place in places])
+    without = frozenset(leaks)
+    judge = _judge(run, judge)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _records(run, folder / "run", without)
+        specs = run.judge_specs()
+        _specs(run.manifest, specs, folder / "specs")
+        kept = Run.open(folder / "run")
+        rows = write_tables(kept, folder, judge)
+        if not rows.get("conversations"):
+            raise RunError(f"{run.path}: found no conversations; build or resume the run first")
+        numbers = figures(kept)
+        text = card(repo, run.manifest, specs, numbers, rows, judge)
+        (folder / "README.md").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    refuse_secrets(folder, environment)
+    return Laid(folder, rows, numbers, judge, len(without), _notes(run, numbers, judge))
+
+
+def _judge(run: Run, asked: str | None) -> str | None:
+    """Return the judge of the column `reward`: the one asked for, or the first that judged."""
+    names = list(dict.fromkeys(verdict.judge for verdict in run.verdicts()))
+    if asked is not None and asked not in names:
+        raise RunError(f"--judge {asked}: found verdicts of {', '.join(names) or 'no judge'} only")
+    return asked or (names[0] if names else None)
+
+
+def _notes(run: Run, numbers: Figures, judge: str | None) -> list[str]:
+    notes = []
+    if judge is None:
+        notes.append("no judge has scored this run; the set has no rewards (convbench judge)")
+    if run.manifest.task.licence.id == "unknown":
+        notes.append(
+            f"the licence of {run.manifest.task.name} is unknown; check its terms before you "
+            "make the set public"
+        )
+    if numbers.failed:
+        notes.append(f"{numbers.failed} conversations failed; they are rows with a failure")
+    return notes
+
+
+def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
+    """Copy the records, whole lines only, and the images that turns refer to."""
+    folder.mkdir()
+    manifest = published(run.manifest)
+    (folder / "run.json").write_bytes(manifest.model_dump_json(indent=1).encode() + b"\n")
+    for name in RECORDS:
+        with (folder / name).open("wb") as file:
+            for _, line in lines(run.path / name):
+                if not without or orjson.loads(line).get("conversation_id") not in without:
+                    file.write(line)
+    for part in ("judges", "media"):
+        if (run.path / part).is_dir():
+            shutil.copytree(run.path / part, folder / part)
+
+
+def published(manifest: RunManifest) -> RunManifest:
+    """Return the manifest without addresses and paths that mean nothing elsewhere.
+
+    An address in a set from elsewhere would also tell a reader's program where to send its keys.
+    """
+    cast = {
+        name: Member.model_validate(member.model_dump() | {"api_base": None, "weights": None})
+        for name, member in manifest.cast.items()
+    }
+    return manifest.model_copy(update={"cast": cast})
+
+
+def _specs(manifest: RunManifest, judges: Mapping[str, JudgeSpec], folder: Path) -> None:
+    """Write the resolved specs as YAML, for people."""
+    folder.mkdir()
+    named: dict[str, Noun] = {"task": manifest.task, "protocol": manifest.protocol}
+    named |= {f"judge-{spec.name}-{key[:8]}": spec for key, spec in judges.items()}
+    for name, spec in named.items():
+        value = spec.model_dump(mode="json", exclude_defaults=True)
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")

@@ -1,0 +1,163 @@
+"""The tables of a published set, as parquet files by config and split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from convbench.publish.leaks import leaks
+from convbench.schema import Example, text_of
+from convbench.store import Run
+from convbench.store.tables import connect
+from convbench.views import messages
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SPLITS = ("train", "validation", "test")
+CONFIGS = ("conversations", "turns", "verdicts", "examples")
+"""Configs in the order of the card; the first is the default."""
+SHARD = 256 << 20
+"""Bytes of one file, before compression."""
+
+CONVERSATIONS = """
+SELECT c.conversation_id, c.run, c.task, c.protocol, c.mode, c.example_id, c.group_id, c.split,
+  c.policy, c.sample, c.temperature, c.seed, c.stop, c.failure, c.answer, c.correct, c.thinking,
+  c.n_turns, c.words, c.flags, c.prompt_tokens, c.completion_tokens, c.cost_usd,
+  c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts
+FROM conversations c ORDER BY c.conversation_id
+"""
+REWARDS = """
+SELECT conversation_id, judge, reward FROM raw.verdicts ORDER BY rowid
+"""
+TURNS = """
+SELECT t.conversation_id, t.turn_index, t.speaker, t.content, t.prompt_tokens,
+  t.completion_tokens, t.finish_reason, t.step, t.instruction, t.cost_usd, e.split
+FROM turns t JOIN raw.conversations c USING (conversation_id)
+  JOIN raw.examples e USING (example_id)
+ORDER BY t.conversation_id, t.turn_index
+"""
+VERDICTS = """
+SELECT v.conversation_id, v.judge, v.overall, v.accuracy, v.reasoning, v.comprehensiveness,
+  v.pedagogical, v.confidence, v.reward, v.failure, v.attempts, v.cost_usd, v.prompt_tokens,
+  v.completion_tokens, to_json(v.scores)::VARCHAR AS scores,
+  to_json(v.justifications)::VARCHAR AS justifications, v.details::VARCHAR AS details, e.split
+FROM verdicts v JOIN raw.conversations c USING (conversation_id)
+  JOIN raw.examples e USING (example_id)
+ORDER BY v.conversation_id, v.judge
+"""
+EXAMPLES = """
+SELECT example_id, task, split, group_id, question, choices, gold, inputs::VARCHAR AS inputs,
+  hidden::VARCHAR AS hidden
+FROM examples ORDER BY example_id
+"""
+
+
+def write_tables(
+    run: Run, folder: Path, judge: str | None, without: frozenset[str] = frozenset()
+) -> dict[str, dict[str, int]]:
+    """Write `CONFIG/SPLIT-….parquet`; return the number of rows by config and split.
+
+    `judge` names the judge whose reward stands in the column `reward`. Conversations in
+    `without` are left out.
+    """
+    connection = connect([run])
+    try:
+        tables = {
+            "conversations": _conversations(connection, run, judge),
+            "turns": _table(connection, TURNS),
+            "verdicts": _table(connection, VERDICTS),
+            "examples": _table(connection, EXAMPLES),
+        }
+    finally:
+        connection.close()
+    return {
+        config: dict(_write(_kept(table, without), folder / config))
+        for config, table in tables.items()
+    }
+
+
+def _table(connection: DuckDBPyConnection, sql: str) -> Any:
+    return connection.sql(sql).to_arrow_table()
+
+
+def _kept(table: Any, without: frozenset[str]) -> Any:
+    import pyarrow
+    import pyarrow.compute
+
+    if not without or "conversation_id" not in table.column_names:
+        return table
+    left_out = pyarrow.array(sorted(without), type=pyarrow.string())
+    there = pyarrow.compute.is_in(table.column("conversation_id"), value_set=left_out)
+    return table.filter(pyarrow.compute.invert(there))
+
+
+def _write(table: Any, folder: Path) -> Iterator[tuple[str, int]]:
+    """Write one config; a split without rows gets no file."""
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    for split in SPLITS:
+        part = table.filter(pyarrow.compute.equal(table.column("split"), split))
+        if not part.num_rows:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        shards = max(1, -(-part.nbytes // SHARD))
+        size = -(-part.num_rows // shards)
+        for number in range(shards):
+            path = folder / f"{split}-{number:05d}-of-{shards:05d}.parquet"
+            rows = part.slice(number * size, size)
+            pyarrow.parquet.write_table(rows, path, compression="zstd", row_group_size=10_000)
+        yield split, part.num_rows
+
+
+def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) -> Any:
+    """The first config: `messages` as the policy saw them, what is known, the rewards."""
+    import pyarrow
+
+    table = _table(connection, CONVERSATIONS)
+    ids: Sequence[str] = table.column("conversation_id").to_pylist()
+    said = dict(policy_messages(run))
+    rewards: dict[str, list[dict[str, Any]]] = {}
+    for owner, name, reward in connection.execute(REWARDS).fetchall():
+        rewards.setdefault(owner, []).append({"judge": name, "reward": reward})
+    one = [_of(rewards.get(i, ()), judge) for i in ids]
+    message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
+    columns: list[tuple[str, Any, Any]] = [
+        ("messages", [said.get(i, []) for i in ids], pyarrow.list_(message)),
+        ("reward", one, pyarrow.float64()),
+        ("rewards", [rewards.get(i, []) for i in ids], pyarrow.list_(verdict)),
+    ]
+    for place, (name, values, kind) in enumerate(columns):
+        table = table.add_column(place, name, pyarrow.array(values, type=kind))
+    return table
+
+
+def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None:
+    return next((reward["reward"] for reward in rewards if reward["judge"] == judge), None)
+
+
+def policy_messages(run: Run) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield (conversation_id, the policy's view of the conversation); an image is `[image]`."""
+    protocol = run.manifest.protocol
+    for conversation in run.conversations():
+        seen = messages(protocol, conversation, protocol.policy)
+        texts = [{"role": m["role"], "content": text_of(m["content"])} for m in seen]
+        yield conversation.conversation_id, texts
+
+
+def find_leaks(run: Run) -> dict[str, list[str]]:
+    """Return the leaks of hidden text by conversation_id."""
+    protocol, examples = run.manifest.protocol, run.examples
+    found: dict[str, list[str]] = {}
+    for conversation in run.conversations():
+        example: Example | None = examples.get(conversation.example_id)
+        if example is None:
+            continue
+        seen = messages(protocol, conversation, protocol.policy)
+        places = list(leaks(run.manifest, example, conversation, seen))
+        if places:
+            found[conversation.conversation_id] = places
+    return found

@@ -1,0 +1,57 @@
+"""The prompts of a run as they stand in a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from convbench.schema import JudgeSpec, RunManifest, pick
+
+
+def prompts(manifest: RunManifest, judges: Mapping[str, JudgeSpec]) -> str:
+    """Return a section with every template that was used; empty for imported conversations."""
+    blocks = [*_speakers(manifest), *_steps(manifest), *_judges(judges)]
+    if not blocks:
+        return ""
+    return "## Prompts\n\nTemplates as given to the models (`{{ … }}` is filled in).\n\n" + (
+        "\n\n".join(blocks)
+    )
+
+
+def _speakers(manifest: RunManifest) -> Iterator[str]:
+    override = manifest.task.overrides.get(manifest.protocol.name)
+    for name, speaker in manifest.protocol.speakers.items():
+        own = override.systems.get(name) if override else None
+        text = pick(speaker.system if own is None else own, manifest.mode)
+        if text:
+            yield _block(f"System prompt of {name}", text)
+
+
+def _steps(manifest: RunManifest) -> Iterator[str]:
+    override = manifest.task.overrides.get(manifest.protocol.name)
+    for step in manifest.protocol.all_steps():
+        own = override.steps.get(step.id) if override else None
+        said = step.say if step.say is not None else step.ask
+        text = pick(said if own is None else own, manifest.mode)
+        if text:
+            verb = "says" if step.say is not None else "is asked"
+            yield _block(f"Step {step.id}: {step.speaker} {verb}", text)
+    instruction = pick(manifest.task.instruction, manifest.mode)
+    if instruction:
+        yield _block("Instruction of the task", instruction)
+
+
+def _judges(judges: Mapping[str, JudgeSpec]) -> Iterator[str]:
+    for spec in judges.values():
+        if spec.system:
+            yield _block(f"System prompt of judge {spec.name}", spec.system)
+        if spec.prompt:
+            yield _block(f"Prompt of judge {spec.name}", spec.prompt)
+
+
+def _block(title: str, text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return (
+        f"<details><summary>{title}</summary>\n\n{fence}text\n{text.strip()}\n{fence}\n\n</details>"
+    )

@@ -1,0 +1,76 @@
+"""Publish a run: lay out, check, and commit; or only lay out."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.hub.repo import Uploaded, upload
+from convbench.publish.folder import Laid, lay_out
+from convbench.store import Run
+from convbench.store.jsonl import disk_error
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published, or would be."""
+
+    laid: Laid
+    uploaded: Uploaded | None
+    """None on a dry run, where the folder is kept."""
+
+
+def publish(
+    run: Run,
+    repo: str,
+    *,
+    private: bool = False,
+    dry_run: bool = False,
+    folder: Path | None = None,
+    judge: str | None = None,
+    leave_out_leaks: bool = False,
+) -> Published:
+    """Publish a run as dataset `repo`. A dry run writes `folder` (RUN/publish) and sends nothing.
+
+    Raises RunError (nothing to publish, secrets, leaks, a run being written) or HubError.
+    """
+    target = folder or run.path / "publish"
+    if dry_run:
+        _make_way(target)
+    with run.lock(), _workspace(target.parent if dry_run else None) as space:
+        place = Path(space) / "set"
+        laid = lay_out(run, repo, place, judge=judge, leave_out_leaks=leave_out_leaks)
+        if dry_run:
+            _move(place, target)
+            laid.folder = target
+            return Published(laid, None)
+        return Published(laid, upload(repo, place, private=private))
+
+
+def _workspace(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
+    try:
+        if parent is not None:
+            parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix=".publish-", dir=parent)
+    except OSError as error:
+        raise disk_error(parent or Path(tempfile.gettempdir()), error) from None
+
+
+def _make_way(target: Path) -> None:
+    """Refuse a folder that an earlier dry run did not make."""
+    if not target.exists() or (target / "run" / "run.json").exists():
+        return
+    if not target.is_dir() or any(target.iterdir()):
+        raise RunError(f"{target}: there is something else there; expected no such folder")
+
+
+def _move(place: Path, target: Path) -> None:
+    try:
+        if target.exists():
+            shutil.rmtree(target)
+        place.replace(target)
+    except OSError as error:
+        raise disk_error(target, error) from None

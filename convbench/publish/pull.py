@@ -1,0 +1,70 @@
+"""Pull a published set: download, check, and only then put it among the runs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.hub.repo import Remote, fetch, look
+from convbench.publish.check import check_names, check_run
+from convbench.publish.folder import published
+from convbench.store import Run
+from convbench.store.jsonl import disk_error, write_whole
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A run restored from the Hub."""
+
+    run: Run
+    repo: str
+    commit: str
+
+
+def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pulled:
+    """Restore the run that a dataset repository holds, in a new directory.
+
+    `path` is the directory (default: `runs/NAME-COMMIT`). The set's specs are data: a function
+    of another package in them is refused, and addresses are dropped. Nothing is left behind where
+    an error is raised: HubError (unreachable, refused, or not a sound run), RunError (directory).
+    """
+    remote = look(repo, revision)
+    target = path or _default(remote)
+    _refuse_taken(target)
+    names = check_names(repo, remote.files)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".pull-", dir=target.parent) as space:
+            place = Path(space) / "run"
+            _download(remote, names, place)
+            manifest = published(check_run(place, f"dataset {repo}"))
+            marked = manifest.model_copy(update={"pulled_from": f"{repo}@{remote.commit}"})
+            write_whole(place / "run.json", marked.model_dump_json(indent=1).encode() + b"\n")
+            if target.exists():
+                target.rmdir()
+            place.replace(target)
+    except OSError as error:
+        raise disk_error(target, error) from None
+    return Pulled(Run.open(target), repo, remote.commit)
+
+
+def _default(remote: Remote) -> Path:
+    return Path("runs") / f"{remote.repo.rpartition('/')[2]}-{remote.commit[:8]}"
+
+
+def _refuse_taken(target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.exists() or target.is_symlink():
+        raise RunError(f"{target}: there is something there already; name another with --run DIR")
+
+
+def _download(remote: Remote, names: list[str], place: Path) -> None:
+    """Copy the run's files; the names were checked."""
+    for name in names:
+        to = place / name.removeprefix("run/")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(fetch(remote, name), to)

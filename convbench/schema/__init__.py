@@ -1,0 +1,53 @@
+"""The nouns: frozen records and specs, each with its JSON schema."""
+
+from convbench.schema.base import Mode, Noun, Text, canonical, fingerprint, pick
+from convbench.schema.chat import (
+    Completion,
+    Content,
+    FinishReason,
+    ImagePart,
+    Message,
+    Sampling,
+    TextPart,
+    text_of,
+)
+from convbench.schema.conversation import Branch, Conversation, Failure, Turn
+from convbench.schema.example import Choice, Example
+from convbench.schema.judge import JudgeSpec, Metric, Reward, Verdict
+from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
+from convbench.schema.run import Member, RunManifest
+from convbench.schema.task import TaskSpec
+
+__all__ = [
+    "Branch",
+    "Choice",
+    "Completion",
+    "Content",
+    "Conversation",
+    "Example",
+    "Failure",
+    "FinishReason",
+    "ImagePart",
+    "JudgeSpec",
+    "Loop",
+    "Member",
+    "Message",
+    "Metric",
+    "Mode",
+    "Noun",
+    "ProtocolSpec",
+    "Reward",
+    "RunManifest",
+    "Sampling",
+    "Speaker",
+    "Step",
+    "TaskSpec",
+    "Text",
+    "TextPart",
+    "Turn",
+    "Verdict",
+    "canonical",
+    "fingerprint",
+    "pick",
+    "text_of",
+]

@@ -1,0 +1,50 @@
+"""What every noun shares: frozen, nothing unknown accepted, a canonical fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+Mode = Literal["thinking", "standard"]
+"""Whether the policy is told to reason inside `<thinking>` tags."""
+
+Text = str | dict[Mode, str]
+"""A Jinja template, or one for each mode."""
+
+PythonRef = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)
+]
+"""`package.module:function`, taken from installed packages or an explicit `--plugin` file."""
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
+"""A spec's name: lower case, digits, dot, dash, underscore."""
+
+
+class Noun(BaseModel):
+    """Base of all records and specs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def canonical(value: Any) -> str:
+    """Return JSON text that is equal for equal values: sorted keys, no spaces."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def fingerprint(*values: Any) -> str:
+    """Return 16 hex digits that name these values; equal values on any machine agree."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(canonical(value).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:16]
+
+
+def pick(text: Text | None, mode: Mode) -> str | None:
+    """Return the template of this mode, None where there is none for it."""
+    return text.get(mode) if isinstance(text, dict) else text

@@ -1,0 +1,76 @@
+"""The chat API's words: messages with text and image parts, sampling, completions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NotRequired, TypedDict
+
+from pydantic import Field
+
+from convbench.schema.base import Noun
+
+
+class TextPart(Noun):
+    """A piece of text in a message of several parts."""
+
+    type: Literal["text"] = "text"
+    text: str
+    """The text."""
+
+
+class ImagePart(Noun):
+    """An image in a message; the bytes lie in the run's `media/` folder."""
+
+    type: Literal["image"] = "image"
+    file: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    """File name inside `media/`, named by its content."""
+    media_type: str = "image/png"
+    """MIME type."""
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Content = str | tuple[Part, ...]
+
+
+class Message(TypedDict):
+    """One chat message as a model gets it."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Content
+    name: NotRequired[str]
+
+
+class Sampling(Noun):
+    """How a model draws its reply."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """Softmax temperature; 0 is greedy."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Nucleus mass; null leaves the model's own default."""
+    max_tokens: int = Field(default=512, ge=1)
+    """Most tokens of one reply. A longer reply is cut, kept, and marked `length`."""
+    seed: int | None = None
+    """Seed of this one call, where the model takes one."""
+
+
+FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's reply. Token counts and cost are None where nobody told them, never 0."""
+
+    content: Content
+    finish_reason: FinishReason = "stop"
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+    model: str | None = None
+    """The id that the provider says answered, where it does."""
+
+
+def text_of(content: Content) -> str:
+    """Return the text of a message's content; an image stands as `[image]`."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text if isinstance(part, TextPart) else "[image]" for part in content)

@@ -1,0 +1,90 @@
+"""Conversation: one record from build to train, immutable, one a finished attempt."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from convbench.schema.base import Noun
+from convbench.schema.chat import Content, FinishReason
+
+Stop = Literal["complete", "marker", "limit"]
+
+
+class Turn(Noun):
+    """One message of one speaker."""
+
+    speaker: str
+    """Who spoke."""
+    step: str
+    """Id of the protocol's step."""
+    content: Content
+    """What was said, whole."""
+    instruction: str | None = None
+    """Instruction this speaker got with the message it answered."""
+    finish_reason: FinishReason = "stop"
+    """`length` where the reply was cut by max_tokens."""
+    prompt_tokens: int | None = None
+    """Tokens of the prompt, as the provider counts."""
+    completion_tokens: int | None = None
+    """Tokens of the reply, as the provider counts."""
+    cost_usd: float | None = None
+    """Price of the call in dollars; null where unknown."""
+
+
+class Failure(Noun):
+    """Why an attempt ended without its last turn."""
+
+    kind: str
+    """Name of the error's class."""
+    message: str
+    """One line."""
+
+
+class Branch(Noun):
+    """Where this conversation left another one."""
+
+    parent: str
+    """conversation_id of the parent."""
+    turn: int = Field(ge=0)
+    """Index of the first turn that differs."""
+    candidate: int = Field(ge=0)
+    """Number among the branches of this turn."""
+
+
+class Conversation(Noun):
+    """One attempt at one (example, sample). Never edited; the newest record of a key counts."""
+
+    key: str
+    """Deterministic within a run: example, sample, branch."""
+    conversation_id: str
+    """Unique across runs."""
+    attempt: int = Field(default=0, ge=0)
+    """Number of attempts of this key before this one."""
+    example_id: str
+    """The question."""
+    sample: int = Field(default=0, ge=0)
+    """Number among the samples of the question."""
+    temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature of the policy."""
+    seed: int = 0
+    """Seed of this conversation's random streams."""
+    systems: dict[str, str] = Field(default_factory=dict)
+    """System prompt each speaker got, rendered."""
+    turns: tuple[Turn, ...] = ()
+    """All messages but system ones, in order."""
+    stop: Stop | None = None
+    """Why it ended; null where it failed."""
+    failure: Failure | None = None
+    """Set where the attempt failed; such a key is tried again on resume."""
+    flags: tuple[str, ...] = ()
+    """Findings of the fidelity checks, e.g. `teacher:words`."""
+    branch: Branch | None = None
+    """Set where it left another conversation."""
+    specs: str = ""
+    """Fingerprint of task, protocol and cast."""
+    version: str = ""
+    """convbench version that wrote it."""
+    ended: str = ""
+    """UTC time the attempt ended, ISO 8601."""

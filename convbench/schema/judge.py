@@ -1,0 +1,122 @@
+"""Judge, rubric and verdict: how a conversation gets its reward."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convbench.schema.base import Name, Noun, PythonRef
+from convbench.schema.conversation import Failure
+
+JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
+
+
+class Metric(Noun):
+    """One score of a rubric."""
+
+    name: Name
+    """Column name, e.g. `reasoning`."""
+    label: str
+    """Label the judge writes before the score, e.g. `Reasoning ability`."""
+    aliases: tuple[str, ...] = ()
+    """Other labels that mean the same."""
+    about: str = ""
+    """What it asks."""
+
+
+class Reward(Noun):
+    """How scores become the reward: metric / scale * discount^n."""
+
+    metric: str = "overall"
+    """The metric that counts."""
+    scale: float = Field(default=10.0, gt=0)
+    """Divisor; with the rubric's 0-10 it gives rewards in [0, 1]."""
+    discount: float | None = Field(default=None, gt=0, le=1)
+    """gamma of gamma^n, n policy turns; null takes the protocol's, if it has one."""
+
+
+class JudgeSpec(Noun):
+    """A judge."""
+
+    name: Name
+    """Name on the command line."""
+    title: str
+    """One line for lists and cards."""
+    kind: JudgeKind
+    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file;
+    the others grade the task's own kind of answer."""
+    model: str | None = None
+    """The judge model of a rubric; usually given on the command line."""
+    api_base: str | None = None
+    """Address of the server of `model`, where it is not the provider's own."""
+    system: str | None = None
+    """System prompt of a rubric."""
+    prompt: str | None = None
+    """Prompt template of a rubric."""
+    metrics: tuple[Metric, ...] = ()
+    """The scores, in order; one must be `overall`."""
+    lowest: float = 0.0
+    """Smallest score."""
+    highest: float = 10.0
+    """Largest score."""
+    asks: int = Field(default=3, ge=1)
+    """Most replies asked for: the first, and more with the complaint while one is malformed."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature of the judge model."""
+    max_tokens: int = Field(default=1024, ge=1)
+    """Limit of a judge's reply."""
+    function: PythonRef | None = None
+    """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`."""
+    file: str | None = None
+    """Labels of a `human` judge."""
+    reward: Reward = Reward()
+    """How scores become the reward."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the kind (limits, viewport, adapter, …)."""
+    reference: str | None = None
+    """Where this rubric is specified."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "rubric" and not (self.system and self.prompt and self.metrics):
+            raise ValueError("a rubric needs system, prompt and metrics")
+        if self.kind == "rules" and not self.function:
+            raise ValueError("a rules judge needs function: pkg.mod:fn")
+        names = [metric.name for metric in self.metrics]
+        if names and self.reward.metric not in names:
+            raise ValueError(f"reward.metric {self.reward.metric!r} is not among {names}")
+        return self
+
+
+class Verdict(Noun):
+    """What one judge said of one conversation. Judging again appends a new one."""
+
+    conversation_id: str
+    """The conversation."""
+    judge: str
+    """Name of the judge as it was asked for, e.g. `claude-opus`."""
+    fingerprint: str
+    """Fingerprint of the judge's spec and model."""
+    scores: dict[str, float] = Field(default_factory=dict)
+    """Score by metric; empty where it failed."""
+    reward: float | None = None
+    """Reward; null where it failed."""
+    justifications: dict[str, str] = Field(default_factory=dict)
+    """The judge's words by metric."""
+    details: dict[str, Any] = Field(default_factory=dict)
+    """More that this kind of judge found."""
+    reply: str | None = None
+    """The raw reply, kept where it could not be read."""
+    failure: Failure | None = None
+    """Set where there is no score."""
+    attempts: int = 1
+    """Replies asked for."""
+    prompt_tokens: int | None = None
+    """Tokens of all prompts."""
+    completion_tokens: int | None = None
+    """Tokens of all replies."""
+    cost_usd: float | None = None
+    """Dollars; null where unknown."""
+    ended: str = ""
+    """UTC time, ISO 8601."""

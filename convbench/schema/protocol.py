@@ -1,0 +1,141 @@
+"""Protocol: who speaks, in which order, with which texts, and when it ends."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convbench.schema.base import Mode, Name, Noun, PythonRef, Text
+
+
+class Speaker(Noun):
+    """One side of a conversation."""
+
+    policy: bool = False
+    """True for the one speaker whose model is trained and evaluated."""
+    system: Text | None = None
+    """System prompt template."""
+    sees: tuple[str, ...] = ()
+    """Hidden fields (`answer` or names under the task's `rows.hidden`) this speaker may use."""
+    default: str | None = None
+    """Model when none is named: a model reference, `policy` (the policy's base model), or
+    null, which asks for one."""
+    opening: str | None = None
+    """User message put first where this speaker would otherwise speak first."""
+    history: Literal["all", "last"] = "all"
+    """How much of the conversation this speaker's model gets."""
+    private_before: str | None = None
+    """Text of a turn up to and including this marker is private thought: others do not see it."""
+    cut: int | None = Field(default=None, ge=1)
+    """Others see at most this many characters of a turn."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Fixed temperature; null takes the conversation's."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Fixed limit of a reply; null takes the run's."""
+
+
+class Step(Noun):
+    """One turn of one speaker. With `say` it is scripted, otherwise the speaker's model speaks."""
+
+    id: Name
+    """Name, by which tasks override its text."""
+    speaker: str
+    """Who speaks."""
+    say: Text | None = None
+    """Template of a scripted turn."""
+    ask: Text | None = None
+    """Instruction to the speaker, appended to the message it answers and kept there."""
+    words: int | None = Field(default=None, ge=1)
+    """Word limit named in the prompt; an overrun is flagged, nothing is cut."""
+
+    @model_validator(mode="after")
+    def _not_both(self) -> Self:
+        if self.say is not None and self.ask is not None:
+            raise ValueError(f"step {self.id!r} has both say (scripted) and ask (spoken)")
+        return self
+
+
+class Loop(Noun):
+    """Steps said several times, at most `times`, ending early at a marker."""
+
+    loop: tuple[Step, ...] = Field(min_length=1)
+    """The steps."""
+    times: Annotated[int, Field(ge=1)] | Literal["turns", "extra"] = "turns"
+    """A number, `turns` (the run's n), or `extra` (n less the policy turns outside loops)."""
+    until: str | None = None
+    """End the loop right after a policy turn that holds this marker."""
+
+
+class Turns(Noun):
+    """How many policy turns a conversation has."""
+
+    default: int = Field(default=1, ge=1)
+    """n when none is asked for."""
+    min: int = Field(default=1, ge=1)
+    """Smallest n."""
+    max: int = Field(default=1, ge=1)
+    """Largest n."""
+    why: str | None = None
+    """Reason to give when another n is refused."""
+
+
+class Check(Noun):
+    """A fidelity check run over each finished conversation; its findings become flags."""
+
+    function: PythonRef
+    """Function `fn(conversation, example, protocol) -> list of flags`."""
+
+
+class ProtocolSpec(Noun):
+    """How a conversation goes."""
+
+    name: Name
+    """Name on the command line."""
+    title: str
+    """One line for lists and cards."""
+    modes: tuple[Mode, ...] = ("thinking", "standard")
+    """Modes it supports; the first is the default."""
+    mode_reason: str | None = None
+    """Reason to give when a mode is refused."""
+    turns: Turns = Turns()
+    """Number of policy turns."""
+    speakers: dict[str, Speaker]
+    """Speakers by name; exactly one is the policy."""
+    steps: tuple[Step | Loop, ...] = Field(min_length=1)
+    """The steps in order."""
+    answer_after: str | None = None
+    """The final answer is what follows this marker (the whole turn where it is absent)."""
+    discount: float | None = Field(default=None, gt=0, le=1)
+    """gamma: the reward is multiplied by gamma^n, n policy turns; a judge may set its own."""
+    checks: tuple[Check, ...] = ()
+    """Fidelity checks."""
+    reference: str | None = None
+    """Where this protocol is specified."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        policies = [name for name, speaker in self.speakers.items() if speaker.policy]
+        if len(policies) != 1:
+            raise ValueError(f"exactly one speaker must have policy: true; found {policies}")
+        unknown = {step.speaker for step in self.all_steps()} - set(self.speakers)
+        if unknown:
+            raise ValueError(f"steps name unknown speakers {sorted(unknown)}")
+        ids = [step.id for step in self.all_steps()]
+        twice = sorted({name for name in ids if ids.count(name) > 1})
+        if twice:
+            raise ValueError(f"step ids used twice: {twice}")
+        return self
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy's speaker."""
+        return next(name for name, speaker in self.speakers.items() if speaker.policy)
+
+    def all_steps(self) -> list[Step]:
+        """Every step once, loops opened."""
+        return [
+            step
+            for item in self.steps
+            for step in (item.loop if isinstance(item, Loop) else (item,))
+        ]

@@ -1,0 +1,199 @@
+"""Recipe: how a policy is learnt from a judged run. Launch: on which processes.
+
+A recipe is a choice at four points: which logged conversations, which reward, how it becomes a
+weight or a pair, and how the model is fitted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convbench.schema.base import Name, Noun
+
+
+class Data(Noun):
+    """Which logged conversations are used, and what counts as their reward."""
+
+    judge: str | None = None
+    """Judge whose verdicts count; null takes the only one there is."""
+    metric: str = "reward"
+    """`reward`, or the name of a score, taken as it is."""
+    max_length: int | None = Field(default=None, ge=8)
+    """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
+    the model's own."""
+
+
+class Weighting(Noun):
+    """How rewards become weights."""
+
+    center: bool = True
+    """Subtract the mean over the task's conversations (standardized)."""
+    scale: bool = True
+    """Divide by the standard deviation over the task's conversations, ddof 1 (standardized)."""
+    clip: float | None = Field(default=None, gt=0)
+    """Clip weights to [-clip, clip]; null leaves them."""
+    threshold: float | None = None
+    """Keep every conversation with at least this reward in place of each task's best one."""
+
+
+class Pairing(Noun):
+    """How rewards become pairs of a better and a worse reply."""
+
+    source: Literal["logged", "resampled"] = "logged"
+    """`logged`: pairs from the run's own conversations; `resampled`: from branches that were
+    sampled and judged turn by turn."""
+    branches: str | None = None
+    """Run of the judged branches (`resampled`)."""
+    protocol: str | None = None
+    """Protocol under whose first prompt the final replies are compared (`dpo`)."""
+    min_gap: float = Field(default=0.0, ge=0)
+    """Two conversations make a pair where their rewards differ by more than this."""
+    beta: float = Field(default=0.1, gt=0)
+    """DPO's beta, the strength of the pull to the starting policy."""
+
+
+class Distil(Noun):
+    """Distillation of a teacher checkpoint into a student."""
+
+    teacher: str | None = None
+    """Teacher checkpoint; null takes the run's newest `star-gate` checkpoint."""
+    student_layers: int | None = Field(default=None, ge=1)
+    """The student is the base's first k layers; null takes the whole base."""
+    lora_on: Literal["teacher", "student"] = "teacher"
+    """Who carries the LoRA adapter of `lora`. On the teacher, which is frozen, a fresh adapter
+    changes nothing, and the student is trained in full."""
+    alpha: float = Field(default=0.5, ge=0, le=1)
+    """alpha * CE + (1 - alpha) * T^2 * KL(teacher || student)."""
+    temperature: float = Field(default=2.0, gt=0)
+    """T."""
+
+
+class Lora(Noun):
+    """A low-rank adapter in place of training all weights."""
+
+    r: int = Field(default=8, ge=1)
+    """Rank."""
+    alpha: int = Field(default=16, ge=1)
+    """Scale: the update is multiplied by alpha / r."""
+    dropout: float = Field(default=0.05, ge=0, lt=1)
+    """Dropout on the adapter's input."""
+    target_modules: tuple[str, ...] = (
+        "q_proj", "v_proj", "k_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+    """Linear layers that get an adapter."""
+    quantize: Literal["none", "4bit"] = "none"
+    """`4bit`: QLoRA, the base held in NF4 (needs bitsandbytes and a GPU)."""
+    merge: bool = True
+    """Merge the adapter into the saved weights, so that any loader takes the checkpoint."""
+
+
+class Fit(Noun):
+    """Hyper-parameters of the optimisation."""
+
+    learning_rate: float = Field(default=3e-5, gt=0)
+    """Peak learning rate."""
+    epochs: float = Field(default=4, gt=0)
+    """Passes over the rows."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """Optimiser steps, in place of epochs."""
+    batch_size: int = Field(default=8, ge=1)
+    """Rows a process takes at once."""
+    accumulation: int = Field(default=4, ge=1)
+    """Batches summed up for one step."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward pass to save memory."""
+    precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"
+    """`auto`: bf16 on an accelerator that has it, fp32 elsewhere."""
+    optimizer: str = "adamw_torch"
+    """Optimiser by the name transformers gives it, e.g. `adamw_torch`, `sgd`."""
+    scheduler: str = "linear"
+    """Learning-rate schedule by the name transformers gives it."""
+    warmup_steps: float = Field(default=0, ge=0)
+    """Steps of linear warm-up; a number below 1 is a share of all steps."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """AdamW's weight decay."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """Gradient clipping; 0 turns it off."""
+    normalize: Literal["tokens", "conversations"] = "tokens"
+    """N of the step loss: unmasked tokens in the accumulated window over all processes, or
+    conversations in it. Those of weight 0 count."""
+    shuffle: bool = True
+    """Shuffle rows anew in each epoch."""
+    seed: int = 0
+    """Seed of shuffling, dropout and new weights."""
+    log_every: int = Field(default=5, ge=1)
+    """Steps between log lines; the first step is always logged."""
+    probe: int = Field(default=8, ge=0)
+    """Conversations on which log(pi / pi_0) is followed, the looseness of the bound of Lemma 1;
+    0 follows none."""
+    save: Literal["epoch", "end"] = "epoch"
+    """When to save: after each epoch (to resume from), or only the end result."""
+    save_limit: int = Field(default=4, ge=1)
+    """Saved epochs kept."""
+    trackers: tuple[str, ...] = ()
+    """Experiment trackers as transformers names them (`wandb`, `tensorboard`, …); none unless
+    asked for."""
+
+
+class Recipe(Noun):
+    """How a policy is learnt from a judged run."""
+
+    name: Name
+    """Name on the command line."""
+    title: str
+    """One line for lists and cards."""
+    trainer: str | None
+    """Script under `trainers/` by its stem, or a path to your own; null trains nothing."""
+    model: str | None = None
+    """Model to start from: a path or Hub id; null takes the run's own policy."""
+    data: Data = Data()
+    """Which conversations, which reward."""
+    weighting: Weighting = Weighting()
+    """How rewards become weights."""
+    pairing: Pairing = Pairing()
+    """How rewards become pairs."""
+    distil: Distil | None = None
+    """Distillation, where the trainer distils."""
+    lora: Lora | None = None
+    """Train an adapter; null trains all weights."""
+    fit: Fit = Fit()
+    """Hyper-parameters."""
+    launch: str = "none"
+    """Launch spec. Where `--launch` is not given it is used if this machine has the
+    accelerators it asks for; otherwise one process trains."""
+    eval_protocol: str | None = None
+    """Protocol the result is evaluated in; null takes the run's."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Settings of your own trainer script."""
+    reference: str | None = None
+    """Where this learner is specified."""
+    run: str | None = None
+    """Filled in by `convbench train`: the run, relative to this file's folder or absolute."""
+
+
+class Launch(Noun):
+    """On which processes a trainer runs."""
+
+    name: Name
+    """Name on the command line."""
+    title: str
+    """One line for lists."""
+    accelerate: dict[str, Any] | None = None
+    """A configuration file of `accelerate launch`, word for word (machines, ranks and
+    addresses too); null starts one process without a launcher. Precision, accumulation and
+    clipping are the recipe's."""
+    reference: str | None = None
+    """Where these settings are specified."""
+
+    @model_validator(mode="after")
+    def _says_how_many(self) -> Self:
+        if self.accelerate is not None and "num_processes" not in self.accelerate:
+            raise ValueError("accelerate.num_processes: missing; expected a number of processes")
+        return self
+
+    @property
+    def processes(self) -> int:
+        """Processes on all machines together."""
+        return int(self.accelerate["num_processes"]) if self.accelerate else 1

@@ -1,0 +1,81 @@
+"""Run manifest (`run.json`): everything needed to know what a run is, written once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from convbench.schema.base import Mode, Noun
+from convbench.schema.chat import Sampling
+from convbench.schema.protocol import ProtocolSpec
+from convbench.schema.task import TaskSpec
+
+RunKind = Literal["build", "import", "eval", "branch"]
+
+
+class Member(Noun):
+    """One speaker's part in the cast."""
+
+    model: str
+    """Model reference as resolved, e.g. `openai/gpt-4o-mini`, `local:PATH`, `rule:pkg.mod:fn`,
+    `script` for a speaker whose steps are all scripted."""
+    sampling: Sampling = Sampling()
+    """Sampling; the policy's temperature is set by sample."""
+    api_base: str | None = None
+    """Address of the server, where it is not the provider's own."""
+    weights: str | None = None
+    """Where the weights of a served name lie, so that training finds them."""
+    fingerprint: str | None = None
+    """Hash of local weights."""
+
+
+class RunManifest(Noun):
+    """What a run is. A run never changes its specs or its cast."""
+
+    format: Literal[1] = 1
+    """Version of the run directory's layout."""
+    id: str
+    """Unique: date, time, random digits."""
+    kind: RunKind = "build"
+    """How it came to be."""
+    created: str
+    """UTC time, ISO 8601."""
+    version: str
+    """convbench version."""
+    task: TaskSpec
+    """The task, resolved."""
+    protocol: ProtocolSpec
+    """The protocol, resolved."""
+    mode: Mode
+    """thinking or standard."""
+    turns: int
+    """n."""
+    samples: int
+    """Conversations an example."""
+    temperatures: tuple[float, ...]
+    """Temperature of each sample; one value serves all."""
+    seed: int
+    """Seed of sampling, splits and conversations."""
+    split: Literal["train", "validation", "test", "all"] = "all"
+    """Which split was built."""
+    cast: dict[str, Member]
+    """Who speaks, by speaker."""
+    source_revision: str | None = None
+    """Commit the source's revision resolved to, or a hash of the rows."""
+    parent: str | None = None
+    """Id of the run whose policy, teacher and judges this one follows (eval, branches)."""
+    checkpoint: str | None = None
+    """The checkpoint or model an eval run evaluates."""
+    pulled_from: str | None = None
+    """Hub repository and commit a pulled run came from; its specs are data, not code."""
+    fingerprints: dict[str, str] = Field(default_factory=dict)
+    """Fingerprints of task, protocol, cast and of all together (`specs`)."""
+    packages: dict[str, str] = Field(default_factory=dict)
+    """Versions of the packages that matter to the result."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Free notes of importers."""
+
+    def temperature(self, sample: int) -> float:
+        """Temperature of this sample."""
+        return self.temperatures[sample if len(self.temperatures) > 1 else 0]

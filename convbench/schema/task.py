@@ -1,0 +1,137 @@
+"""Task: where questions come from, how a row becomes an Example, how many are drawn."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convbench.schema.base import Name, Noun, PythonRef, Text
+
+
+class Source(Noun):
+    """Where the raw rows lie: `hub`, `file` (a local copy, which goes before `hub`), `rows`."""
+
+    hub: str | None = None
+    """Dataset repository on the Hub, `owner/name`."""
+    config: str | None = None
+    """Configuration of the Hub dataset."""
+    splits: tuple[str, ...] = ()
+    """Splits that are pooled; empty pools all there are."""
+    revision: str | None = None
+    """Branch, tag or commit. The commit it resolves to is recorded in the run."""
+    file: str | None = None
+    """Local parquet, JSON lines or CSV file, or a folder of `SPLIT.parquet` files; used in the
+    place of `hub` where both are given."""
+    rows: PythonRef | None = None
+    """Function `fn(*, seed, **args) -> iterable of rows` that makes the rows."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of `rows`."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = [name for name in ("hub", "file", "rows") if getattr(self, name)]
+        if not given or (self.rows and len(given) > 1):
+            raise ValueError(f"give hub, file (a local copy) or rows; found {given or 'none'}")
+        return self
+
+
+class Rows(Noun):
+    """How one raw row becomes a question. Values are Jinja expressions over the row's fields."""
+
+    where: str | None = None
+    """Keep only rows for which this expression is true."""
+    key: str | None = None
+    """The row's own id; without it the key is a hash of the question's text and options."""
+    group: str | None = None
+    """The independent unit that splits and error bars go by; without it the key."""
+    split: str | None = None
+    """The row's own split (train, validation, test), for `sample.split: rows`."""
+    question: str = "question"
+    """The question's text."""
+    choices: str | None = None
+    """Options: a list of texts, or a mapping of two parallel lists `text` and `label`."""
+    answer: str | None = None
+    """Gold: a label, a position from 0, or an option's text."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """More fields that templates may use; no secret."""
+    hidden: dict[str, str] = Field(default_factory=dict)
+    """Fields that only speakers naming them in `sees` (and judges) may use."""
+    shuffle: bool = False
+    """Shuffle the options by a seed of their own (where the gold always comes first)."""
+    maker: PythonRef | None = None
+    """Function `fn(rows, *, seed) -> iterable of questions`, run on the raw rows before this
+    mapping, for tasks whose options must be made."""
+
+
+class Sample(Noun):
+    """How many questions are drawn, and how they are split."""
+
+    count: int | Literal["all"] = Field(default=500)
+    """Questions drawn with the run's seed; `all` takes what there is."""
+    split: Literal["fraction", "rows"] = "fraction"
+    """`fraction`: split the drawn questions by group; `rows`: each row says its split."""
+    train: float = Field(default=0.8, ge=0, le=1)
+    """Share of the drawn questions that goes to train."""
+    validation: float = Field(default=0.0, ge=0, le=1)
+    """Share that goes to validation; the rest is test."""
+
+
+class Answer(Noun):
+    """What a final answer looks like."""
+
+    kind: Literal["choice", "text", "code", "html", "none"] = "choice"
+    """`choice`: the letter of an option; other kinds are graded by their own judge."""
+
+
+class Overrides(Noun):
+    """What a task puts in the place of a protocol's own texts."""
+
+    systems: dict[str, Text] = Field(default_factory=dict)
+    """System prompt by speaker."""
+    steps: dict[str, Text] = Field(default_factory=dict)
+    """What a step says (scripted) or asks of its speaker (spoken), by step id."""
+
+
+class Licence(Noun):
+    """Licence and origin of the source set; carried into every card."""
+
+    id: str = "unknown"
+    """Licence id as the Hub writes it, e.g. `cc-by-sa-4.0`."""
+    note: str | None = None
+    """What else must be known, e.g. where upstream and the card disagree."""
+    source: str | None = None
+    """Where the set comes from: address or Hub repository."""
+    citation: str | None = None
+    """BibTeX of the source set."""
+
+
+class TaskSpec(Noun):
+    """A question set and how it is asked."""
+
+    name: Name
+    """Name on the command line."""
+    title: str
+    """One line for lists and cards."""
+    source: Source
+    """Where the rows come from."""
+    rows: Rows = Rows()
+    """How a row becomes an Example."""
+    sample: Sample = Sample()
+    """How many questions, and their splits."""
+    answer: Answer = Answer()
+    """What a final answer looks like."""
+    instruction: Text = ""
+    """Dataset-specific instruction that follows the question."""
+    overrides: dict[str, Overrides] = Field(default_factory=dict)
+    """Texts that replace a protocol's own, by protocol name."""
+    protocol: Name = "reasoning"
+    """Protocol when none is asked for."""
+    speakers: dict[str, str] = Field(default_factory=dict)
+    """Model of a speaker other than the policy, e.g. `teacher: rule:pkg.mod:fn`."""
+    judge: str | None = None
+    """Judge when none is asked for."""
+    licence: Licence = Licence()
+    """Licence and origin of the source set."""
+    language: str = "en"
+    """Language code for the card."""

@@ -1,0 +1,79 @@
+"""How the records of a run look to DuckDB: the columns of each JSON lines file."""
+
+from __future__ import annotations
+
+TURNS = (
+    "STRUCT(speaker VARCHAR, step VARCHAR, content VARCHAR, instruction VARCHAR, "
+    "finish_reason VARCHAR, prompt_tokens BIGINT, completion_tokens BIGINT, cost_usd DOUBLE)[]"
+)
+FAILURE = "STRUCT(kind VARCHAR, message VARCHAR)"
+
+CONVERSATIONS = {
+    "key": "VARCHAR",
+    "conversation_id": "VARCHAR",
+    "attempt": "BIGINT",
+    "example_id": "VARCHAR",
+    "sample": "BIGINT",
+    "temperature": "DOUBLE",
+    "seed": "BIGINT",
+    "stop": "VARCHAR",
+    "failure": FAILURE,
+    "flags": "VARCHAR[]",
+    "branch": "STRUCT(parent VARCHAR, turn BIGINT, candidate BIGINT)",
+    "ended": "VARCHAR",
+    "turns": TURNS,
+}
+VERDICTS = {
+    "conversation_id": "VARCHAR",
+    "judge": "VARCHAR",
+    "fingerprint": "VARCHAR",
+    "scores": "MAP(VARCHAR, DOUBLE)",
+    "reward": "DOUBLE",
+    "justifications": "MAP(VARCHAR, VARCHAR)",
+    "details": "JSON",
+    "reply": "VARCHAR",
+    "failure": FAILURE,
+    "attempts": "BIGINT",
+    "prompt_tokens": "BIGINT",
+    "completion_tokens": "BIGINT",
+    "cost_usd": "DOUBLE",
+    "ended": "VARCHAR",
+}
+EXAMPLES = {
+    "example_id": "VARCHAR",
+    "task": "VARCHAR",
+    "split": "VARCHAR",
+    "group_id": "VARCHAR",
+    "question": "VARCHAR",
+    "choices": "STRUCT(label VARCHAR, text VARCHAR)[]",
+    "inputs": "JSON",
+    "answer": "VARCHAR",
+    "hidden": "JSON",
+}
+RUNS = {
+    "run_no": "INTEGER",
+    "run": "VARCHAR",
+    "kind": "VARCHAR",
+    "created": "VARCHAR",
+    "version": "VARCHAR",
+    "task": "VARCHAR",
+    "protocol": "VARCHAR",
+    "mode": "VARCHAR",
+    "policy": "VARCHAR",
+    "speaker": "VARCHAR",
+    "parent": "VARCHAR",
+    "checkpoint": "VARCHAR",
+    "path": "VARCHAR",
+}
+METRICS = (
+    "overall", "accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence",
+)  # fmt: skip
+"""Metrics of the rubric that have columns of their own."""
+
+HEAVY = frozenset(
+    {
+        "conversations", "answer", "correct", "thinking", "thinking_any", "thinking_closed",
+        "n_turns", "words", "prompt_tokens", "completion_tokens", "cost_usd", "cut_turns",
+    }
+)  # fmt: skip
+"""Names that need the conversations' text, `conversations` as a whole row among them."""

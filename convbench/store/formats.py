@@ -1,0 +1,157 @@
+"""A query's result as a table for eyes, or as JSON, CSV or parquet for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+import orjson
+from rich.cells import cell_len, set_cell_size
+
+from convbench.store.query import Result
+
+Format = Literal["table", "json", "csv", "parquet"]
+FORMATS: tuple[Format, ...] = ("table", "json", "csv", "parquet")
+
+MOST_ROWS = 1000
+"""Rows that a table shows."""
+NARROWEST = 12
+"""Columns are not cut below this width; a result too wide for that stands one field a line."""
+NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
+
+
+def render(result: Result, form: Format, width: int = 80) -> bytes:
+    """Return the result in a format; only `parquet` is binary. `width` is the table's."""
+    if form == "parquet":
+        return _parquet(result)
+    if form == "json":
+        return _json(result)
+    if form == "csv":
+        return _csv(result)
+    return (_table(result, width) + "\n").encode()
+
+
+def _parquet(result: Result) -> bytes:
+    import pyarrow.parquet
+
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(result.arrow, buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _json(result: Result) -> bytes:
+    """One JSON list, an object a line."""
+    rows = [dict(zip(result.columns, _values(result, row), strict=True)) for row in result.rows]
+    lines = [orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS, default=str) for row in rows]
+    return b"[" + b",\n ".join(lines) + b"]\n"
+
+
+def _csv(result: Result) -> bytes:
+    """Header and rows; null is empty, lists and mappings are JSON."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(result.columns)
+    for row in result.rows:
+        writer.writerow(["" if v is None else _flat(v) for v in _values(result, row)])
+    return text.getvalue().encode()
+
+
+def _values(result: Result, row: Sequence[Any]) -> list[Any]:
+    return [_plain(value, kind) for value, kind in zip(row, result.types, strict=True)]
+
+
+def _plain(value: Any, kind: str) -> Any:
+    """A value as JSON knows it: mappings as dicts, decimals as numbers, times as text."""
+    if isinstance(value, Decimal):
+        whole = value == value.to_integral_value()
+        return int(value) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
+    if kind.startswith("MAP(") and isinstance(value, list):
+        return {str(key): item for key, item in value}
+    if isinstance(value, bytes):
+        return value.hex()
+    return value
+
+
+def _flat(value: Any) -> Any:
+    """A value in one cell: true/false in lower case, nested values as JSON."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list):
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode()
+    return value
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    text = " ".join(str(_flat(value)).split())
+    # A model's words may hold terminal escapes.
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
+
+
+def _table(result: Result, width: int) -> str:
+    shown = result.head(MOST_ROWS).rows
+    if result.types == ("VARCHAR", "VARCHAR") and result.columns[0] == "explain_key":
+        return "\n".join(row[1] for row in shown).rstrip()
+    cells = [[_cell(value) for value in _values(result, row)] for row in shown]
+    wants = [
+        max(map(cell_len, (name, *(row[i] for row in cells))), default=1)
+        for i, name in enumerate(result.columns)
+    ]
+    widths = _fit(wants, width)
+    body = _records(result, cells, width) if widths is None else _grid(result, cells, widths)
+    count = f"{len(result):,} row{'' if len(result) == 1 else 's'}"
+    if len(result) > len(shown):
+        count += f", the first {len(shown):,} shown; --format csv gives all"
+    return f"{body}\n({count})" if body else f"({count})"
+
+
+def _fit(wants: Sequence[int], width: int) -> list[int] | None:
+    """Cut the widest columns until all fit; None where they would become too narrow."""
+    widths = list(wants)
+    room = width - 2 * (len(widths) - 1)
+    while widths and sum(widths) > room:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= NARROWEST:
+            return None
+        widths[widest] -= 1
+    return widths
+
+
+def _grid(result: Result, cells: list[list[str]], widths: Sequence[int]) -> str:
+    right = [kind.startswith(("U", *NUMBERS)) or "INT" in kind for kind in result.types]
+    lines = [list(result.columns), ["─" * size for size in widths], *cells]
+    return "\n".join(
+        "  ".join(
+            _sized(text, size, at_right)
+            for text, size, at_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _sized(text: str, size: int, right: bool) -> str:
+    length = cell_len(text)
+    if length > size:
+        return set_cell_size(text, size - 1) + "…"
+    return " " * (size - length) + text if right else text + " " * (size - length)
+
+
+def _records(result: Result, cells: list[list[str]], width: int) -> str:
+    """One field a line, for results of many columns."""
+    name_width = min(max(map(cell_len, result.columns)), 30)
+    blocks = []
+    for number, row in enumerate(cells, 1):
+        lines = [f"─ row {number} ".ljust(width, "─")]
+        for name, text in zip(result.columns, row, strict=True):
+            room = max(width - name_width - 2, 10)
+            value = _sized(text, room, False).rstrip()
+            lines.append(f"{_sized(name, name_width, False)}  {value}")
+        blocks.append("\n".join(lines))
+    return "\n".join(blocks)

@@ -1,0 +1,119 @@
+"""Which SQL may run: one statement that reads, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from convbench.errors import QueryError
+from convbench.store.columns import HEAVY
+from convbench.store.views import ALL
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, Statement
+
+MAY = "expected one statement that reads: SELECT, WITH, VALUES, DESCRIBE, SHOW, SUMMARIZE, EXPLAIN"
+EXPLAIN = re.compile(
+    r"^\s*EXPLAIN\b(?:\s+ANALYZE\b)?(?:\s*\((?:[^()]|\([^()]*\))*\))?", re.IGNORECASE
+)
+WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE")
+
+
+def only(connection: DuckDBPyConnection, sql: str) -> Statement:
+    """Return the one reading statement in `sql`; anything else is a QueryError."""
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise QueryError(f"not valid SQL: {first(error)}") from None
+    if len(statements) != 1:
+        found = f"{len(statements)} statements" if statements else "nothing"
+        raise QueryError(f"found {found}; {MAY}")
+    _check(connection, statements[0])
+    return statements[0]
+
+
+def _check(connection: DuckDBPyConnection, statement: Statement) -> None:
+    import duckdb
+
+    kind = statement.type
+    if kind == duckdb.StatementType.EXPLAIN:
+        inner = EXPLAIN.sub("", statement.query, count=1)
+        if inner == statement.query:
+            raise QueryError(f"found an EXPLAIN that cannot be read; {MAY}")
+        only(connection, inner)
+    elif kind != duckdb.StatementType.SELECT:
+        raise QueryError(f"found {kind.name}; queries only read; {MAY}")
+    elif _writes(connection, statement.query):
+        raise QueryError(f"found a change of data inside a query; queries only read; {MAY}")
+
+
+def _writes(connection: DuckDBPyConnection, sql: str) -> bool:
+    """Whether a statement inside it writes (`WITH x AS (INSERT …)`)."""
+    return any(WRITES.match(str(node.get("type"))) for node in _nodes(serialized(connection, sql)))
+
+
+def needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:
+    """Return (the views that `sql` reads, whether it needs the conversations' text).
+
+    In doubt it says more than is needed.
+    """
+    tree = serialized(connection, sql)
+    if tree is None:  # DESCRIBE, SUMMARIZE, EXPLAIN, …
+        named = {name for name in ALL if re.search(rf"\b{name}\b", sql, re.IGNORECASE)}
+        return named or set(ALL), True
+    words = {value.lower() for value in _strings(tree)}
+    if words & {"show_ref", "query", "query_table"}:
+        return set(ALL), True
+    used = {name for name in ALL if name in words}
+    text = "turns" in used or _wants_text(tree)
+    return used, text
+
+
+def _wants_text(tree: Any) -> bool:
+    """Whether the query names a heavy column, or all columns at once."""
+    for node in _nodes(tree):
+        if node.get("class") == "STAR" or "NATURAL" in str(node.get("ref_type")):
+            return True
+        if node.get("class") == "POSITIONAL_REFERENCE" or node.get("type") == "PIVOT":
+            return True
+        names = [*node.get("column_names", ()), *node.get("using_columns", ())]
+        if HEAVY & {str(name).lower() for name in names}:
+            return True
+    return False
+
+
+def serialized(connection: DuckDBPyConnection, sql: str) -> Any:
+    """Return DuckDB's own tree of a SELECT; None where it has none for it."""
+    rows = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    tree = json.loads(rows[0][0])
+    return None if tree.get("error") else tree
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    stack = [tree]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            yield value
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+
+
+def _strings(tree: Any) -> Iterator[str]:
+    for node in _nodes(tree):
+        for value in node.values():
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, list):
+                yield from (item for item in value if isinstance(item, str))
+
+
+def first(error: object) -> str:
+    """The first line of DuckDB's message, without its class."""
+    line = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return re.sub(r"^\w+ Error: ", "", line)

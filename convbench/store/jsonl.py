@@ -1,0 +1,124 @@
+"""JSON lines files that are only appended to, with a torn last line tolerated.
+
+A process killed while it writes leaves at most one line without its newline. Readers skip it;
+the next writer cuts it off.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from convbench.errors import RunError
+
+
+class Appender:
+    """Appends whole lines. Opening it cuts off a torn last line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = path.open("ab+")
+            _cut_torn_line(self._file.fileno())
+        except OSError as error:
+            raise disk_error(path, error) from None
+
+    def write(self, line: bytes) -> None:
+        """Append one line and hand it to the system at once, so that a kill cannot take it."""
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(self.path, error) from None
+
+    def close(self) -> None:
+        """Write the file to the disk and close it."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise disk_error(self.path, error) from None
+        finally:
+            try:
+                self._file.close()
+            except OSError:  # a full disk fails again on the same bytes; said above already
+                os.close(self._file.fileno()) if not self._file.closed else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _cut_torn_line(descriptor: int) -> None:
+    size = os.fstat(descriptor).st_size
+    at = size
+    while at > 0:
+        start = max(0, at - 65536)
+        newline = os.pread(descriptor, at - start, start).rfind(b"\n")
+        if newline >= 0:
+            at = start + newline + 1
+            break
+        at = start
+    if at < size:
+        os.ftruncate(descriptor, at)
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number from 1, bytes) of every whole line; nothing where there is no file."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n") and line != b"\n":
+                yield number, line
+
+
+def records(path: Path) -> Iterator[Any]:
+    """Yield the JSON value of every whole line; a damaged line is a RunError naming it."""
+    for number, line in lines(path):
+        yield loads(path, number, line)
+
+
+def loads(path: Path, number: int, line: bytes) -> Any:
+    """Return the JSON value of one line."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"{path}:{number}: damaged line, not JSON: {error}") from None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise disk_error(path, error) from None
+
+
+def disk_error(path: Path, error: OSError) -> RunError:
+    """Say in one line why a file cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RunError(
+            f"{path}: the disk is full; what was written stays readable. Free some space, "
+            "then give the same command again to resume"
+        )
+    return RunError(f"{path}: cannot be written: {error.strerror or error}")

@@ -1,0 +1,112 @@
+"""Run one reading query over runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from convbench.errors import QueryError
+from convbench.store import guard, tables, views
+from convbench.store.run import Run
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a query found. `rows` are tuples of Python values, in the order of `columns`."""
+
+    columns: tuple[str, ...]
+    """Names, made different where the query gave one twice."""
+    types: tuple[str, ...]
+    """DuckDB types, e.g. `VARCHAR`, `DOUBLE`."""
+    arrow: Any
+    """The result as a pyarrow table."""
+
+    def __len__(self) -> int:
+        return int(self.arrow.num_rows)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows."""
+        lists = [column.to_pylist() for column in self.arrow.columns]
+        return list(zip(*lists, strict=True)) if lists else []
+
+    def head(self, count: int) -> Result:
+        """The first rows."""
+        return Result(self.columns, self.types, self.arrow.slice(0, count))
+
+
+def query(sql: str, runs: Sequence[Run]) -> Result:
+    """Run one SELECT-like statement over the views of these runs.
+
+    Views: examples, conversations, turns, verdicts, runs. Raises QueryError for SQL that is wrong
+    or does more than read, RunError for a damaged run.
+    """
+    import duckdb
+
+    with duckdb.connect(":memory:") as scout:
+        statement = guard.only(scout, sql)
+        wanted, text = guard.needs(scout, sql)
+    connection = tables.connect(runs, wanted, text=text)
+    try:
+        relation = connection.sql(statement.query)
+        names = _different(relation.columns)
+        kinds = tuple(str(kind) for kind in relation.types)
+        found = relation.to_arrow_table().rename_columns(list(names))
+    except duckdb.Error as error:
+        raise QueryError(_line(connection, error, wanted)) from None
+    finally:
+        connection.close()
+    return Result(names, kinds, _plain_integers(found))
+
+
+def _plain_integers(table: Any) -> Any:
+    """Make 64-bit integers of whole decimals, which sums of integers arrive as, if they fit."""
+    import pyarrow
+
+    for index, field in enumerate(table.schema):
+        if pyarrow.types.is_decimal(field.type) and field.type.scale == 0:
+            try:
+                column = table.column(index).cast(pyarrow.int64())
+            except pyarrow.ArrowInvalid:
+                continue
+            table = table.set_column(index, field.name, column)
+    return table
+
+
+def _different(names: list[str]) -> tuple[str, ...]:
+    """Number the names that stand twice: x, x_1."""
+    out: list[str] = []
+    for name in names:
+        new, count = name, 0
+        while new in out:
+            count += 1
+            new = f"{name}_{count}"
+        out.append(new)
+    return tuple(out)
+
+
+def _line(connection: DuckDBPyConnection, error: Exception, wanted: Collection[str]) -> str:
+    """One line for what DuckDB says, with the tables or columns there are."""
+    import duckdb
+
+    said = guard.first(error).rstrip("!.")
+    if isinstance(error, duckdb.PermissionException) or "disabled by configuration" in said:
+        return f"queries read the run's own tables only ({', '.join(views.ALL)}); found: {said}"
+    if isinstance(error, duckdb.CatalogException) and "Table with name" in said:
+        return f"{said}; there is: {', '.join(views.ALL)}"
+    if isinstance(error, duckdb.BinderException) and "column" in said.lower():
+        return f"{said}; there is: {_columns(connection, wanted)}"
+    return said
+
+
+def _columns(connection: DuckDBPyConnection, wanted: Collection[str]) -> str:
+    rows = connection.execute(
+        "SELECT table_name, string_agg(column_name, ', ' ORDER BY column_index) "
+        "FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal GROUP BY table_name "
+        "ORDER BY table_name"
+    ).fetchall()
+    return " · ".join(f"{name}({columns})" for name, columns in rows if name in wanted)

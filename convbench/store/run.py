@@ -1,0 +1,222 @@
+"""Run: a directory that holds everything of one build, import or evaluation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
+
+from convbench.errors import RunError
+from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
+from convbench.store.jsonl import disk_error, lines, loads, write_whole
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class Run:
+    """A run directory. `run.json` is written once; all else is appended."""
+
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def create(cls, path: Path, manifest: RunManifest, examples: list[Example]) -> Run:
+        """Make a run; `run.json` comes last, so that a directory with one is a whole run."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(path, error) from None
+        run = cls(path, manifest)
+        with run.lock():
+            if (path / "run.json").exists():
+                raise RunError(f"{path}: there is a run already; expected an empty directory")
+            body = b"".join(example.model_dump_json().encode() + b"\n" for example in examples)
+            write_whole(path / "examples.jsonl", body)
+            write_whole(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Open a run; anything but a run directory is a RunError."""
+        try:
+            text = (path / "run.json").read_bytes()
+        except OSError:
+            raise RunError(
+                f"{path}: found no run.json; expected a run directory (see: convbench list runs)"
+            ) from None
+        try:
+            return cls(path, RunManifest.model_validate_json(text))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise RunError(f"{path / 'run.json'}: {key}: {first['msg']}") from None
+
+    @property
+    def conversations_file(self) -> Path:
+        """The file of conversations, one record an attempt that ended."""
+        return self.path / "conversations.jsonl"
+
+    @property
+    def verdicts_file(self) -> Path:
+        """The file of verdicts."""
+        return self.path / "verdicts.jsonl"
+
+    @property
+    def calls_file(self) -> Path:
+        """The journal of finished model calls."""
+        return self.path / "calls.jsonl"
+
+    @property
+    def media(self) -> Path:
+        """Folder of images that turns refer to."""
+        return self.path / "media"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of what was trained on this run."""
+        return self.path / "checkpoints"
+
+    @property
+    def evals(self) -> Path:
+        """Folder of child runs."""
+        return self.path / "evals"
+
+    @property
+    def reports(self) -> Path:
+        """Folder of reports."""
+        return self.path / "reports"
+
+    def children(self) -> list[Run]:
+        """Return the child runs, by name."""
+        if not self.evals.is_dir():
+            return []
+        paths = sorted(path for path in self.evals.iterdir() if (path / "run.json").exists())
+        return [Run.open(path) for path in paths]
+
+    @cached_property
+    def examples(self) -> dict[str, Example]:
+        """Return the run's questions by example_id."""
+        found = _records(self.path / "examples.jsonl", Example)
+        return {example.example_id: example for example in found}
+
+    def conversations(self) -> Iterator[Conversation]:
+        """Yield the newest conversation of every key, in the order they were written."""
+        return _newest(self.conversations_file, Conversation, lambda record: record["key"])
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """Yield the newest verdict of every (conversation, judge)."""
+        return _newest(
+            self.verdicts_file,
+            Verdict,
+            lambda record: (record["conversation_id"], record["judge"]),
+        )
+
+    def attempts(self) -> dict[str, tuple[int, bool]]:
+        """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
+        found: dict[str, tuple[int, bool]] = {}
+        for number, line in lines(self.conversations_file):
+            record = loads(self.conversations_file, number, line)
+            before = found.get(record["key"], (0, False))[0]
+            found[record["key"]] = (before + 1, record.get("failure") is None)
+        return found
+
+    def judge_specs(self) -> dict[str, JudgeSpec]:
+        """Return the resolved spec of every judge this run was judged by, by fingerprint."""
+        found = {}
+        for path in sorted((self.path / "judges").glob("*.json")):
+            found[path.stem] = JudgeSpec.model_validate_json(path.read_bytes())
+        return found
+
+    def keep_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
+        """Record a judge's resolved spec under its fingerprint."""
+        path = self.path / "judges" / f"{fingerprint}.json"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, spec.model_dump_json(indent=1).encode() + b"\n")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run for writing; a second process is refused at once."""
+        lock = FileLock(self.path / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunError(
+                f"{self.path}: another process is writing to this run; wait for it to end, "
+                "or name another directory with --run"
+            ) from None
+        except OSError as error:
+            raise disk_error(self.path / ".lock", error) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _records(path: Path, model: type[Record]) -> Iterator[Record]:
+    for number, line in lines(path):
+        yield _checked(path, number, line, model)
+
+
+def _checked(path: Path, number: int, line: bytes, model: type[Record]) -> Record:
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise RunError(f"{path}:{number}: {key}: {first['msg']}") from None
+
+
+def _newest(
+    path: Path, model: type[Record], key: Callable[[dict[str, object]], object]
+) -> Iterator[Record]:
+    """Yield the last record of every key. Two passes, so that memory holds keys alone."""
+    last: dict[object, int] = {}
+    for number, line in lines(path):
+        last[key(loads(path, number, line))] = number
+    wanted = set(last.values())
+    for number, line in lines(path):
+        if number in wanted:
+            yield _checked(path, number, line, model)
+
+
+def set_latest(path: Path) -> None:
+    """Point `runs/latest` at this run, if it lies in a folder where that can be done."""
+    link = Path("runs") / "latest"
+    temporary = link.with_name(f".latest.{os.getpid()}")
+    try:
+        link.parent.mkdir(exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(os.path.relpath(path, link.parent), target_is_directory=True)
+        temporary.replace(link)
+    except OSError as error:
+        raise disk_error(link, error) from None
+
+
+def find_run(path: Path | None) -> Run:
+    """Open the run given, or the newest one (`runs/latest`)."""
+    if path is not None:
+        return Run.open(path)
+    latest = Path("runs") / "latest"
+    if not (latest / "run.json").exists():
+        raise RunError(
+            "found no run here (runs/latest); expected one: make it with "
+            "`convbench build TASK`, or name one with --run DIR"
+        )
+    return Run.open(latest.resolve())
+
+
+def all_runs(root: Path = Path("runs")) -> list[Run]:
+    """Return the runs under a folder, oldest first."""
+    if not root.is_dir():
+        return []
+    paths = [path for path in root.iterdir() if not path.is_symlink()]
+    runs = [Run.open(path) for path in paths if (path / "run.json").exists()]
+    return sorted(runs, key=lambda run: run.manifest.created)

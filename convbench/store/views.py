@@ -1,0 +1,98 @@
+"""The views of `query`, as SQL over the raw records."""
+# ruff: noqa: S608 - the SQL is made of names of our own
+
+from __future__ import annotations
+
+from convbench.store.columns import METRICS
+
+
+def _total(field: str, kind: str) -> str:
+    """Sum over the turns that a model spoke; null where any of them is unknown."""
+    return (
+        f"CASE WHEN len([1 FOR t IN c.turns IF t.{field} IS NULL "
+        "AND t.finish_reason NOT IN ('scripted', 'rule')]) > 0 THEN NULL "
+        f"ELSE list_sum([t.{field} FOR t IN c.turns])::{kind} END AS {field}"
+    )
+
+
+def _failure(table: str) -> str:
+    return f"{table}.failure.kind || ': ' || {table}.failure.message AS failure"
+
+
+EXAMPLES = """
+CREATE VIEW examples AS
+SELECT DISTINCT example_id, task, split, group_id, question, choices, answer AS gold, inputs, hidden
+FROM raw.examples
+"""
+
+CONVERSATIONS = f"""
+CREATE VIEW conversations AS
+SELECT c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id, e.split,
+  r.policy, c.sample, c.temperature, c.seed, c.stop, {_failure("c")},
+  c.g.answer AS answer, c.g.correct AS correct, c.g.thinking AS thinking,
+  len([1 FOR t IN c.turns IF t.speaker = r.speaker]) AS n_turns, c.g.words AS words, c.flags,
+  {_total("prompt_tokens", "BIGINT")}, {_total("completion_tokens", "BIGINT")},
+  {_total("cost_usd", "DOUBLE")},
+  c.g.thinking_any AS thinking_any, c.g.thinking_closed AS thinking_closed,
+  len([1 FOR t IN c.turns IF t.speaker = r.speaker AND t.finish_reason = 'length']) AS cut_turns,
+  c.attempt + 1 AS attempts, c.branch.parent AS branch_parent, c.branch.turn AS branch_turn,
+  c.branch.candidate AS branch_candidate, c.ended
+FROM (
+  SELECT k.*, graded(k.run_no, k.failure IS NOT NULL,
+      [said(t.content) FOR t IN k.turns IF t.speaker = s.speaker],
+      [o.label FOR o IN x.choices], x.answer) AS g
+  FROM raw.conversations k JOIN raw.runs s USING (run_no)
+    LEFT JOIN raw.examples x ON x.run_no = k.run_no AND x.example_id = k.example_id
+) c JOIN raw.runs r USING (run_no)
+  LEFT JOIN raw.examples e ON e.run_no = c.run_no AND e.example_id = c.example_id
+"""
+
+TURNS = """
+CREATE VIEW turns AS
+SELECT conversation_id, turn_index, t.speaker AS speaker, said(t.content) AS content,
+  t.prompt_tokens AS prompt_tokens, t.completion_tokens AS completion_tokens,
+  t.finish_reason AS finish_reason, t.step AS step, t.instruction AS instruction,
+  t.cost_usd AS cost_usd, run
+FROM (
+  SELECT c.conversation_id, r.run, unnest(c.turns) AS t,
+    unnest(range(len(c.turns))) AS turn_index
+  FROM raw.conversations c JOIN raw.runs r USING (run_no)
+)
+"""
+
+VERDICTS = f"""
+CREATE VIEW verdicts AS
+SELECT v.conversation_id, v.judge, {", ".join(f"v.scores['{m}'] AS {m}" for m in METRICS)},
+  v.reward, {_failure("v")}, v.attempts, v.cost_usd, v.prompt_tokens, v.completion_tokens,
+  v.scores, v.justifications, v.details, v.ended, r.run
+FROM raw.verdicts v JOIN raw.runs r USING (run_no)
+"""
+
+RUNS = """
+CREATE VIEW runs AS
+SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, path
+FROM raw.runs
+"""
+
+SAID = """
+CREATE MACRO said(content) AS
+CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
+"""
+
+ALL = {
+    "examples": EXAMPLES,
+    "conversations": CONVERSATIONS,
+    "turns": TURNS,
+    "verdicts": VERDICTS,
+    "runs": RUNS,
+}
+"""Views by name."""
+
+NEEDS = {
+    "examples": ("examples",),
+    "conversations": ("conversations", "examples"),
+    "turns": ("conversations",),
+    "verdicts": ("verdicts",),
+    "runs": (),
+}
+"""Raw tables that a view reads, beside `runs`."""

@@ -1,0 +1,64 @@
+"""Choosing among possible option sets, such that over all questions form does not tell the gold.
+
+What a logistic regression can learn first is the sum, over questions, of how the gold's features
+differ from the mean of its options': its gradient where all weights are zero. So of each
+question's candidates the one is taken that keeps this sum nearest zero. A gold that is the
+shortest of its options is made up for by a later one that is the longest; one without DISTINCT
+among options with it, by one with it among options without.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+_TOKEN = re.compile(r"'[^']*'|\w+|<=|>=|<>|[^\w\s']")
+_SCALES = {"characters": 0.125, "tokens": 0.5, "digits": 1.0}
+_SHORTEST, _RANK, _WORD = 2.0, 0.5, 0.5
+"""What a feature weighs. Weights are powers of two and there are four options, so that all sums
+are exact and every machine chooses alike."""
+
+
+class Balance:
+    """The running sum of differences between golds and the mean of their options."""
+
+    def __init__(self) -> None:
+        self._sum: defaultdict[str, float] = defaultdict(float)
+
+    def choose(self, candidates: Sequence[Sequence[str]]) -> int:
+        """Return which candidate to take, and count it. The gold is the first of each four."""
+        differences = [_difference(options) for options in candidates]
+        best = min(range(len(candidates)), key=lambda i: self._worse(differences[i]))
+        for name, value in differences[best].items():
+            self._sum[name] += value
+        return best
+
+    def _worse(self, difference: dict[str, float]) -> float:
+        """Return by how much the sum's squared length would grow."""
+        return sum(value * (2 * self._sum[name] + value) for name, value in difference.items())
+
+
+def _difference(options: Sequence[str]) -> dict[str, float]:
+    """Return the gold's features less the mean of all options'."""
+    tokens = [_TOKEN.findall(option) for option in options]
+    sizes = {
+        "characters": [len(option) for option in options],
+        "tokens": [len(found) for found in tokens],
+        "digits": [sum(c.isdigit() for c in option) for option in options],
+    }
+    features = [_words(found) for found in tokens]
+    for name, values in sizes.items():
+        for own, feature in zip(values, features, strict=True):
+            feature[f" {name}"] = own * _SCALES[name]
+            feature[f" {name}: fewest"] = _SHORTEST * (own == min(values))
+            feature[f" {name}: most"] = _SHORTEST * (own == max(values))
+            feature[f" {name}: rank"] = _RANK * sum((own > v) - (own < v) for v in values)
+    names = sorted({name for feature in features for name in feature})
+    columns = {name: [feature.get(name, 0.0) for feature in features] for name in names}
+    return {name: column[0] - sum(column) / len(column) for name, column in columns.items()}
+
+
+def _words(tokens: Sequence[str]) -> dict[str, float]:
+    """Return how often each token comes. Their names cannot meet those of the sizes (a space)."""
+    return {token: _WORD * count for token, count in Counter(tokens).items()}

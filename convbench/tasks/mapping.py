@@ -1,0 +1,126 @@
+"""One raw row becomes one question: expressions, options and labels brought to one form."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import TemplateError, Undefined
+
+from convbench.errors import DataError
+from convbench.prompts import expression
+from convbench.schema import Choice, TaskSpec, fingerprint
+
+LABELS = "ABCDEFGHIJ"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question before it has a split."""
+
+    key: str
+    group: str
+    split: str | None
+    question: str
+    choices: tuple[Choice, ...]
+    answer: str | None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    hidden: dict[str, Any] = field(default_factory=dict)
+
+
+def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
+    """Return the row's question, None where `rows.where` leaves it out.
+
+    Raises DataError where the row does not have the fields the task names.
+    """
+    rows = task.rows
+    if rows.where is not None and not _value(task, "where", rows.where, row):
+        return None
+    text = str(_value(task, "question", rows.question, row)).strip()
+    options, labels = _options(task, row)
+    gold = _gold(task, row, options, labels)
+    key = str(_value(task, "key", rows.key, row)) if rows.key else fingerprint(text, options)
+    if rows.shuffle:
+        options, gold = _shuffled(key, options, gold)
+    return Question(
+        key=key,
+        group=str(_value(task, "group", rows.group, row)) if rows.group else key,
+        split=str(_value(task, "split", rows.split, row)) if rows.split else None,
+        question=text,
+        choices=tuple(Choice(label=LABELS[i], text=option) for i, option in enumerate(options)),
+        answer=LABELS[gold] if options and isinstance(gold, int) else gold,  # type: ignore[arg-type]
+        inputs={name: _value(task, name, text, row) for name, text in rows.inputs.items()},
+        hidden={name: _value(task, name, text, row) for name, text in rows.hidden.items()},
+    )
+
+
+def _value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
+    """Return the value of one expression over the row."""
+    try:
+        value = expression(text)(row=row, **{k: v for k, v in row.items() if k.isidentifier()})
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise _changed(task, key, text, row, str(error)) from None
+    if isinstance(value, Undefined):
+        raise _changed(task, key, text, row, "no such field")
+    return value
+
+
+def _changed(task: TaskSpec, key: str, text: str, row: Mapping[str, Any], why: str) -> DataError:
+    shown = sorted(name for name in row if not name.startswith("_"))
+    return DataError(
+        f"task {task.name}: rows.{key}: {text!r}: {why}; the rows have the fields {shown}. "
+        f"Has the source changed its schema? Mend it with --set task.rows.{key}=EXPRESSION"
+    )
+
+
+def _options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the options' texts and their original labels."""
+    if task.rows.choices is None:
+        return [], []
+    value = _value(task, "choices", task.rows.choices, row)
+    if isinstance(value, Mapping):
+        texts, labels = value.get("text"), value.get("label")
+    else:
+        texts, labels = value, None
+    if not isinstance(texts, Sequence) or isinstance(texts, str) or not texts:
+        raise _changed(
+            task, "choices", task.rows.choices, row, f"found {value!r:.60}; expected options"
+        )
+    if len(texts) > len(LABELS):
+        raise _changed(task, "choices", task.rows.choices, row, f"{len(texts)} options")
+    names = [str(label) for label in labels] if labels else list(LABELS[: len(texts)])
+    return [str(text).strip() for text in texts], names
+
+
+def _gold(
+    task: TaskSpec, row: Mapping[str, Any], options: list[str], labels: list[str]
+) -> int | str | None:
+    """Return the gold's position among the options, or its text where there are none."""
+    if task.rows.answer is None:
+        return None
+    value = _value(task, "answer", task.rows.answer, row)
+    if not options:
+        return str(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if 0 <= value < len(options):
+            return value
+    elif str(value) in labels:
+        return labels.index(str(value))
+    elif str(value).strip() in options:
+        return options.index(str(value).strip())
+    raise DataError(
+        f"task {task.name}: rows.answer: found {value!r}; expected one of the labels {labels}, "
+        f"a position below {len(options)}, or an option's text"
+    )
+
+
+def _shuffled(
+    key: str, options: list[str], gold: int | str | None
+) -> tuple[list[str], int | str | None]:
+    """Shuffle the options by a seed of the question's own, the same on every machine."""
+    order = list(range(len(options)))
+    random.Random(hashlib.sha256(f"options/{key}".encode()).digest()).shuffle(order)
+    return [options[i] for i in order], order.index(gold) if isinstance(gold, int) else gold

@@ -1,0 +1,124 @@
+"""What a speaker sees of a conversation: the one function behind build, judge and train.
+
+A speaker's own turns are `assistant` messages, all others' are `user` messages. A step's
+instruction is appended to the message it answers and stays there, so that the messages before
+one turn are always a prefix of the messages before the next.
+"""
+
+from __future__ import annotations
+
+from convbench.schema import (
+    Content,
+    Conversation,
+    Message,
+    ProtocolSpec,
+    Speaker,
+    TextPart,
+    Turn,
+    text_of,
+)
+
+SEPARATOR = "\n\n"
+"""Between a message and the instruction appended to it."""
+
+
+def public(speaker: Speaker, content: Content) -> Content:
+    """Return what others see of a turn: private thought dropped, then cut."""
+    if not isinstance(content, str):
+        return content
+    marker = speaker.private_before
+    if marker and marker in content:
+        content = content.split(marker, 1)[1].strip()
+    return content[: speaker.cut] if speaker.cut else content
+
+
+def messages(
+    protocol: ProtocolSpec, conversation: Conversation, speaker: str, upto: int | None = None
+) -> list[Message]:
+    """Return the messages `speaker` saw before turn `upto` (all turns where None).
+
+    The last message is of role `user` whenever turn `upto` is the speaker's own; that turn's
+    instruction is included, because it was part of what the speaker answered.
+    """
+    turns = conversation.turns if upto is None else conversation.turns[:upto]
+    pending = None
+    if upto is not None and upto < len(conversation.turns):
+        pending = conversation.turns[upto]
+    return view(
+        protocol,
+        conversation.systems.get(speaker),
+        turns,
+        speaker,
+        pending.instruction if pending and pending.speaker == speaker else None,
+    )
+
+
+def view(
+    protocol: ProtocolSpec,
+    system: str | None,
+    turns: tuple[Turn, ...],
+    speaker: str,
+    instruction: str | None,
+) -> list[Message]:
+    """Return the messages for `speaker` to answer next, given the turns so far.
+
+    `instruction` is that of the turn about to be spoken; earlier ones stand in the turns.
+    """
+    out: list[Message] = [{"role": "system", "content": system}] if system else []
+    start = len(out)
+    for turn in turns:
+        if turn.speaker == speaker:
+            _instruct(out, start, turn.instruction, protocol.speakers[speaker].opening)
+            _append(out, start, "assistant", turn.content)
+        else:
+            _append(out, start, "user", public(protocol.speakers[turn.speaker], turn.content))
+    if instruction is not None:
+        _instruct(out, start, instruction, protocol.speakers[speaker].opening)
+    if protocol.speakers[speaker].history == "last" and len(out) > start + 1:
+        del out[start:-1]
+    return out
+
+
+def _instruct(out: list[Message], start: int, instruction: str | None, opening: str | None) -> None:
+    """Make sure a user message stands last, with the instruction appended to it."""
+    if len(out) == start and (opening or instruction):
+        out.append(
+            {"role": "user", "content": SEPARATOR.join(filter(None, [opening, instruction]))}
+        )
+    elif instruction is not None:
+        _append(out, start, "user", instruction)
+
+
+def _append(out: list[Message], start: int, role: str, content: Content) -> None:
+    """Append a message; one of the same role as the last is joined to it."""
+    if len(out) > start and out[-1]["role"] == role:
+        out[-1] = {**out[-1], "content": _join(out[-1]["content"], content)}
+    else:
+        out.append({"role": role, "content": content})  # type: ignore[typeddict-item]
+
+
+def _join(first: Content, second: Content) -> Content:
+    if isinstance(first, str) and isinstance(second, str):
+        return first + SEPARATOR + second
+    left = (TextPart(text=first),) if isinstance(first, str) else first
+    right = (TextPart(text=second),) if isinstance(second, str) else second
+    return (*left, *right)
+
+
+def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
+    """Return the indices of the policy's turns."""
+    return [i for i, turn in enumerate(conversation.turns) if turn.speaker == protocol.policy]
+
+
+def final_text(protocol: ProtocolSpec, conversation: Conversation) -> str | None:
+    """Return the text of the final policy turn; None where the policy never spoke."""
+    indices = policy_turns(protocol, conversation)
+    return text_of(conversation.turns[indices[-1]].content) if indices else None
+
+
+def transcript(conversation: Conversation) -> str:
+    """Return the conversation as a judge reads it: speakers labelled, thinking included,
+    no system prompts, no instructions."""
+    return SEPARATOR.join(
+        f"{turn.speaker.capitalize()}: {text_of(turn.content)}" for turn in conversation.turns
+    )

@@ -1,0 +1,178 @@
+"""Write what is generated: JSON schemas of the specs, and the CLI and spec reference.
+
+python docs/generate.py            write
+python docs/generate.py --check    exit 1 naming what is not current
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def spec_models() -> dict[str, type[BaseModel]]:
+    """Return the model of every kind of spec file, by the name of its schema."""
+    from convbench.models.aliases import AliasFile
+    from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
+    from convbench.schema.recipe import Launch, Recipe
+
+    return {
+        "task": TaskSpec,
+        "protocol": ProtocolSpec,
+        "judge": JudgeSpec,
+        "recipe": Recipe,
+        "launch": Launch,
+        "models": AliasFile,
+    }
+
+
+def spec_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of a spec file: `name` comes from the file, `extends` is allowed."""
+    schema = model.model_json_schema()
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "description": "Name of a spec that this one is laid over.",
+    }
+    # With `extends` anything may come from below, so an editor must not demand it here.
+    schema.pop("required", None)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def outputs() -> dict[Path, str]:
+    """Return every generated file with its text."""
+    found: dict[Path, str] = {}
+    for name, model in spec_models().items():
+        text = json.dumps(spec_schema(model), indent=1, ensure_ascii=False) + "\n"
+        found[ROOT / "specs" / "schemas" / f"{name}.json"] = text
+    found[ROOT / "docs" / "reference" / "specs.md"] = spec_page()
+    found[ROOT / "docs" / "reference" / "cli.md"] = cli_page()
+    return found
+
+
+def spec_page() -> str:
+    """Return the reference of all spec fields."""
+    parts = [
+        "# Spec reference\n\nGenerated from the schemas. Every field with its type, default "
+        "and meaning.\n"
+    ]
+    for name, model in spec_models().items():
+        parts.append(f"## {name}\n\n{_first(model)}\n")
+        schema = spec_schema(model)
+        parts.append(_table(schema))
+        for key, part in schema.get("$defs", {}).items():
+            if part.get("properties"):
+                parts.append(f"### {name}: {key}\n\n{_one_line(part.get('description', ''))}\n")
+                parts.append(_table(part))
+    return "\n".join(parts)
+
+
+def _first(model: type[BaseModel]) -> str:
+    return _one_line((model.__doc__ or "").strip())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _table(schema: dict[str, Any]) -> str:
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    for key, field in schema["properties"].items():
+        default = json.dumps(field["default"]) if "default" in field else ""
+        about = _one_line(field.get("description", "")).replace("|", "\\|")
+        rows.append(f"| `{key}` | {_type(field)} | {_code(default)} | {about} |")
+    return "\n".join(rows) + "\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    if "const" in field:
+        return json.dumps(field["const"])
+    if "enum" in field:
+        return " \\| ".join(json.dumps(value) for value in field["enum"])
+    for union in ("anyOf", "oneOf"):
+        if union in field:
+            return " \\| ".join(dict.fromkeys(_type(part) for part in field[union]))
+    kind = str(field.get("type", "any"))
+    if kind == "array":
+        return f"list of {_type(field['items'])}" if "items" in field else "list"
+    if kind == "object":
+        inner = field.get("additionalProperties")
+        return f"mapping to {_type(inner)}" if isinstance(inner, dict) else "mapping"
+    return kind
+
+
+def cli_page() -> str:
+    """Return the reference of all commands, as their own help says it."""
+    from convbench.cli import app
+
+    group = typer.main.get_command(app)
+    parts = ["# Command reference\n\nGenerated from `convbench --help`.\n"]
+    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+        parts.append(_command(name, command))
+    return "\n".join(parts)
+
+
+def _command(name: str, command: Any) -> str:
+    lines = [f"## convbench {name}\n", f"{_one_line(command.help or '')}\n"]
+    rows = []
+    for parameter in command.params:
+        if parameter.name == "help":
+            continue
+        if not parameter.opts[0].startswith("-"):
+            label = f"`{(parameter.metavar or parameter.name).upper()}`"
+        else:
+            label = ", ".join(f"`{option}`" for option in parameter.opts)
+            if not getattr(parameter, "is_flag", False):
+                label += f" {_metavar(parameter)}"
+        rows.append(f"| {label} | {_one_line(parameter.help or '')} |".replace("\\[", "["))
+    if rows:
+        lines.append("| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
+    if command.epilog:
+        examples = [line.strip() for line in command.epilog.splitlines()]
+        examples = [line for line in examples if line and not line.startswith("Example")]
+        lines.append("```\n" + "\n".join(examples) + "\n```\n")
+    return "\n".join(lines)
+
+
+def _metavar(parameter: Any) -> str:
+    """Return what an option takes: its own word, its choices, or its type."""
+    if parameter.metavar:
+        return str(parameter.metavar).replace("|", "\\|")
+    kind = parameter.type_descriptor.annotation
+    choices = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Literal:
+        return "\\|".join(str(choice) for choice in choices)
+    return str(getattr(kind, "__name__", kind)).upper()
+
+
+def main() -> None:
+    """Write the files, or with --check say which are not current."""
+    stale = []
+    for path, text in outputs().items():
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(str(path.relative_to(ROOT)))
+        if "--check" not in sys.argv:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if stale and "--check" in sys.argv:
+        sys.exit(f"not current: {', '.join(stale)}; run: python docs/generate.py")
+    print(f"{'wrote' if stale else 'all current'} {', '.join(stale)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Run `convbench` as a user does: its own process, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "convbench"]
+LONG_S = 60.0
+"""A process that takes longer has hung."""
+
+
+@dataclass
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that a user's mistake gets; fails where there is more or less."""
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        assert self.code not in (0, None), self.out + self.err
+        assert "Traceback" not in self.err, self.err
+        assert len([line for line in lines if line.startswith("error:")]) == 1, self.err
+        return next(line for line in lines if line.startswith("error:"))
+
+
+def environment() -> dict[str, str]:
+    """No key, no user file, no network library that warms up: only what is here."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONVBENCH", "OPENAI"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+
+
+def start(cwd: Path, *arguments: str, **popen: Any) -> subprocess.Popen[str]:
+    """Start a command and leave it running."""
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **popen,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Done:
+    """Wait for a command to end."""
+    try:
+        out, err = process.communicate(timeout=LONG_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    return Done(process.returncode, out, err)
+
+
+def convbench(cwd: Path, *arguments: str, **popen: Any) -> Done:
+    """Run a command to its end."""
+    return finish(start(cwd, *arguments, **popen))
+
+
+def get(url: str, path: str) -> Any:
+    """Return a control page of the local provider."""
+    with urllib.request.urlopen(url + path, timeout=10) as reply:
+        return json.load(reply)
+
+
+def post(url: str, path: str, value: object = None) -> Any:
+    """Change the local provider."""
+    request = urllib.request.Request(url + path, json.dumps(value).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        return json.load(reply)
+
+
+def until(true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for something; fails where the process ends before, or nothing ever comes."""
+    ends = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < ends, "waited in vain"
+        if process is not None and process.poll() is not None and not true():
+            raise AssertionError(f"ended with {process.returncode}: {process.communicate()}")
+        time.sleep(0.005)
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a JSON lines file."""
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def said(run: Path) -> dict[str, Any]:
+    """Return key → all that was said, of the conversations that succeeded."""
+    found: dict[str, Any] = {}
+    for record in records(run / "conversations.jsonl"):
+        if record["failure"] is None:
+            assert record["key"] not in found, f"{record['key']} twice"
+            found[record["key"]] = (record["systems"], record["turns"], record["stop"])
+    return found

@@ -1,0 +1,113 @@
+"""The house's own rules: layers, layout, lazy imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "convbench"
+
+LAYERS = (
+    ("cli",),
+    ("commands",),
+    ("build", "judge", "learn", "report", "publish"),
+    ("engine", "models", "store", "hub", "catalog", "tasks", "pocket"),
+    ("answers", "views", "prompts", "rewards"),
+    ("schema",),
+    ("errors",),
+)
+"""Upper layers import lower ones; siblings of the third layer do not import each other."""
+HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
+APART = set(LAYERS[2])
+
+
+def imports(path: Path) -> list[str]:
+    """Return the convbench rooms that a file imports, inside functions too."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("convbench"):
+            parts = (node.module or "").split(".")
+            found += [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [a.name.split(".")[1] for a in node.names if a.name.startswith("convbench.")]
+    return found
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_downward(path: Path) -> None:
+    parts = path.relative_to(PACKAGE).parts
+    room = parts[0].removesuffix(".py")
+    if room == "__main__":
+        assert imports(path) == ["cli"]
+        return
+    if room == "__init__":
+        assert imports(path) == []
+        return
+    for other in imports(path):
+        if other == "__version__" or other == room:
+            continue
+        assert other in HEIGHT, f"{path.name} imports {other}, which has no layer"
+        assert HEIGHT[room] <= HEIGHT[other], f"{room} must not import {other}, which lies above"
+        assert not (room in APART and other in APART), f"{room} and {other} are siblings"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "trainers").glob("*.py")), ids=lambda p: p.name)
+def test_trainers_stand_alone(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a trainer is launched by path: absolute imports only"
+            assert not (node.module or "").startswith("trainers")
+
+
+def test_nothing_imports_a_trainer() -> None:
+    for path in FILES:
+        assert "import trainers" not in path.read_text()
+        assert "from trainers" not in path.read_text()
+
+
+HEAVY = ("torch", "transformers", "litellm", "datasets", "duckdb", "trl", "openai", "pyarrow")
+
+
+@pytest.mark.parametrize("what", [["-c", "import convbench"], ["-m", "convbench", "--help"]])
+def test_nothing_heavy_is_loaded_for_help(what: list[str]) -> None:
+    action = "import convbench" if what[0] == "-c" else "from convbench.cli import main; main()"
+    code = (
+        "import sys\n"
+        f"sys.argv = ['convbench', *{what[2:]!r}]\n"
+        "try:\n"
+        f"    {action}\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_top_level_is_the_agreed_one() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    tops = {line.split("/")[0] for line in listed if line}
+    agreed = {
+        "pyproject.toml", "convbench", "specs", "trainers", "tests", "docs", "README.md",
+        "Makefile", "LICENSE", "CHANGELOG.md", "constraints.txt", "mkdocs.yml", ".ci",
+        ".gitignore",
+    }  # fmt: skip
+    assert tops <= agreed, f"not agreed: {tops - agreed}"
+
+
+def test_generated_files_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

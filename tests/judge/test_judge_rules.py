@@ -1,0 +1,164 @@
+"""The heuristic judge: what it rewards, in talk of several lengths."""
+
+import statistics
+
+import pytest
+
+from convbench.errors import DataError
+from convbench.judge.features import about_options, features, verdict
+from convbench.judge.rules import score
+from convbench.rewards import discount, reward
+from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Reward, Turn
+
+PROTOCOL = ProtocolSpec.model_validate(
+    {
+        "name": "p",
+        "title": "t",
+        "speakers": {"assistant": {"policy": True}, "teacher": {}},
+        "steps": [{"id": "q", "speaker": "teacher", "say": "?"}, {"id": "a", "speaker": "assistant"}],
+    }
+)
+SHORT = Example(
+    example_id="e", task="t", split="test", group_id="g", question="Which has color red?",
+    choices=tuple(Choice(label=x, text=t) for x, t in zip("ABCD", ("popir", "lukel", "zales", "dafom"), strict=True)),
+    answer="C",
+)  # fmt: skip
+OF = SHORT.model_copy(
+    update={"choices": tuple(Choice(label=x, text=t) for x, t in zip("ABCD", ("red", "blue", "pink", "gold"), strict=True))}
+)
+LONG = SHORT.model_copy(
+    update={
+        "question": "Why do puddles vanish on a dry day?",
+        "choices": tuple(
+            Choice(label=x, text=t)
+            for x, t in zip("ABCD", ("the ground freezes", "birds drink them", "the water evaporates", "the rain returns"), strict=True)
+        ),
+    }
+)
+CAREFUL = (
+    "<thinking> A: popir has color blue, need red, no. B: lukel has color pink, need red, no. "
+    "C: zales has color red, need red, yes. D: dafom has color gold, need red, no. So C.</thinking> I say C.",
+    "<thinking> C: zales has color red, need red, yes.</thinking> I say C.",
+    "<thinking> I said C.</thinking> The answer is C.",
+)
+GUESS = ("<thinking> I guess.</thinking> I say C.", "<thinking> Fine.</thinking> I say C.",
+         "<thinking> I said C.</thinking> The answer is C.")  # fmt: skip
+PROSE = (
+    "The answer is C. <thinking>Option A is wrong because a dry day is warm, and nothing freezes. "
+    "Option B is unlikely: birds drink very little of a puddle. Option C is right, since warm dry air "
+    "takes up water. Option D is incorrect because rain fills puddles.</thinking>"
+)
+
+
+def talk(*said, reasons=()):
+    turns = []
+    for number, text in enumerate(said):
+        turns.append(Turn(speaker="teacher", step="q", content="Think and answer."))
+        reason = reasons[number] if reasons else "stop"
+        turns.append(Turn(speaker="assistant", step="a", content=text, finish_reason=reason))
+    return Conversation(key="k", conversation_id="c", example_id="e", turns=tuple(turns), stop="complete")
+
+
+def rated(*said, example=SHORT, mode="thinking", **more):
+    return score(talk(*said, **more), example, PROTOCOL, mode=mode)
+
+
+def swap(said, old, new):
+    return tuple(text.replace(old, new) for text in said)
+
+
+def test_care_beats_a_lucky_guess_beats_a_wrong_one():
+    careful, lucky = rated(*CAREFUL), rated(*GUESS)
+    wrong = rated(*swap(swap(swap(GUESS, "say C", "say A"), "said C", "said A"), "is C", "is A"))
+    assert careful["overall"] > lucky["overall"] + 2 > wrong["overall"] + 4
+    for name in careful:
+        assert careful[name] >= lucky[name] >= wrong[name]
+    assert careful["comprehensiveness"] == 10
+    assert lucky["comprehensiveness"] == 1
+
+
+def test_all_scores_are_in_range_and_deterministic():
+    for said in (CAREFUL, GUESS, ("",), ("word " * 5000,), (PROSE,)):
+        got = rated(*said)
+        assert all(0 <= value <= 10 for value in got.values())
+        assert got == rated(*said)
+        assert list(got) == ["accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall"]
+
+
+def test_overall_is_the_mean_of_the_five():
+    got = rated(*GUESS)
+    assert got["overall"] == pytest.approx(statistics.fmean(list(got.values())[:5]), abs=0.1)
+
+
+def test_prose_is_read_too():
+    got = rated(PROSE, example=LONG)
+    assert got["overall"] > 9
+    assert rated("The answer is C. I am sure.", example=LONG)["overall"] < 6
+
+
+def test_values_as_options():
+    thought = "A: red, need pink, no. B: blue, need pink, no. C: pink, need pink, yes. D: gold, need pink, no. So C."
+    seen = features(talk(f"{thought} The answer is C."), OF, PROTOCOL, "standard")
+    assert (seen.covered, seen.decided, seen.supported) == (1.0, 1.0, True)
+
+
+def test_tags_as_the_mode_asks():
+    bare = swap(swap(CAREFUL, "<thinking> ", ""), "</thinking>", "")
+    assert rated(*CAREFUL)["overall"] > rated(*bare)["overall"]
+    assert rated(*bare, mode="standard")["overall"] > rated(*CAREFUL, mode="standard")["overall"]
+    unclosed = (*CAREFUL[:2], "The answer is C. <thinking> I said C.")
+    assert rated(*CAREFUL)["pedagogical"] > rated(*unclosed)["pedagogical"] > rated(*bare)["pedagogical"]
+
+
+def test_the_mode_is_read_from_the_prompts_where_nobody_tells_it():
+    asked = talk("The answer is C.").model_copy(update={"systems": {"assistant": "Use <thinking> tags."}})
+    assert features(asked, SHORT, PROTOCOL).tags == 0
+    assert features(talk("The answer is C."), SHORT, PROTOCOL).tags == 1
+
+
+def test_an_unreadable_answer_is_between_right_and_wrong():
+    shy = rated(*CAREFUL[:2], "I do not know.")
+    assert rated(*CAREFUL)["accuracy"] > shy["accuracy"] > rated(*CAREFUL[:2], "The answer is A.")["accuracy"]
+
+
+def test_a_change_of_mind_at_the_end_costs():
+    changed = rated(*swap(CAREFUL[:2], "say C", "say A"), CAREFUL[2])
+    assert changed["reasoning"] < rated(*CAREFUL)["reasoning"]
+
+
+def test_hedging_moves_confidence_to_the_middle():
+    right, wrong = "The answer is C.", "The answer is A."
+    assert rated(right)["confidence"] > rated(f"Perhaps. {right}")["confidence"]
+    assert rated(f"Perhaps. {wrong}")["confidence"] > rated(wrong)["confidence"]
+
+
+def test_cut_turns_and_repetition_cost():
+    cut = rated(*CAREFUL, reasons=("length", "length", "stop"))
+    assert cut["reasoning"] < rated(*CAREFUL)["reasoning"]
+    assert rated(*[CAREFUL[0]] * 9, CAREFUL[2])["pedagogical"] < rated(*CAREFUL)["pedagogical"]
+
+
+def test_a_question_without_options_cannot_be_judged():
+    with pytest.raises(DataError, match="expected the letter of an option"):
+        score(talk("Yes."), SHORT.model_copy(update={"choices": ()}), PROTOCOL)
+
+
+def test_what_is_said_about_options():
+    assert set(about_options("The options are A, B, C and D. The answer is C.", SHORT)) == set()
+    said = about_options("A stone is heavy. Option B sinks because it is dense.", LONG)
+    assert set(said) == {"B"}
+    assert verdict("B: lukel has color pink, need red, no.") is False
+    assert verdict("it fits every part") is True
+    assert verdict("it has a color") is None
+
+
+def test_reward():
+    judged = {"overall": 8.0, "accuracy": 5.0}
+    assert reward(Reward(), PROTOCOL, judged, 3) == pytest.approx(0.8)
+    discounted = PROTOCOL.model_copy(update={"discount": 0.5})
+    assert reward(Reward(), discounted, judged, 3) == pytest.approx(0.1)
+    assert reward(Reward(discount=1.0), discounted, judged, 3) == pytest.approx(0.8)
+    assert reward(Reward(metric="accuracy", scale=5), PROTOCOL, judged, 3) == pytest.approx(1.0)
+    assert discount(Reward(), PROTOCOL) == 1.0
+    with pytest.raises(DataError, match="found accuracy"):
+        reward(Reward(), PROTOCOL, {"accuracy": 1.0}, 1)

@@ -1,0 +1,133 @@
+"""Statistics of panels, against published figures and other implementations."""
+
+import krippendorff
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import cohen_kappa_score
+
+from convbench.judge.panel import panel
+from convbench.judge.stats import alpha, spearman, weighted_kappa
+from convbench.schema import Conversation, Failure, ProtocolSpec, Turn, Verdict
+
+_ = None
+PUBLISHED = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
+    [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
+]
+"""Krippendorff, "Computing Krippendorff's alpha-reliability" (2011), four raters, twelve units."""
+
+PROTOCOL = ProtocolSpec.model_validate(
+    {
+        "name": "p",
+        "title": "t",
+        "speakers": {"assistant": {"policy": True}},
+        "steps": [{"id": "a", "speaker": "assistant"}],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("level", "value"),
+    [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)],
+)
+def test_alpha_of_the_published_example(level, value):
+    assert round(alpha(PUBLISHED, level), 3) == value
+
+
+SCORES = st.one_of(st.none(), st.sampled_from([0, 2, 5, 5.5, 10]))
+
+
+@given(st.lists(st.tuples(SCORES, SCORES, SCORES), min_size=2, max_size=12))
+def test_alpha_agrees_with_the_library(units):
+    ratings = [list(rater) for rater in zip(*units, strict=True)]
+    table = np.array([[np.nan if v is None else v for v in row] for row in ratings], dtype=float)
+    for level in ("nominal", "ordinal", "interval"):
+        try:
+            expected = krippendorff.alpha(reliability_data=table, level_of_measurement=level)
+        except ValueError:  # fewer than two values
+            expected = np.nan
+        got = alpha(ratings, level)
+        if got is None:
+            assert not np.isfinite(expected) or expected == 1.0
+        else:
+            assert got == pytest.approx(expected)
+
+
+def test_alpha_of_nothing_to_compare():
+    assert alpha([[1, None], [None, 2]]) is None
+    assert alpha([[3, 3], [3, 3]]) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=2, max_size=20))
+def test_kappa_agrees_with_the_library(pairs):
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    got = weighted_kappa(first, second)
+    if got is not None:
+        expected = cohen_kappa_score(first, second, weights="quadratic", labels=list(range(11)))
+        assert got == pytest.approx(expected, abs=1e-9)
+
+
+def test_kappa_by_hand():
+    assert weighted_kappa([1, 2, 3], [1, 2, 3]) == 1
+    assert weighted_kappa([1, 3], [3, 1]) == -1
+    assert weighted_kappa([0.5, 1.5], [0.5, 1.5]) == 1
+    assert weighted_kappa([2, 2], [2, 2]) is None
+    assert weighted_kappa([], []) is None
+    with pytest.raises(ValueError, match="found 1 and 2"):
+        weighted_kappa([1], [1, 2])
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
+def test_spearman_agrees_with_the_library(pairs):
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    got = spearman(first, second)
+    if got is None:
+        assert len(set(first)) == 1 or len(set(second)) == 1
+    else:
+        assert got == pytest.approx(spearmanr(first, second).statistic)
+
+
+def conversation(number, words, failure=None):
+    turn = Turn(speaker="assistant", step="a", content=" ".join(["w"] * words))
+    return Conversation(
+        key=f"{number}", conversation_id=f"c{number}", example_id="e", turns=(turn,),
+        failure=failure,
+    )  # fmt: skip
+
+
+def verdict(judge, number, overall=None):
+    scored = {"scores": {"overall": overall}, "reward": overall / 10} if overall is not None else {
+        "failure": Failure(kind="UnreadableReply", message="m")
+    }  # fmt: skip
+    return Verdict(conversation_id=f"c{number}", judge=judge, fingerprint="f", **scored)
+
+
+def test_panel():
+    lost = conversation(9, 5, Failure(kind="X", message="m"))
+    talks = [conversation(i, words) for i, words in enumerate((10, 20, 30, 40))] + [lost]
+    verdicts = [verdict("one", i, score) for i, score in enumerate((2, 4, 6, 8))]
+    verdicts += [verdict("two", 0, 2), verdict("two", 1, 5), verdict("two", 2, 5), verdict("two", 3)]
+    verdicts += [verdict("one", 9, 10)]
+    got = panel(PROTOCOL, talks, verdicts)
+    one, two = got.judges
+    assert (one.judge, one.scored, one.failed, one.means, one.reward) == ("one", 4, 0, {"overall": 5.0}, 0.5)
+    assert (two.scored, two.failed, two.means) == (3, 1, {"overall": 4.0})
+    assert one.length == pytest.approx(1.0)
+    (pair,) = got.pairs
+    assert (pair.first, pair.second, pair.common) == ("one", "two", 3)
+    assert pair.equal == pytest.approx(1 / 3)
+    assert pair.difference == pytest.approx(0.0)
+    assert pair.kappa == pytest.approx(weighted_kappa([2, 4, 6], [2, 5, 5]))
+    assert got.alphas["overall"] == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]]))
+    assert got.interval_alpha == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]], "interval"))
+
+
+def test_panel_of_one_judge_and_of_none():
+    got = panel(PROTOCOL, [conversation(0, 3)], [verdict("one", 0, 7)])
+    assert (got.pairs, got.alphas, got.interval_alpha, got.judges[0].length) == ((), {}, None, None)
+    assert panel(PROTOCOL, [], []).judges == ()

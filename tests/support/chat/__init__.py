@@ -1,0 +1,1 @@
+"""Parts of the local model provider; its face is `tests.support.provider`."""

@@ -1,0 +1,1 @@
+"""Parts of the local Hub; its face is `tests.support.hub_server`."""

@@ -1,0 +1,114 @@
+"""Worker of the exactness tests: train with the real trainer, write what it did to a file.
+
+    python -m tests.trainers.gradients --recipe FILE      under any launcher
+
+Writes GRADIENTS beside the recipe: the gradient of every parameter at every step, before
+clipping, and the parameters at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from convbench.learn import fitting
+from convbench.learn.job import Job
+from convbench.learn.rows import training_rows
+from convbench.learn.weighted_sft import WeightedSFT, trainer_for
+from convbench.learn.weights import Weighted
+
+GRADIENTS = "gradients.pt"
+
+
+class Record(TrainerCallback):
+    """Keeps the gradients of each step."""
+
+    def __init__(self, trainer: WeightedSFT) -> None:
+        self.trainer = trainer
+        self.steps: list[dict[str, torch.Tensor]] = []
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """DeepSpeed takes its step inside the backward pass: look just before it."""
+        engine = self.trainer.model_wrapped
+        if not self.trainer.is_deepspeed_enabled:
+            return
+        from deepspeed.utils import safe_get_full_grad
+
+        step = engine.step
+
+        def look_and_step(*args: Any, **kwargs: Any) -> Any:
+            if engine.is_gradient_accumulation_boundary():
+                self.steps.append(self.take(safe_get_full_grad))
+            return step(*args, **kwargs)
+
+        engine.step = look_and_step
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Without DeepSpeed and without clipping the gradients are there as they are."""
+        if not self.trainer.is_deepspeed_enabled:
+            self.steps.append(self.take(lambda parameter: parameter.grad))
+
+    def take(self, read: Any) -> dict[str, torch.Tensor]:
+        """Copy every parameter's gradient."""
+        found = {}
+        for name, parameter in self.trainer.model.named_parameters():
+            gradient = read(parameter)
+            assert gradient is not None, name
+            found[name] = gradient.detach().clone().float().cpu()
+        return found
+
+
+def parameters(trainer: WeightedSFT) -> dict[str, torch.Tensor]:
+    """Every parameter, whole."""
+    if not trainer.is_deepspeed_enabled:
+        return {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    import deepspeed
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    found = {}
+    for name, parameter in trainer.model.named_parameters():
+        whole = safe_get_full_fp32_param(parameter)
+        if whole is None:
+            with deepspeed.zero.GatheredParameters([parameter]):
+                whole = parameter.detach()
+        found[name] = whole.clone().cpu()
+    return found
+
+
+def record(job: Job, weighted: Weighted) -> dict[str, Any]:
+    """Train and return gradients, parameters and the rows each step counted."""
+    fitting.quiet()
+    rows = training_rows(weighted, job.chat, job.longest)
+    trainer = trainer_for(job, rows.rows)
+    recorder = Record(trainer)
+    trainer.add_callback(recorder)
+    trainer.train()
+    log = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return {
+        "steps": recorder.steps,
+        "parameters": parameters(trainer),
+        "loss": log,
+        "processes": trainer.args.world_size,
+        "deepspeed": trainer.is_deepspeed_enabled,
+        "main": trainer.is_world_process_zero(),
+    }
+
+
+def main(file: Path) -> None:
+    """Read the recipe, train, write."""
+    from convbench.learn import launch
+
+    job = Job.read(file)
+    weighted = launch.load(launch.locate(str(job.recipe.trainer))).data(job)
+    found = record(job, weighted)
+    if found["main"]:
+        torch.save(found, file.with_name(GRADIENTS))
+    fitting.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[2]))

@@ -1,0 +1,33 @@
+"""DPO: final replies of each task's best and worst conversation, as answers to the question.
+
+Shows what is possible without a conversation (section 4 of Mukherjee et al., NeurIPS 2025):
+trained and evaluated under the prompt of protocol `direct`.
+
+    python trainers/dpo.py --recipe FILE          under any launcher
+"""
+
+from convbench.catalog import load
+from convbench.learn import pairs
+from convbench.learn.job import Job, script
+from convbench.learn.pairs import Pairs
+from convbench.learn.select import select
+from convbench.schema import ProtocolSpec
+
+
+def data(job: Job) -> Pairs:
+    """Log, reward, pair."""
+    logged = select(job.run, job.recipe.data)
+    pairing = job.recipe.pairing
+    direct = load(ProtocolSpec, "protocols", pairing.protocol or "direct")
+    return pairs.final_replies(logged, direct, pairing.min_gap)
+
+
+def fit(job: Job, found: Pairs) -> None:
+    """Fit: -log sigmoid(beta * difference of log(pi / pi_0))."""
+    from convbench.learn import preference
+
+    preference.fit(job, found)
+
+
+if __name__ == "__main__":
+    script(data, fit)

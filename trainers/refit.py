@@ -1,0 +1,29 @@
+"""ReFit: fine-tune on every train conversation, weighted by its reward r >= 0.
+
+Maximises E[ r(x, tau) * sum_t log pi(a_t | x, tau_<t) ], equation (5) of Mukherjee et al.
+(NeurIPS 2025), a lower bound on the policy's value (Lemma 1).
+
+    python trainers/refit.py --recipe FILE        under any launcher
+"""
+
+from convbench.learn import weights
+from convbench.learn.job import Job, script
+from convbench.learn.select import select
+from convbench.learn.weights import Weighted
+
+
+def data(job: Job) -> Weighted:
+    """Log, reward, weigh."""
+    logged = select(job.run, job.recipe.data)
+    return weights.refit(logged, job.recipe.weighting)
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Fit: (1/N) sum_i w_i sum_tokens -log pi."""
+    from convbench.learn import weighted_sft
+
+    weighted_sft.fit(job, weighted)
+
+
+if __name__ == "__main__":
+    script(data, fit)

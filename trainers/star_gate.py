@@ -1,0 +1,29 @@
+"""STaR-GATE: fine-tune on the best conversation of each task, every weight 1.
+
+The reward in equation (5) of Mukherjee et al. (NeurIPS 2025) replaced by an indicator that it is
+high; Andukuri et al. (2024).
+
+    python trainers/star_gate.py --recipe FILE    under any launcher
+"""
+
+from convbench.learn import weights
+from convbench.learn.job import Job, script
+from convbench.learn.select import select
+from convbench.learn.weights import Weighted
+
+
+def data(job: Job) -> Weighted:
+    """Log, reward, weigh."""
+    logged = select(job.run, job.recipe.data)
+    return weights.star_gate(logged, job.recipe.weighting)
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Fit: supervised fine-tuning, since all weights are 1."""
+    from convbench.learn import weighted_sft
+
+    weighted_sft.fit(job, weighted)
+
+
+if __name__ == "__main__":
+    script(data, fit)

@@ -1,0 +1,31 @@
+"""STaR-GATE-D: distil the STaR-GATE checkpoint into a student, on the conversations it learnt from.
+
+alpha * CE + (1 - alpha) * T^2 * KL(teacher || student) over the policy's tokens: Table 27 of
+Mukherjee et al. (NeurIPS 2025); Andukuri et al. (2024).
+
+    python trainers/star_gate_d.py --recipe FILE  under any launcher
+"""
+
+from convbench.learn import weights
+from convbench.learn.base import teacher
+from convbench.learn.job import Job, script
+from convbench.learn.select import select
+from convbench.learn.weights import Weighted
+
+
+def data(job: Job) -> Weighted:
+    """Log, reward, weigh; the teacher must be there."""
+    teacher(job.run, job.recipe)
+    logged = select(job.run, job.recipe.data)
+    return weights.star_gate(logged, job.recipe.weighting)
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Fit: the student follows the teacher."""
+    from convbench.learn import distil
+
+    distil.fit(job, weighted, teacher(job.run, job.recipe))
+
+
+if __name__ == "__main__":
+    script(data, fit)

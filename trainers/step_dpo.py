@@ -1,0 +1,34 @@
+"""StepDPO: at each turn the better conversation's reply against the worse one's.
+
+Section 4 of Mukherjee et al. (NeurIPS 2025). `pairing.source: logged` pairs turns of the logged
+conversations under the winner's history; `resampled` takes branches that were sampled to the end
+and judged at each turn, as Chen et al. (2025) do.
+
+    python trainers/step_dpo.py --recipe FILE     under any launcher
+"""
+
+from convbench.learn import pairs
+from convbench.learn.job import Job, script
+from convbench.learn.pairs import Pairs
+from convbench.learn.select import branches, select
+
+
+def data(job: Job) -> Pairs:
+    """Log, reward, pair."""
+    logged = select(job.run, job.recipe.data)
+    pairing = job.recipe.pairing
+    if pairing.source == "logged":
+        return pairs.logged_turns(logged, pairing.min_gap)
+    found = branches(logged, pairing.branches, job.recipe.data)
+    return pairs.branched_turns(logged, found, pairing.min_gap)
+
+
+def fit(job: Job, found: Pairs) -> None:
+    """Fit: -log sigmoid(beta * difference of log(pi / pi_0)), turn by turn."""
+    from convbench.learn import preference
+
+    preference.fit(job, found)
+
+
+if __name__ == "__main__":
+    script(data, fit)

@@ -1,0 +1,29 @@
+"""SWiFt: ReFit with rewards standardised within each task; negative weights are kept.
+
+Weight (r - mean) / std over the conversations about one question, ddof 1: equation (9) and
+section 3.3 of Mukherjee et al. (NeurIPS 2025).
+
+    python trainers/swift.py --recipe FILE        under any launcher
+"""
+
+from convbench.learn import weights
+from convbench.learn.job import Job, script
+from convbench.learn.select import select
+from convbench.learn.weights import Weighted
+
+
+def data(job: Job) -> Weighted:
+    """Log, reward, weigh."""
+    logged = select(job.run, job.recipe.data)
+    return weights.swift(logged, job.recipe.weighting)
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Fit: (1/N) sum_i w_i sum_tokens -log pi."""
+    from convbench.learn import weighted_sft
+
+    weighted_sft.fit(job, weighted)
+
+
+if __name__ == "__main__":
+    script(data, fit)
