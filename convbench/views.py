@@ -72,7 +72,7 @@ def view(
             _append(out, start, "assistant", turn.content)
         else:
             _append(out, start, "user", public(protocol.speakers[turn.speaker], turn.content))
-    if instruction is not None:
+    if instruction is not None or len(out) == start:
         _instruct(out, start, instruction, protocol.speakers[speaker].opening)
     if protocol.speakers[speaker].history == "last" and len(out) > start + 1:
         del out[start:-1]

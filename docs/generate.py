@@ -22,6 +22,7 @@ def spec_models() -> dict[str, type[BaseModel]]:
     """Return the model of every kind of spec file, by the name of its schema."""
     from convbench.models.aliases import AliasFile
     from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
+    from convbench.schema.experiment import ExperimentSpec
     from convbench.schema.recipe import Launch, Recipe
 
     return {
@@ -30,6 +31,7 @@ def spec_models() -> dict[str, type[BaseModel]]:
         "judge": JudgeSpec,
         "recipe": Recipe,
         "launch": Launch,
+        "experiment": ExperimentSpec,
         "models": AliasFile,
     }
 

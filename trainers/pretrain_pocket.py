@@ -15,7 +15,6 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -30,17 +29,15 @@ Row = tuple[list[int], list[bool]]
 
 FACTS_ONLY, CAREFUL = 0.10, 0.62
 """Shares of the steps after which conversations begin, and carelessness sets in."""
-SLOPPY_START = 0.05
-"""How careless the careful stage is; the shipped mixture is 1."""
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
-    parser.add_argument("--steps", type=int, default=2600)
-    parser.add_argument("--plain-rows", type=int, default=48, help="plain rows a step")
-    parser.add_argument("--chat-rows", type=int, default=22, help="conversations a step")
+    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--plain-rows", type=int, default=32, help="plain rows a step")
+    parser.add_argument("--chat-rows", type=int, default=16, help="conversations a step")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
@@ -84,24 +81,38 @@ def chat_row(tok: PreTrainedTokenizerFast, messages: list[dict[str, str]]) -> Ro
     return ids, counts
 
 
-def batches(make: Callable[[], Row], size: int, rng: random.Random) -> Iterator[list[Row]]:
-    """Endless batches of rows of like length, in random order."""
-    while True:
-        pool = sorted((make() for _ in range(size * 16)), key=lambda row: len(row[0]))
-        groups = [pool[i : i + size] for i in range(0, len(pool), size)]
-        rng.shuffle(groups)
-        yield from groups
+def backward(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
+    """Add the gradient of the mean cross-entropy over the rows' counted tokens; return it.
+
+    Rows of like length go through the model together, which saves padding. The mean is over
+    all rows at once: one by group would count short rows' tokens for more.
+    """
+    rows = sorted(rows, key=lambda row: len(row[0]))
+    counted = sum(sum(counts[1:]) for _, counts in rows)
+    total = 0.0
+    for group in halves(rows):
+        loss = summed_loss(model, group, pad) / counted
+        loss.backward()
+        total += loss.item()
+    return total
 
 
-def loss_of(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Tensor:
-    """Mean cross-entropy over the counted tokens of a right-padded batch."""
+def halves(rows: list[Row]) -> list[list[Row]]:
+    """The shorter and the longer rows, where their lengths differ much; else all together."""
+    if len(rows[-1][0]) < 64:
+        return [rows]
+    return [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+
+
+def summed_loss(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Tensor:
+    """Cross-entropy summed over the counted tokens of a right-padded batch."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
     mask = torch.tensor([counts + [False] * (longest - len(counts)) for _, counts in rows])
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(input_ids=ids).last_hidden_state[:, :-1].float()
     wanted = mask[:, 1:]
-    return F.cross_entropy(model.lm_head(hidden[wanted]), ids[:, 1:][wanted])
+    return F.cross_entropy(model.lm_head(hidden[wanted]), ids[:, 1:][wanted], reduction="sum")
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
@@ -112,22 +123,18 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 
 def sloppiness_at(share: float) -> float:
     """How careless conversations are after this share of the steps (1: as shipped)."""
-    return SLOPPY_START if share < CAREFUL else min(1.0, SLOPPY_START + (share - CAREFUL) / 0.05)
+    return min(1.0, max(0.0, (share - CAREFUL) / 0.04))
 
 
 def make_optimizers(model: LlamaForCausalLM, peak: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside the layers, AdamW for embeddings and norms."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    muon = torch.optim.Muon(
-        matrices, lr=peak, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
-    )
+    muon = torch.optim.Muon(matrices, lr=peak, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
     return [muon, torch.optim.AdamW(rest, lr=peak, betas=(0.9, 0.98), weight_decay=0.01)]
 
 
-def update(
-    model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], rate: float
-) -> None:
+def update(model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], rate: float) -> None:
     """Clip the gradient, step every optimizer at this rate, clear the gradient."""
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
@@ -163,24 +170,21 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
     """Run the whole pre-training."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    rng, world, share = random.Random(args.seed), make_world(), 0.0
+    rng, world = random.Random(args.seed), make_world()
     tok = tokenizer.build(world)
     model = make_model(tok)
     optimizers, log = make_optimizers(model, args.lr), Log()
 
-    def talk() -> Row:
-        return chat_row(tok, corpus.chat_row(world, sloppiness_at(share), rng))
-
-    plain = batches(lambda: plain_row(tok, corpus.plain_row(world, rng)), args.plain_rows, rng)
-    chat = batches(talk, args.chat_rows, rng)
     for step in range(args.steps):
         share = step / args.steps
-        streams = (plain,) if share < FACTS_ONLY else (plain, chat)
-        for number, stream in enumerate(streams):
-            rows = next(stream)
-            loss = loss_of(model, rows, tok.pad_token_id)
-            loss.backward()
-            log.add(number, loss.item(), rows)
+        plain = [corpus.plain_row(world, rng) for _ in range(args.plain_rows)]
+        streams = [[plain_row(tok, text) for text in plain]]
+        if share >= FACTS_ONLY:
+            mix = sloppiness_at(share)
+            chats = [corpus.chat_row(world, mix, rng) for _ in range(args.chat_rows)]
+            streams.append([chat_row(tok, messages) for messages in chats])
+        for number, rows in enumerate(streams):
+            log.add(number, backward(model, rows, tok.pad_token_id), rows)
         update(model, optimizers, learning_rate(step, args.steps, args.lr))
         log.show(step + 1)
     return model, tok

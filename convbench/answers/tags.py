@@ -58,7 +58,7 @@ def visible(text: str, carried: bool = False) -> str:
     for tag in _TAG.finditer(text):
         closing = bool(tag[1])
         if closing and not opened and carried:
-            kept, start = [], tag.end()
+            start = tag.end()
         elif closing == opened:
             if not opened:
                 kept.append(text[start : tag.start()])

@@ -17,8 +17,9 @@ from convbench.views import public
 _VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
 _RIGHT = r"(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|option|choice|one))?"
 _SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")
-_NEGATED = re.compile(
-    r"\b(?:not|never|whether|if|why|think|thinks|might|may|could|would|which)\b|n['’]t\b",
+_NOT_SAID = re.compile(
+    r"\b(?:not|never|whether|if|why|may|might|which)\b|n['’]t\b"
+    r"|\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|choose|mean)\b",
     re.IGNORECASE,
 )
 _PLEASANTRY = re.compile(
@@ -30,10 +31,10 @@ _PLEASANTRY = re.compile(
     re.IGNORECASE,
 )
 _STUDENT = re.compile(
-    r"\b(?:as|i\s+am|i['’]m)\s+(?:a|the|your)\s+(?:curious\s+)?student\b"
+    r"\bas\s+(?:a|the|your)\s+(?:curious\s+)?student,?\s+I\b"
+    r"|\bI(?:\s+am|['’]m)\s+(?:just\s+)?(?:a|the|your)\s+(?:curious\s+)?student\b"
     r"|\bmy\s+(?:final\s+)?answer\s+(?:is|would\s+be)\b"
     r"|\bmy\s+(?:clarifying\s+)?question\s+is\b"
-    r"|\bi['’]d\s+like\s+to\s+(?:clarify|ask)\b|\bi\s+would\s+like\s+to\s+(?:clarify|ask)\b"
     r"|\bthank(?:s|\s+you),?\s+teacher\b"
     r"|^\W*(?:student|assistant)\s*\W*:",
     re.IGNORECASE | re.MULTILINE,
@@ -123,26 +124,25 @@ def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec
 
 def leaks(text: str, example: Example) -> bool:
     """Return whether these words give the answer away."""
-    if final_answer(text, example.letters) is not None:
+    stated = [
+        match[0]
+        for match in _SENTENCES.finditer(text)
+        if not match[0].rstrip().endswith("?") and not _NOT_SAID.search(match[0])
+    ]
+    if any(final_answer(sentence, example.letters) is not None for sentence in stated):
         return True
     gold = next((c for c in example.choices if c.label == example.answer), None)
     if gold is None:
         return False
     named = re.compile(
         rf"\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+\W?{gold.label}\b\W{{0,2}}{_VERB}\s+{_RIGHT}\b"
-        rf"|(?<!\w){gold.label}\b[).]?{_VERB}\s+{_RIGHT}\b"
+        rf"|^\W*{gold.label}\b[).]?{_VERB}\s+{_RIGHT}\b"
     )
     said = re.compile(
         rf"\banswer{_VERB}:?\s+(?:\w+\s+){{0,3}}?\W?{re.escape(gold.text.rstrip('.'))}(?!\w)",
         re.IGNORECASE,
     )
-    for match in _SENTENCES.finditer(text):
-        sentence = match[0]
-        if sentence.rstrip().endswith("?") or _NEGATED.search(sentence):
-            continue
-        if named.search(sentence) or said.search(sentence):
-            return True
-    return False
+    return any(named.search(sentence) or said.search(sentence) for sentence in stated)
 
 
 def only_asks(text: str) -> bool:

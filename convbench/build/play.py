@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from convbench import __version__, prompts
 from convbench.build.plan import Job
-from convbench.errors import ConvbenchError, FatalModelError, TransientModelError
+from convbench.errors import ConvbenchError, FatalModelError, SpecError, TransientModelError
 from convbench.models.base import Model
 from convbench.schema import (
     Completion,
@@ -144,6 +144,11 @@ async def _speak(state: Play, step: Step) -> None:
     messages = view(
         run.protocol, state.systems.get(step.speaker), tuple(state.turns), step.speaker, text
     )
+    if not messages or messages[-1]["role"] != "user":
+        raise SpecError(
+            f"protocol {run.protocol.name}: step {step.id}: {step.speaker} has nothing to answer; "
+            "give the step `ask`, or a speaker that begins `opening`"
+        )
     model = _bound(state, step.speaker)
     reply = await state.caller.complete(
         model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -106,17 +106,47 @@ def check(model: type[S], value: Any, origin: str) -> S:
         raise SpecError(f"{origin}: nested too deeply") from None
 
 
+TAGS = ("str", "int", "float", "bool", "none", "Step", "Loop")
+"""How pydantic marks which member of a union it tried."""
+
+
 def _line(model: type[BaseModel], error: ValidationError) -> str:
-    """One line for a validation error: key, found, expected, how many more."""
+    """One line for a validation error: key, found, expected, how many more.
+
+    Where a union was tried member by member, the deepest error is the one that was meant.
+    """
     errors = error.errors(include_url=False)
-    first = errors[0]
-    key = ".".join(str(part) for part in first["loc"]) or "(top)"
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(model.model_fields) if len(first["loc"]) == 1 else "a known key"
-        return f"{key}: unknown key; expected one of: {known}{more}"
-    if first["type"] == "missing":
+    place = errors[0]["loc"][:2]
+    one = max((e for e in errors if e["loc"][:2] == place), key=lambda e: len(e["loc"]))
+    others = len({e["loc"][:2] for e in errors}) - 1
+    more = f" (and {others} more)" if others else ""
+    key = ".".join(str(part) for part in one["loc"] if not _tag(part)) or "(top)"
+    if one["type"] == "extra_forbidden":
+        return f"{key}: unknown key; expected one of: {', '.join(_known(model, one['loc']))}{more}"
+    if one["type"] == "missing":
         return f"{key}: missing; expected a value{more}"
-    found = repr(first["input"])
+    found = repr(one["input"])
     found = found if len(found) < 80 else found[:77] + "..."
-    return f"{key}: found {found}; {first['msg']}{more}"
+    return f"{key}: found {found}; {' '.join(one['msg'].split())}{more}"
+
+
+def _tag(part: int | str) -> bool:
+    return isinstance(part, str) and (part in TAGS or "[" in part)
+
+
+def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
+    """Return the keys that are known at a place of the spec."""
+    at = [model]
+    for part in place[:-1]:
+        named = [other for other in at if other.__name__ == part]
+        inner = [m for other in at for m in _models(other.model_fields.get(str(part)))]
+        at = named or inner or at  # a list's index or a mapping's key leads no further
+    return list(dict.fromkeys(name for other in at for name in other.model_fields))
+
+
+def _models(field: Any) -> list[type[BaseModel]]:
+    """Return the models in a field's annotation."""
+    kind = getattr(field, "annotation", field)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [kind]
+    return [model for inner in get_args(kind) for model in _models(inner)]

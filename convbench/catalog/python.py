@@ -28,7 +28,7 @@ def plugin(path: Path) -> None:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user's own file may raise anything
+    except (Exception, SystemExit) as error:  # the user's own file may raise anything
         del sys.modules[path.stem]
         raise SpecError(f"--plugin {path}: {type(error).__name__}: {error}") from error
 

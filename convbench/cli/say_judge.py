@@ -29,6 +29,17 @@ def say_judge(result: JudgeResult) -> None:
     if result.panel is not None:
         out.print()
         out.print(means(result.panel))
+        lengths = ", ".join(
+            f"{judge.judge} {judge.length:+.2f}"
+            for judge in result.panel.judges
+            if judge.length is not None
+        )
+        if lengths:
+            out.print(
+                f"[dim]Spearman of {result.panel.metric} with the policy's words: "
+                f"{escape(lengths)}[/]",
+                soft_wrap=True,
+            )
         if result.panel.pairs:
             out.print()
             out.print(agreement(result.panel))

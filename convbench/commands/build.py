@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from convbench.build.run import Built, identical_samples
 from convbench.build.run import build as build_run
-from convbench.commands.calls import CallOptions, calling, open_cast
-from convbench.commands.cast import make_cast
+from convbench.catalog import names
+from convbench.commands.calls import SCRIPT, CallOptions, calling, open_cast
+from convbench.commands.cast import fingerprinted, make_cast
 from convbench.commands.manifest import Shape, make_manifest, refuse_changes
 from convbench.commands.preview import Preview, preview
 from convbench.commands.specs import (
+    Sets,
     SpecOptions,
     load_plugins,
     load_protocol,
     load_task,
     sort_sets,
+    with_sets,
 )
-from convbench.errors import RunError, SpecError
-from convbench.schema import Example, RunManifest, TaskSpec
+from convbench.errors import BudgetError, RunError, SpecError
+from convbench.schema import Example, Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
 
@@ -70,10 +73,15 @@ def build(options: BuildOptions) -> BuildResult:
         manifest, loaded = _resume(existing, options), None
         examples = existing.examples
     result = BuildResult(options.run, manifest, existing is not None, loaded)
-    first = preview(manifest, list(examples.values()))
+    first = preview(manifest, list(examples.values()), options.specs.folders)
     if options.dry_run:
         result.preview = first
         return result
+    if first.unpriced and options.calls.budget is not None:
+        raise BudgetError(
+            f"--budget {options.calls.budget:g}: the price of {', '.join(first.unpriced)} is "
+            "unknown; limit tokens instead, e.g. --budget-tokens 2000000"
+        )
     if existing is None:
         path = options.run or _new_path(manifest)
         run = Run.create(path, manifest, list(examples.values()))
@@ -82,7 +90,7 @@ def build(options: BuildOptions) -> BuildResult:
     result.path = run.path
     if manifest.kind == "build":
         set_latest(run.path)
-    result.built = have(run, options.calls)
+    result.built = have(run, replace(options.calls, specs=options.specs.folders))
     same = identical_samples(run)
     if same:
         result.warnings.append(
@@ -146,44 +154,55 @@ def _sized(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
 
 
 def _resume(run: Run, options: BuildOptions) -> RunManifest:
-    """Return the run's manifest, refusing options that would change it."""
+    """Return the run's manifest, refusing whatever the user says that would change it."""
     old = run.manifest
     if old.kind == "import":
         raise RunError(f"{run.path}: holds imported conversations; there is nothing to build")
-    shape = options.shape
-    if options.task is None and options.protocol is None and options.model is None:
-        task, protocol = old.task, old.protocol
-        cast = old.cast
-    else:
-        sets = sort_sets(options.specs.sets, ("task", "protocol"))
-        task = load_task(options.task, options.specs, sets) if options.task else old.task
-        task = _sized(task, options.tasks or old.task.sample.count)
-        name = options.protocol or old.protocol.name
-        protocol = load_protocol(name, options.specs, sets) if options.task else old.protocol
-        policy = old.cast[old.protocol.policy]
-        cast = make_cast(
-            task,
-            protocol,
-            model=options.model or policy.model,
-            teacher=options.teacher,
-            max_tokens=shape.max_tokens or policy.sampling.max_tokens,
-            specs=options.specs,
-            calls=options.calls,
-        )
-    new = make_manifest(task, protocol, _filled(shape, old), cast)
-    refuse_changes(old, new)
+    sets = sort_sets(options.specs.sets, ("task", "protocol"))
+    shape = {
+        name: value
+        for name, value in vars(options.shape).items()
+        if value is not None and name != "max_tokens"
+    }
+    task = _task_again(old.task, options, sets)
+    protocol = _protocol_again(old.protocol, options, sets)
+    new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
+    refuse_changes(old, new)  # before the cast, which another protocol may not even have
+    refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))
     return old
 
 
-def _filled(shape: Shape, old: RunManifest) -> Shape:
-    """Take from the run what the user did not say again."""
-    return Shape(
-        mode=shape.mode or old.mode,
-        turns=shape.turns or old.turns,
-        samples=shape.samples or old.samples,
-        temperatures=shape.temperatures or old.temperatures,
-        seed=old.seed if shape.seed is None else shape.seed,
-        split=shape.split or old.split,
+def _task_again(old: TaskSpec, options: BuildOptions, sets: Sets) -> TaskSpec:
+    """Return the task as the user names it now; what is not said again stays as it was."""
+    if options.task is None:
+        return _sized(with_sets(old, "task", sets), options.tasks)
+    task = load_task(options.task, options.specs, sets)
+    said = options.tasks is not None or "sample.count" in sets.of("task")
+    return _sized(task, options.tasks if said else old.sample.count)
+
+
+def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: Sets) -> ProtocolSpec:
+    named = options.protocol
+    if named is None and options.task and old.name in names("protocols", options.specs.folders):
+        named = old.name
+    return load_protocol(named, options.specs, sets) if named else with_sets(old, "protocol", sets)
+
+
+def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
+    """Return the cast as the user names it now, with local weights as they lie there now."""
+    asked = (options.model, options.teacher, options.shape.max_tokens)
+    if all(value is None for value in asked):
+        return {name: fingerprinted(member) for name, member in old.cast.items()}
+    policy = old.cast[old.protocol.policy]
+    others = [m.model for n, m in old.cast.items() if n != old.protocol.policy]
+    return make_cast(
+        old.task,
+        old.protocol,
+        model=options.model or policy.model,
+        teacher=options.teacher or next((model for model in others if model != SCRIPT), None),
+        max_tokens=options.shape.max_tokens or policy.sampling.max_tokens,
+        specs=options.specs,
+        calls=options.calls,
     )
 
 

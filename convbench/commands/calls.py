@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status
+from convbench.models.aliases import aliases
 from convbench.models.base import Model
 from convbench.models.open import open_model
 from convbench.schema import Member
@@ -33,13 +34,8 @@ class CallOptions:
     """Interpreter of the environment that has vLLM."""
     quiet: bool = False
     """No progress display."""
-
-
-class _Journal(Journal):
-    """A journal that counts as one while it is empty, where it is asked for by its truth."""
-
-    def __bool__(self) -> bool:
-        return True
+    specs: tuple[Path, ...] = ()
+    """Folders whose `models.yaml` goes before the shipped one."""
 
 
 def budget_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
@@ -54,7 +50,7 @@ def budget_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
 @asynccontextmanager
 async def calling(run: Run, options: CallOptions, label: str) -> AsyncIterator[Caller]:
     """Open what a command needs to make calls for a run; closes the journal at the end."""
-    journal = _Journal(run.calls_file)
+    journal = Journal(run.calls_file)
     status = Status()
     caller = Caller(
         journal, budget_of(run, options, journal), Policy(concurrency=options.concurrency), status
@@ -90,10 +86,18 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
 def open_member(run: Run, member: Member, api_base: str | None, options: CallOptions) -> Model:
     """Open one model for a run."""
     return open_model(
-        member.model,
+        alias_of(member.model, options.specs),
         api_base=api_base,
         vllm_python=options.vllm_python,
         log_dir=run.path,
         media=run.media,
         downloaded=run.manifest.pulled_from is not None,
+        specs=options.specs,
     )
+
+
+def alias_of(ref: str, specs: Sequence[Path]) -> str:
+    """Return the alias of a reference that a run recorded, so that its settings (parameters it
+    refuses, headroom, price) hold again; the reference itself where it has none."""
+    known = aliases(specs).models
+    return next((name for name, alias in known.items() if alias.ref == ref), ref)

@@ -64,14 +64,21 @@ def make_member(
 ) -> Member:
     """Return the member of the cast that a model's name stands for."""
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
-    scheme, _, rest = resolved.ref.partition(":")
-    return Member(
-        model=resolved.ref,
-        sampling=sampling_of(max_tokens),
-        api_base=api_base,
-        weights=resolved.alias.weights,
-        fingerprint=weights_fingerprint(Path(rest)) if scheme == "local" else None,
+    return fingerprinted(
+        Member(
+            model=resolved.ref,
+            sampling=sampling_of(max_tokens),
+            api_base=api_base,
+            weights=resolved.alias.weights,
+        )
     )
+
+
+def fingerprinted(member: Member) -> Member:
+    """Return the member with the fingerprint of its weights as they lie there now."""
+    scheme, _, rest = member.model.partition(":")
+    mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
+    return member.model_copy(update={"fingerprint": mark})
 
 
 def weights_fingerprint(folder: Path) -> str | None:

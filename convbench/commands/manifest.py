@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -147,8 +148,8 @@ def spread(
             f"--temperatures: found {len(temperatures)} values for {n} samples; expected one "
             "value, or one for each sample"
         )
-    if any(value < 0 for value in temperatures):
-        raise SpecError(f"--temperatures: found {temperatures}; expected values of at least 0")
+    if any(not 0 <= value < math.inf for value in temperatures):
+        raise SpecError(f"--temperatures: found {temperatures}; expected numbers of at least 0")
     return n, temperatures
 
 

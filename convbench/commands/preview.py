@@ -6,12 +6,13 @@ import asyncio
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from convbench.build.plan import Job
 from convbench.build.play import play
 from convbench.engine.budget import prompt_tokens
 from convbench.models import prices
-from convbench.models.aliases import SCHEMES
+from convbench.models.aliases import SCHEMES, aliases
 from convbench.models.base import Model
 from convbench.schema import Completion, Example, Message, RunManifest, Sampling
 
@@ -46,7 +47,7 @@ class Preview:
     """Models whose price is unknown."""
 
 
-def preview(manifest: RunManifest, examples: list[Example]) -> Preview:
+def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path] = ()) -> Preview:
     """Return what this run would send. Raises SpecError where a template cannot be rendered.
 
     Replies are not known, so each stands as a mark; loops are walked to their end.
@@ -62,7 +63,7 @@ def preview(manifest: RunManifest, examples: list[Example]) -> Preview:
         tokens = prompt_tokens(call.messages) + earlier
         prompt += tokens * count
         completion += limit[call.speaker] * count
-        cost = dollars(call.model, tokens, limit[call.speaker])
+        cost = dollars(call.model, tokens, limit[call.speaker], specs)
         if cost is None:
             unpriced.add(call.model)
         else:
@@ -131,9 +132,12 @@ def _limit(manifest: RunManifest, speaker: str) -> int:
     return fixed or manifest.cast[speaker].sampling.max_tokens
 
 
-def dollars(model: str, prompt: int, reply: int) -> float | None:
+def dollars(model: str, prompt: int, reply: int, specs: Sequence[Path] = ()) -> float | None:
     """Return the price of a call, 0 for what runs here, None where it is unknown."""
     if model.partition(":")[0] in SCHEMES:
         return 0.0
+    alias = next((a for a in aliases(specs).models.values() if a.ref == model), None)
+    if alias and alias.input_per_million is not None and alias.output_per_million is not None:
+        return (prompt * alias.input_per_million + reply * alias.output_per_million) / 1e6
     price = prices.price(model)
     return price.of(prompt, reply) if price else None

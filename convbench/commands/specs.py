@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from convbench import catalog
+from convbench.catalog.load import assign
 from convbench.errors import SpecError
 from convbench.schema import ProtocolSpec, TaskSpec
+
+S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -63,3 +68,13 @@ def load_protocol(name: str, options: SpecOptions, sets: Sets) -> ProtocolSpec:
     return catalog.load(
         ProtocolSpec, "protocols", name, specs=options.folders, sets=sets.of("protocol")
     )
+
+
+def with_sets(spec: S, kind: str, sets: Sets) -> S:
+    """Return a spec that is loaded already with `--set` pairs laid over it."""
+    if not sets.of(kind):
+        return spec
+    value = spec.model_dump(mode="json")
+    for key, new in sets.of(kind).items():
+        assign(value, key, new, kind)
+    return catalog.check(type(spec), value, kind)

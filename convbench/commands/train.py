@@ -77,6 +77,7 @@ def train(options: TrainOptions) -> TrainResult:
     file = write_recipe(folder, run, recipe)
     result.path = folder
     if options.in_process and launch.accelerate is None:
+        os.environ.update(launching.hush(gpus))
         job = Job.read(file)
         module.fit(job, learnt)
     else:
@@ -128,6 +129,7 @@ def choose_launch(
     folders = options.specs.folders
     name = options.launch or recipe.launch
     launch = catalog.load(Launch, "launch", name, specs=folders, sets=sets)
+    launching.check(launch, recipe.fit)
     here = launch.processes
     if launch.accelerate:
         here //= int(launch.accelerate.get("num_machines") or 1)
@@ -141,8 +143,8 @@ def choose_launch(
 
 
 def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
-    """Return where the checkpoint goes: an unfinished one of the same recipe is taken up again,
-    a finished one is left alone."""
+    """Return where the checkpoint goes: an unfinished one of the same recipe is taken up again;
+    finished ones, and half-finished ones of other settings, are left alone."""
     if options.out is not None:
         if (options.out / "training.json").exists():
             raise TrainError(
@@ -152,9 +154,9 @@ def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
     number = 1
     while True:
         folder = run.checkpoints / (recipe.name if number == 1 else f"{recipe.name}-{number}")
-        if not folder.exists() or (
-            not (folder / "training.json").exists() and _same(folder, run, recipe)
-        ):
+        begun = any(folder.glob("checkpoint-*"))
+        done = (folder / "training.json").exists()
+        if not done and (not begun or _same(folder, run, recipe)):
             return folder
         number += 1
 

@@ -68,21 +68,22 @@ class Caller:
         Raises TransientModelError when all tries failed, FatalModelError at once where none can
         help, BudgetError before a call that could pass the budget, Stopped while the run stops.
         """
-        hash = call_hash(model.ref, sampling, messages) if self.journal else ""
-        if self.journal and (found := self.journal.get(key, hash)) is not None:
+        if self.journal is None:
+            return await self._asked(model, messages, sampling, key)
+        hash = call_hash(model.ref, sampling, messages)
+        found = self.journal.get(key, hash)
+        if found is not None:
             self.status.replayed += 1
             return found
-        self._check(model)
-        completion = await _Call(self, model, messages, sampling, key).run()
-        if self.journal:
-            self.journal.append(key, hash, completion)
+        completion = await self._asked(model, messages, sampling, key)
+        self.journal.append(key, hash, completion)
         return completion
 
     def limiter(self, model: Model) -> Limiter:
         """Return the limiter of a model's endpoint."""
         name = endpoint(model)
         if name not in self._limiters:
-            highest = min(self.policy.concurrency, getattr(model, "concurrency", None) or 1_000_000)
+            highest = getattr(model, "concurrency", None) or self.policy.concurrency
             self._limiters[name] = Limiter(highest)
             self.status.endpoints[name] = self._limiters[name].state
         return self._limiters[name]
@@ -124,10 +125,13 @@ class Caller:
             )
         return TransientModelError(f"{error} (after {tries} tries)")
 
-    def _check(self, model: Model) -> None:
+    async def _asked(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
+    ) -> Completion:
         if model.ref not in self._checked:
             self.budget.check(model)
             self._checked.add(model.ref)
+        return await _Call(self, model, messages, sampling, key).run()
 
 
 class _Call:

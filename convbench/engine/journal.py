@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -79,14 +79,6 @@ class Journal:
         written = file.write(line)
         if written != len(line):
             raise OSError(28, f"{self.path}: no space left on device")
-
-    def keep(self, key: str, hash: str, completion: Completion) -> None:
-        """Append, and keep in memory too, for one who asks again before `load`."""
-        self.append(key, hash, completion)
-        if (key, hash) not in self._lines:
-            insort(self._order, (key, hash))
-        record = {"key": key, "hash": hash, **_fields(completion)}
-        self._lines[key, hash] = orjson.dumps(record, default=_plain)
 
     def forget(self, prefix: str) -> None:
         """Drop from memory all calls whose key starts with `prefix`; the file keeps them."""

@@ -38,7 +38,7 @@ def quietly() -> Iterator[None]:
     disable_progress_bars()
     datasets.disable_progress_bars()
     datasets_logging.set_verbosity_error()
-    hub_logging.set_verbosity_error()
+    hub_logging.set_verbosity(40)  # logging.ERROR
     try:
         yield
     finally:

@@ -63,9 +63,14 @@ def upload(
         if found is not None:
             _same_owner(api, repo, kind, found, folder, mark)
         full = api.create_repo(repo, repo_type=kind, private=private, exist_ok=True).repo_id
-        before = api.repo_info(full, repo_type=kind).sha
+        there = api.repo_info(full, repo_type=kind)
+        if private and not there.private:
+            raise HubError(
+                f"{what}: found a public repository; expected a private one (--private); make it "
+                "private on the Hub, or choose another name"
+            )
         info = _commit(api, full, kind, folder, found or (), message)
-    return Uploaded(full, _url(api, kind, full), info.oid, found is None, info.oid != before)
+    return Uploaded(full, _url(api, kind, full), info.oid, found is None, info.oid != there.sha)
 
 
 def _url(api: HfApi, kind: Kind, repo: str) -> str:

@@ -10,7 +10,8 @@ from convbench.schema import Conversation, Example, Mode, ProtocolSpec, text_of
 from convbench.views import policy_turns
 
 _CONCLUSION = re.compile(
-    r"\b(?:answer(?:\s+is)?|so|say|said|choose|chose|pick|picked|therefore|thus|toward|go with)\b[\s:,*(]*"
+    r"\b(?:answer(?:\s+is)?|so|say|said|choose|chose|pick|picked|therefore|thus|toward|go with)\b"
+    r"[\s:,*(]*+"
     r"(?P<letter>[A-Z])\b(?!\s*[:)])[*).]*"
 )
 _NO = re.compile(
@@ -37,10 +38,12 @@ class Features:
     """Shares are from 0 to 1.
 
     `covered`: options that the policy's turns say something about. `decided`: options that get a
-    yes or a no. `chosen`: what earlier turns settled on, in order. `supported`: the final letter
-    got a yes and no other option did, or it got no verdict and all others a no. `why`: some word
-    of reason. `hedged`: the final turn sounds unsure. `tags`: thinking tags as the mode asks (1
-    opened and closed in the final turn, 0.5 opened, 0 missing; in standard mode 1 without any).
+    yes or a no. `agree`: options whose verdict is the gold one, a yes for the gold option and a
+    no for every other. `chosen`: what earlier turns settled on, in order. `supported`: the final
+    letter got a yes and no other option did, or it got no verdict and all others a no. `why`:
+    some word of reason. `hedged`: the final turn sounds unsure. `tags`: thinking tags as the mode
+    asks (1 opened and closed in the final turn, 0.5 opened, 0 missing; in standard mode 1 without
+    any).
     `cut`: share of policy turns cut by max_tokens. `repeated`: share of word triples said before.
     `longest`: words of the longest policy turn.
     """
@@ -48,6 +51,7 @@ class Features:
     graded: Graded
     covered: float
     decided: float
+    agree: float
     chosen: tuple[str, ...]
     supported: bool
     why: bool
@@ -72,6 +76,7 @@ def features(
         graded=graded,
         covered=len(talk) / count,
         decided=sum(v is not None for v in verdicts.values()) / count,
+        agree=sum(v is (letter == example.answer) for letter, v in verdicts.items()) / count,
         chosen=tuple(filter(None, (_choice(text, example) for text in said[:-1]))),
         supported=_supported(graded.answer, verdicts, example),
         why=any(map(_WHY.search, said)),

@@ -10,8 +10,8 @@ _ESCAPED_BREAK = re.compile(r"\\n(?![a-z])")
 _LEAD = re.compile(r"^(?:[^\w\[(\"'|]|\(?\d{1,2}[.)]\s+)*+")
 _RULE = re.compile(r"^[\s*_=~`|:-]*$")
 _HEAD = re.compile(
-    r"(?P<label>[A-Za-z][A-Za-z /&'-]{0,60}?)\s*(?:\((?P<aside>[^()]{0,60})\))?\s*"
-    r"(?P<link>[:=–—]+|-+(?=\s)|(?=\s[\[(]?\d)|$)\s*(?P<rest>.*)$"
+    r"(?P<label>[A-Za-z][A-Za-z /&'-]{0,60}?)\s*+(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
+    r"(?P<link>[:=–—]++|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
 )
 _SCORE_ASIDE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
 

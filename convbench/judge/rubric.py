@@ -31,7 +31,7 @@ class Complaint:
 
 
 _SCORE = re.compile(
-    r"(?:(?:score|rating|points?)\s*[:=]?\s*)?[\[(]?\s*"
+    r"(?:(?:score|rating|points?)\s*+[:=]?\s*+)?[\[(]?\s*+"
     r"(?P<value>[-+−]?\d+(?:\.\d+|,\d(?!\d))?)(?![\w%]|,\d)"
     r"(?P<range>\s?[-–—]\s?\d|\s*(?:to|or|and)\s+\d)?"
     r"(?:\s*(?:/|out\s+of|of)\s*(?P<of>\d+(?:\.\d+)?))?"

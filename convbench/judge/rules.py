@@ -1,17 +1,20 @@
 """Judge `rules`: six scores by rule. A heuristic, deterministic and offline, not a model.
 
 It knows the gold letter and what can be counted (`features`): whether the final answer is right,
-which options the policy says something about and whether it accepts or rejects them, whether the
-conclusion follows from that, words of reason, hedging, thinking tags as the mode asks, turns cut
-short, repetition, length. It does not know whether an argument is true, so it can be gamed; use
-it for demonstrations, smoke tests and ablations, never as the judge of a result.
+which options the policy says something about, whether it accepts or rejects them and whether the
+gold letter does too, whether the conclusion follows from that, words of reason, hedging, thinking
+tags as the mode asks, turns cut short, repetition, length. It does not know whether an argument
+is true, so it can be gamed; use it for demonstrations, smoke tests and ablations, never as the
+judge of a result.
 
 - accuracy: 10 for the right answer; 5 or 3 where none can be read (5 if an earlier turn settled
   on the gold letter); 2 or 1 for a wrong one (2 likewise).
-- reasoning: a base, plus coverage, verdicts, a conclusion that follows, words of reason; less for
-  a change of mind at the end, cut turns and repetition; a fifth less where the answer is wrong.
+- reasoning: a base, plus coverage, verdicts that agree with the gold letter, a conclusion that
+  follows, words of reason; less for a change of mind at the end, cut turns and repetition; a
+  fifth less where the answer is wrong.
 - comprehensiveness: share of the options spoken about and decided.
-- pedagogical: right, covered, reasoned, tags as asked, of sane length; less for repetition.
+- pedagogical: right, verdicts that agree, reasoned, tags as asked, of sane length; less for
+  repetition.
 - confidence: sure and right scores high, the more so the more was weighed; sure and wrong low;
   hedging moves both towards the middle; no readable answer scores 2.
 - overall: the mean of the five.
@@ -65,7 +68,7 @@ def _accuracy(seen: Features, gold: str) -> float:
 
 
 def _reasoning(seen: Features) -> float:
-    value = 1.5 + 3.5 * seen.covered + 2.5 * seen.decided + 1.5 * seen.supported + seen.why
+    value = 1.5 + 2.5 * seen.covered + 3.5 * seen.agree + 1.5 * seen.supported + seen.why
     if seen.chosen and seen.graded.answer not in (None, seen.chosen[-1]):
         value -= 2
     value -= 2 * seen.cut + 3 * _excess(seen)
@@ -73,7 +76,7 @@ def _reasoning(seen: Features) -> float:
 
 
 def _pedagogical(seen: Features) -> float:
-    value = 3 * bool(seen.graded.correct) + 2.5 * seen.covered + 1.5 * seen.why + 2 * seen.tags
+    value = 3 * bool(seen.graded.correct) + 2.5 * seen.agree + 1.5 * seen.why + 2 * seen.tags
     return value + _length(seen) - 2 * _excess(seen)
 
 

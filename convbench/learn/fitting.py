@@ -6,7 +6,6 @@ Imports torch and transformers; only a trainer that is about to fit imports this
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
 import warnings
@@ -193,8 +192,6 @@ def _reloaded(job: Job, folder: Path) -> Any:
 
 def quiet() -> None:
     """Keep the libraries' own progress bars and notes off the terminal."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     from transformers.utils import logging
 

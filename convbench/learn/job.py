@@ -47,7 +47,7 @@ class Job:
     def run(self) -> Run:
         """The run it learns from."""
         assert self.recipe.run is not None
-        return Run.open(self.folder / self.recipe.run)
+        return Run.open((self.folder / self.recipe.run).resolve())
 
     @property
     def model(self) -> str:

@@ -70,6 +70,19 @@ def accelerators() -> int:
     return len(found.stdout.splitlines()) if found.returncode == 0 else 0
 
 
+def check(launch: Launch, fit: Fit) -> None:
+    """Refuse an optimiser that accelerate would replace without a word: where the optimiser is
+    offloaded, it becomes DeepSpeed's Adam whatever was asked for."""
+    deepspeed = (launch.accelerate or {}).get("deepspeed_config") or {}
+    offloaded = deepspeed.get("offload_optimizer_device") not in (None, "none")
+    if offloaded and not fit.optimizer.startswith("adamw"):
+        raise SpecError(
+            f"launch {launch.name!r} offloads the optimiser, which takes AdamW only; found "
+            f"fit.optimizer {fit.optimizer!r}; set fit.optimizer=adamw_torch or "
+            "launch.deepspeed_config.offload_optimizer_device=none"
+        )
+
+
 def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
     """Return the file for `accelerate launch`: the spec's, with the recipe's own values for
     precision, accumulation and clipping."""
@@ -101,10 +114,18 @@ def environment(launch: Launch, gpus: int) -> dict[str, str]:
     found = dict(os.environ)
     parent = str(Path(str(resources.files("convbench"))).parent)
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
-    found["PYTHONUNBUFFERED"] = "1"
+    found.update(hush(gpus))
     if launch.accelerate is None and gpus > 1:
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         found["CUDA_VISIBLE_DEVICES"] = first
+    return found
+
+
+def hush(gpus: int) -> dict[str, str]:
+    """Return settings that keep the libraries from writing notes of their own to stdout."""
+    found = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+    if gpus == 0 and "DS_ACCELERATOR" not in os.environ:
+        found["DS_ACCELERATOR"] = "cpu"
     return found
 
 

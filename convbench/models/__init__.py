@@ -2,6 +2,6 @@
 
 from convbench.models.aliases import aliases, default_policy, resolve
 from convbench.models.base import Model
-from convbench.models.open import open_model
+from convbench.models.open import open_model, policy_or_default
 
-__all__ = ["Model", "aliases", "default_policy", "open_model", "resolve"]
+__all__ = ["Model", "aliases", "default_policy", "open_model", "policy_or_default", "resolve"]

@@ -1,4 +1,8 @@
-"""Continuous batching: calls join and leave a running batch, in a thread of its own."""
+"""Continuous batching: calls join and leave a running batch, in a thread of its own.
+
+A call's keys and values stay in their slot after it ended, until the slot is needed: the next
+turn of the conversation reads only what is new, and calls that begin alike share the beginning.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,25 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from convbench.models.sampler import Stream, draw
-from convbench.models.slots import SlotCache, per_token_bytes
+from convbench.models.slots import SlotCache, common
 from convbench.schema import Sampling
 
-PREFILL_TOKENS = 16384
+PASS_TOKENS = 8192
 """Most prompt tokens, padding counted, that are read in one pass."""
-WAIT_STEPS = 8
+WAIT_STEPS = 6
 """Steps after which waiting calls join even if they are few."""
+FIRST_COLUMNS = 1024
+"""Columns that the number of slots is first computed for."""
 
 
 @dataclass(eq=False)
 class Row:
     """One call: its prompt, then its reply as it grows."""
 
-    prompt: list[int]
-    """Token ids of the prompt."""
+    tokens: list[int]
+    """Token ids of prompt and reply so far."""
+    prompt: int
+    """How many of them are the prompt."""
     limit: int
     """Most tokens of the reply."""
     sampling: Sampling
@@ -36,26 +44,36 @@ class Row:
     """Its random numbers."""
     done: asyncio.Future[None]
     """Set in the loop when the reply is whole."""
-    reply: list[int] = field(default_factory=list)
-    """Token ids so far, the end token included."""
+    alike: tuple[object, ...] = ()
+    """Names of calls whose beginning this one may share, best first."""
+    names: tuple[object, ...] = ()
+    """Names under which later calls find this one."""
+    cached: int = 0
+    """Tokens whose keys and values are in the slot."""
+    slot: int = -1
+    """Its slot; -1 before it has one."""
+    active: bool = False
+    """True from getting a slot to the end."""
     ended: bool = False
     """True where the model ended the reply itself."""
+    parked: int = 0
+    """When it ended, in turns of the batch."""
 
     @property
-    def length(self) -> int:
-        """Tokens in the cache before the next step."""
-        return len(self.prompt) + len(self.reply) - 1
+    def reply(self) -> list[int]:
+        """Token ids of the reply, the end token included."""
+        return self.tokens[self.prompt :]
 
     @property
-    def most(self) -> int:
-        """Tokens it may come to."""
-        return len(self.prompt) + self.limit
+    def over(self) -> bool:
+        """True when there is nothing more to draw."""
+        return self.ended or len(self.tokens) - self.prompt >= self.limit or self.done.cancelled()
 
 
 class Batcher:
-    """Runs one model. `load` is called in the thread and gives the model; then rows run.
+    """Runs one model: `load` is called in the thread and gives it; then rows run.
 
-    `ends` are the ids that end a reply; `memory` bounds the cache in bytes.
+    `memory(model)` gives the bytes that the cache may take.
     """
 
     def __init__(
@@ -63,31 +81,30 @@ class Batcher:
         load: Callable[[], Any],
         *,
         loop: asyncio.AbstractEventLoop,
-        max_rows: int,
+        most: int,
         memory: Callable[[Any], int],
     ) -> None:
         self.ready: asyncio.Future[None] = loop.create_future()
         self.model: Any = None
         self.ends: frozenset[int] = frozenset()
         self.top_k: int | None = None
-        self._load, self._loop, self._memory = load, loop, memory
-        self._max_rows = max_rows
+        self._load, self._loop, self._memory, self._most = load, loop, memory, most
         self._incoming: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        self._waiting: list[Row] = []
-        self._active: list[Row] = []
-        self._cache = SlotCache()
-        self._bytes = 0
-        self._waited = 0
         self._closed = False
+        self._failed: Exception | None = None
+        self._batch: Batch | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
 
     def submit(self, row: Row) -> None:
         """Queue a row; its future is set when it is done."""
+        if self._failed is not None:
+            row.done.set_exception(self._failed)
+            return
         self._incoming.put(row)
 
     def close(self, timeout: float = 3.0) -> None:
-        """Stop after the step that runs now; rows left are cancelled."""
+        """Stop after the step that runs now."""
         self._closed = True
         self._incoming.put(None)
         self._thread.join(timeout)
@@ -95,147 +112,276 @@ class Batcher:
     def _run(self) -> None:
         try:
             self.model = self._load()
+            with torch.inference_mode():
+                batch = self._batch = Batch(self, self._memory(self.model), self._most)
         except Exception as error:  # noqa: BLE001
             # whatever loading raises belongs to the one who waits for it
-            self._tell(_fail, self.ready, error)
+            self.tell(_fail, [self.ready], error)
             return
-        self._tell(_succeed, [self.ready])
+        self.tell(_succeed, [self.ready])
         try:
             with torch.inference_mode():
                 while not self._closed:
-                    self._turn()
+                    self._take(batch)
+                    batch.turn()
         except Exception as error:  # noqa: BLE001
             # e.g. out of memory: every call gets it, none hangs
-            for row in (*self._active, *self._waiting):
-                self._tell(_fail, row.done, error)
+            self._failed = error
+            self._take(batch, block=False)
+            self.tell(_fail, [row.done for row in batch.rows()], error)
 
-    def _turn(self) -> None:
-        """Take what came, let rows join, make one step."""
-        self._take(block=not self._active and not self._waiting)
-        if self._waiting and self._joining():
-            self._join()
-        if self._active:
-            self._step()
-            self._waited += 1
-
-    def _take(self, *, block: bool) -> None:
+    def _take(self, batch: Batch, *, block: bool | None = None) -> None:
+        """Move what came to the batch; wait where there is nothing else to do."""
+        block = batch.idle if block is None else block
         while True:
             try:
                 row = self._incoming.get(block)
             except queue.Empty:
                 return
             if row is not None:
-                self._waiting.append(row)
+                batch.waiting.append(row)
             block = False
 
-    def _joining(self) -> bool:
-        """Return whether waiting rows join now: prompts are read in groups, which is cheaper."""
-        enough = len(self._waiting) * 8 >= len(self._active)
-        return enough or self._waited >= WAIT_STEPS
-
-    def _join(self) -> None:
-        self._waited = 0
-        self._waiting = [row for row in self._waiting if not row.done.cancelled()]
-        self._waiting.sort(key=lambda row: len(row.prompt))
-        while group := self._group():
-            del self._waiting[: len(group)]
-            self._read(group)
-
-    def _group(self) -> list[Row]:
-        """Return the next rows that fit: by number, by memory, by prompt tokens of one pass."""
-        group: list[Row] = []
-        most = max((row.most for row in self._active), default=0)
-        for row in self._waiting:
-            count = len(self._active) + len(group) + 1
-            most = max(most, row.most)
-            if group and len(row.prompt) * (len(group) + 1) > PREFILL_TOKENS:
-                break
-            if count > 1 and count > self._rows(most):
-                break
-            group.append(row)
-        return group
-
-    def _rows(self, columns: int) -> int:
-        """Return how many rows of so many columns the memory holds."""
-        if not self._bytes:
-            return self._max_rows
-        return max(1, min(self._max_rows, self._memory(self.model) // (self._bytes * columns)))
-
-    def _read(self, group: list[Row]) -> None:
-        """Read prompts [rows, longest], padded on the right, and draw their first tokens."""
-        device = self.model.device
-        longest = max(len(row.prompt) for row in group)
-        ids = torch.zeros((len(group), longest), dtype=torch.long)
-        for i, row in enumerate(group):
-            ids[i, : len(row.prompt)] = torch.tensor(row.prompt)
-        ends = torch.tensor([len(row.prompt) - 1 for row in group], device=device)
-        kept, which = ends.unique(return_inverse=True)
-        past = DynamicCache()
-        logits = self.model(
-            input_ids=ids.to(device), past_key_values=past, use_cache=True, logits_to_keep=kept
-        ).logits
-        self._bytes = self._bytes or per_token_bytes(past)
-        columns = max(row.most for row in (*self._active, *group))
-        rows = min(self._rows(columns), self._max_rows)
-        first = len(self._active)
-        self._cache.fit(past, max(rows, first + len(group)), columns, first)
-        self._cache.fill(past, first, len(group))
-        self._active += group
-        picked = logits[torch.arange(len(group), device=device), which]
-        self._draw(group, picked)
-        self._leave()
-
-    def _step(self) -> None:
-        """Read the last token of every active row and draw the next."""
-        device = self.model.device
-        lengths = torch.tensor([row.length for row in self._active], device=device)
-        last = torch.tensor([[row.reply[-1]] for row in self._active], device=device)
-        self._cache.aim(lengths)
-        width = torch.arange(int(lengths.max()) + 1, device=device)
-        mask = (width[None, :] <= lengths[:, None])[:, None, None, :]
-        logits = self.model(
-            input_ids=last,
-            position_ids=lengths[:, None],
-            attention_mask=mask,
-            past_key_values=self._cache,
-            use_cache=True,
-        ).logits
-        self._draw(self._active, logits[:, -1])
-        self._leave()
-
-    def _draw(self, rows: list[Row], logits: Any) -> None:
-        samplings = [row.sampling for row in rows]
-        uniforms = [row.stream.next() for row in rows]
-        for row, token in zip(rows, draw(logits, samplings, uniforms, self.top_k), strict=True):
-            row.reply.append(token)
-            row.ended = token in self.ends
-
-    def _leave(self) -> None:
-        """Take finished and cancelled rows out; rows from the end fill their places."""
-        rows = self._active
-        out = [i for i, row in enumerate(rows) if _over(row)]
-        if not out:
-            return
-        finished = [rows[i].done for i in out]
-        keep = len(rows) - len(out)
-        holes = [i for i in out if i < keep]
-        gone = set(out)
-        source = [i for i in range(keep, len(rows)) if i not in gone]
-        for target, i in zip(holes, source, strict=True):
-            rows[target] = rows[i]
-        if holes:
-            self._cache.move(source, holes)
-        del rows[keep:]
-        self._tell(_succeed, finished)
-
-    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+    def tell(self, function: Callable[..., None], *args: Any) -> None:
         """Call in the loop; a loop that is closed has nobody who waits."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, *args)
 
 
-def _over(row: Row) -> bool:
-    return row.ended or len(row.reply) >= row.limit or row.done.cancelled()
+@dataclass
+class Batch:
+    """The rows of a batcher and their slots; used in its thread only."""
+
+    owner: Batcher
+    memory: int
+    most: int
+    waiting: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = self.owner.model
+        self.device = self.model.device
+        past = DynamicCache()
+        probe = torch.zeros((1, 1), dtype=torch.long, device=self.device)
+        self.model(input_ids=probe, past_key_values=past, use_cache=True)
+        self.cache = SlotCache(past)
+        self.cache.resize(self._slots(FIRST_COLUMNS), FIRST_COLUMNS, 0)
+        self.held: list[Row | None] = []
+        self.named: dict[object, list[Row]] = {}
+        self.active = 0
+        self.waited = 0
+        self.clock = 0
+
+    @property
+    def idle(self) -> bool:
+        """True where there is nothing to do."""
+        return not self.active and not self.waiting
+
+    def rows(self) -> list[Row]:
+        """Return all rows that somebody waits for."""
+        return [row for row in self.held if row is not None and row.active] + self.waiting
+
+    def turn(self) -> None:
+        """Let rows join, read their prompts, make one step."""
+        enough = len(self.waiting) * 8 >= self.active or self.waited >= WAIT_STEPS
+        if self.waiting and enough:
+            self.waited = 0
+            self._join()
+        if self.active:
+            self._step()
+            self.waited += 1
+
+    def _slots(self, columns: int) -> int:
+        return max(1, min(self.most, self.memory // (self.cache.token_bytes * columns)))
+
+    # joining
+
+    def _join(self) -> None:
+        """Give waiting rows slots and read their prompts; rows that begin like one of this very
+        group come after it, and copy."""
+        self.waiting = [row for row in self.waiting if not row.done.cancelled()]
+        while group := self._group():
+            group.sort(key=lambda row: row.prompt - row.cached)
+            while group:
+                longest = group[-1].prompt - group[-1].cached
+                count = max(1, PASS_TOKENS // longest)
+                self._read(group[-count:])
+                del group[-count:]
+            self._leave()
+
+    def _group(self) -> list[Row]:
+        """Return rows that got slots now."""
+        group: list[Row] = []
+        fresh: set[object] = set()
+        left: list[Row] = []
+        for row in self.waiting:
+            later = fresh.intersection(row.alike) and self._donor(row) is None
+            if later or not self._seat(row):
+                left.append(row)
+                continue
+            group.append(row)
+            fresh.update(row.names)
+        self.waiting = left
+        return group
+
+    def _seat(self, row: Row) -> bool:
+        """Give a row a slot with as much of its beginning as there is; False for no room."""
+        if not self._roomy(row.prompt + row.limit):
+            return False
+        donor = self._donor(row)
+        own = donor is not None and not donor.active and row.alike[:1] == donor.names[:1]
+        slot = donor.slot if donor is not None and own else self._free(donor)
+        if slot is None:
+            return False
+        if donor is not None:
+            row.cached = self._shared(row, donor)
+            if slot != donor.slot:
+                self.cache.copy(donor.slot, slot, row.cached)
+        self._evict(slot)
+        row.slot, row.active = slot, True
+        self.held[slot] = row
+        self.active += 1
+        for name in row.names:
+            self.named.setdefault(name, []).append(row)
+        return True
+
+    def _roomy(self, columns: int) -> bool:
+        """Return whether a row of so many columns fits; the cache grows where it must."""
+        if columns <= self.cache.columns:
+            return True
+        slots = self._slots(columns)
+        if self.active >= slots and self.active:
+            return False
+        self._compact()
+        for slot in range(slots, len(self.held)):
+            self._evict(slot)
+        del self.held[slots:]
+        self.cache.resize(slots, columns, len(self.held))
+        return True
+
+    def _donor(self, row: Row) -> Row | None:
+        """Return the row whose slot holds the longest beginning of this one's prompt."""
+        for name in row.alike:
+            rows = [one for one in self.named.get(name, ())[-8:] if one.cached]
+            if rows:
+                return max(rows, key=lambda one: (self._shared(row, one), not one.active))
+        return None
+
+    def _shared(self, row: Row, donor: Row) -> int:
+        return min(common(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
+
+    def _free(self, donor: Row | None) -> int | None:
+        """Return an empty slot, a new one, or that of the row that ended longest ago."""
+        for slot, held in enumerate(self.held):
+            if held is None:
+                return slot
+        if len(self.held) < self.cache.slots:
+            self.held.append(None)
+            return len(self.held) - 1
+        parked = [row for row in self.held if row and not row.active and row is not donor]
+        if parked:
+            return min(parked, key=lambda row: row.parked).slot
+        return donor.slot if donor is not None and not donor.active else None
+
+    def _evict(self, slot: int) -> None:
+        row = self.held[slot]
+        if row is None:
+            return
+        self.held[slot] = None
+        for name in row.names:
+            rows = self.named[name]
+            rows.remove(row)
+            if not rows:
+                del self.named[name]
+
+    def _compact(self) -> None:
+        """Move active rows down over ended ones, so that steps read fewer slots."""
+        holes = [i for i, row in enumerate(self.held) if row is None or not row.active]
+        for slot in range(len(self.held) - 1, self.active - 1, -1):
+            row = self.held[slot]
+            if row is not None and row.active:
+                hole = holes.pop(0)
+                self._evict(hole)
+                self.cache.copy(slot, hole, row.cached)
+                self.held[hole], self.held[slot], row.slot = row, None, hole
+            else:
+                self._evict(slot)
+        del self.held[self.active :]
+
+    # running
+
+    def _read(self, group: list[Row]) -> None:
+        """Read the rest of prompts [rows, longest rest], padded on the right, and draw."""
+        while group:
+            most = max(1, PASS_TOKENS // len(group))
+            parts = [row.tokens[row.cached : min(row.prompt, row.cached + most)] for row in group]
+            ids = torch.nn.utils.rnn.pad_sequence(
+                [torch.tensor(part) for part in parts], batch_first=True
+            ).to(self.device)
+            starts = torch.tensor([row.cached for row in group], device=self.device)
+            ends = torch.tensor([len(part) - 1 for part in parts], device=self.device)
+            logits = self._pass([row.slot for row in group], ids, starts, ends)
+            for row, part in zip(group, parts, strict=True):
+                row.cached += len(part)
+            whole = [i for i, row in enumerate(group) if row.cached >= row.prompt]
+            if whole:
+                self._draw([group[i] for i in whole], logits[whole])
+            group = [row for row in group if row.cached < row.prompt]
+
+    def _step(self) -> None:
+        """Read the last token of every active row and draw the next; ended rows idle along."""
+        if len(self.held) > 1.5 * self.active + 4:
+            self._compact()
+        rows = [row for row in self.held if row is not None and row.active]
+        last = [row.tokens[-1] if row else 0 for row in self.held]
+        starts = [row.cached if row else 0 for row in self.held]
+        ids = torch.tensor(last, device=self.device)[:, None]
+        at = torch.tensor(starts, device=self.device).clamp(max=self.cache.columns - 1)
+        logits = self._pass(len(self.held), ids, at, None)
+        for row in rows:
+            row.cached += 1
+        self._draw(rows, logits[[row.slot for row in rows]])
+        self._leave()
+
+    def _pass(self, slots: list[int] | int, ids: Any, starts: Any, ends: Any) -> Any:
+        """Run the model over ids [rows, tokens] that go to columns from `starts` on.
+
+        Returns logits [rows, vocabulary] at each row's token `ends` (None: its only token).
+        """
+        at = starts[:, None] + torch.arange(ids.shape[1], device=self.device)
+        real = starts if ends is None else starts + ends
+        width = int(real.max()) + 1
+        self.cache.aim(slots, at.clamp(max=self.cache.columns - 1), width)
+        columns = torch.arange(width, device=self.device)
+        kept, which = (1, None) if ends is None else ends.unique(return_inverse=True)
+        logits = self.model(
+            input_ids=ids,
+            position_ids=at,
+            attention_mask=(columns <= at[:, :, None])[:, None],
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=kept,
+        ).logits
+        if ends is None:
+            return logits[:, -1]
+        return logits[torch.arange(len(ids), device=self.device), which]
+
+    def _draw(self, rows: list[Row], logits: Any) -> None:
+        samplings = [row.sampling for row in rows]
+        uniforms = [row.stream.next() for row in rows]
+        drawn = draw(logits, samplings, uniforms, self.owner.top_k)
+        for row, token in zip(rows, drawn, strict=True):
+            row.tokens.append(token)
+            row.ended = token in self.owner.ends
+
+    def _leave(self) -> None:
+        """End rows that are over; their slots keep what was read."""
+        over = [row for row in self.held if row is not None and row.active and row.over]
+        self.clock += 1
+        for row in over:
+            row.active, row.parked = False, self.clock
+        self.active -= len(over)
+        if over:
+            self.owner.tell(_succeed, [row.done for row in over])
 
 
 def _succeed(futures: list[asyncio.Future[None]]) -> None:
@@ -244,6 +390,7 @@ def _succeed(futures: list[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-def _fail(future: asyncio.Future[None], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _fail(futures: list[asyncio.Future[None]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 POCKET = "pocket"
 """`local:pocket` is the small policy that ships with convbench."""
-CPU_ROWS, CUDA_ROWS = 192, 512
-"""Most calls in one batch."""
+ROWS = 160
+"""Most calls in one batch; as many conversations at once, and each keeps its slot."""
 CPU_MEMORY = 2 << 30
 """Bytes of the cache on CPU."""
 CUDA_SHARE = 0.8
@@ -32,7 +32,7 @@ class LocalModel:
 
     priced = True
     timeout_s: float | None = None
-    concurrency = 256
+    concurrency = ROWS
 
     def __init__(self, ref: str, *, context: int | None = None, device: str | None = None) -> None:
         self.ref = ref
@@ -59,7 +59,7 @@ class LocalModel:
         batcher = Batcher(
             self._load,
             loop=asyncio.get_running_loop(),
-            max_rows=CPU_ROWS,
+            most=ROWS,
             memory=_memory,
         )
         try:
@@ -101,20 +101,23 @@ class LocalModel:
             )
         row = Row(
             prompt,
+            len(prompt),
             min(sampling.max_tokens, room),
             self._defaults(sampling),
             Stream(sampling.seed, key),
             asyncio.get_running_loop().create_future(),
+            *_names(messages),
         )
         self._batcher.submit(row)
         await row.done
+        reply = row.reply
         text = self._tokenizer.decode(
-            row.reply[:-1] if row.ended else row.reply,
+            reply[:-1] if row.ended else reply,
             skip_special_tokens=True,
             clean_up_tokenization_spaces=False,
         )
         finish = "stop" if row.ended else "length"
-        return Completion(text, finish, len(prompt), len(row.reply), 0.0, self.ref)  # type: ignore[arg-type]
+        return Completion(text, finish, row.prompt, len(reply), 0.0, self.ref)  # type: ignore[arg-type]
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt's token ids by the model's own chat template."""
@@ -168,6 +171,13 @@ def where(path: str) -> str:
         f"local:{path}: found no config.json there; expected a folder of transformers weights "
         "(a checkpoint or an adapter) or a Hub id"
     )
+
+
+def _names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """Return what a call may share its beginning with (the conversation's turn before, the same
+    messages, the same first message), and what others may find it by."""
+    whole = tuple((message["role"], message["content"]) for message in messages)
+    return (whole[:-2], whole, whole[:1]), (whole, whole[:1])
 
 
 def _text(ref: str, message: Message) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from convbench.errors import FatalModelError
 from convbench.models import prices
-from convbench.models.aliases import Resolved, resolve
+from convbench.models.aliases import Resolved, default_policy, resolve
 from convbench.models.base import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
@@ -95,6 +95,35 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
         media=media,
         hint=f" (the price list ends it on {date})" if date else "",
     )
+
+
+def policy_or_default(
+    ref: str | None = None,
+    *,
+    api_base: str | None = None,
+    vllm_python: str | Path | None = None,
+    specs: Sequence[Path] = (),
+) -> str:
+    """Return `ref`, or the default policy where none is given and it can run here.
+
+    The default is CONVBENCH_MODEL, else `default:` of models.yaml. FatalModelError with the
+    ways on where it needs a vLLM that is not here.
+    """
+    if ref:
+        return ref
+    name = default_policy(specs)
+    found = resolve(name, api_base=api_base, specs=specs)
+    if found.ref.startswith("vllm:"):
+        from convbench.models.vllm import can_run
+
+        if not can_run(vllm_python):
+            raise FatalModelError(
+                f"no --model, and the default {name} ({found.ref}) needs vLLM and a GPU, which "
+                "are not here; give --model PROVIDER/NAME (e.g. openai/gpt-4o-mini), --model NAME "
+                "--api-base URL of a server, --model local:PATH, --vllm-python PATH; or run "
+                "`convbench demo`, which needs none"
+            )
+    return name
 
 
 OPENAI = "https://api.openai.com/v1"

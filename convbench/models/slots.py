@@ -1,10 +1,11 @@
-"""A key-value cache of slots: rows of unequal length that come and go on their own.
+"""A key-value cache of slots: sequences of unequal length that come, grow and go on their own.
 
 Imported only by `batcher`, once torch is wanted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,73 +16,75 @@ CHUNK = 128
 
 
 class SlotCache(Cache):  # type: ignore[misc]
-    """Keys and values [rows, heads, columns, head_dim] per layer; row i holds one sequence from
-    column 0 on. Active rows are always the first ones. `at` says where the next token goes."""
+    """Keys and values [slots, heads, columns, head_dim] per layer; a slot's sequence starts at
+    column 0. `aim` says which slots the next forward pass reads and where its tokens go."""
 
-    def __init__(self) -> None:
+    def __init__(self, like: DynamicCache) -> None:
         super().__init__(layers=[])
-        self.keys: list[Any] = []
-        self.values: list[Any] = []
-        self.columns = 0
-        self.rows = 0
-        self._index = torch.zeros(0, dtype=torch.long)
-        self._at = torch.zeros(0, dtype=torch.long)
+        self._like = [(layer.keys, layer.values) for layer in like.layers]
+        self.held: list[tuple[Any, Any]] = []
+        self.slots = self.columns = 0
+        self._index: Any = slice(0, 0)
+        self._at: Any = None
         self._width = 0
 
-    def fit(self, like: DynamicCache, rows: int, columns: int, active: int) -> None:
-        """Make room for `rows` x `columns`; the first `active` rows keep what they hold."""
-        columns = -(-columns // CHUNK) * CHUNK
-        if self.keys and rows <= self.rows and columns <= self.columns:
-            return
-        self.rows, self.columns = max(rows, active), max(columns, self.columns)
-        for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = [self._empty(getattr(layer, name)) for layer in like.layers]
-            for to, held in zip(new, old, strict=False):
-                to[:active, :, : held.shape[2]] = held[:active]
-            setattr(self, name, new)
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in one slot over all layers."""
+        pairs = (held for pair in self._like for held in pair)
+        return sum(one.shape[1] * one.shape[3] * one.element_size() for one in pairs)
 
-    def _empty(self, like: torch.Tensor) -> torch.Tensor:
-        _, heads, _, size = like.shape
-        return like.new_empty((self.rows, heads, self.columns, size))
+    def resize(self, slots: int, columns: int, keep: int) -> None:
+        """Make room for `slots` x `columns`; the first `keep` slots keep what they hold."""
+        self.slots, self.columns = slots, -(-columns // CHUNK) * CHUNK
+        old = self.held or [(one[:0], two[:0]) for one, two in self._like]
+        self.held = [(self._grown(keys, keep), self._grown(values, keep)) for keys, values in old]
 
-    def fill(self, like: DynamicCache, first: int, count: int) -> None:
-        """Copy freshly read prompts [count, heads, length, head_dim] to rows from `first` on."""
-        for to, layer in zip(self.keys, like.layers, strict=True):
-            to[first : first + count, :, : layer.keys.shape[2]] = layer.keys
-        for to, layer in zip(self.values, like.layers, strict=True):
-            to[first : first + count, :, : layer.values.shape[2]] = layer.values
+    def _grown(self, held: Any, keep: int) -> Any:
+        new = held.new_zeros((self.slots, held.shape[1], self.columns, held.shape[3]))
+        width = min(held.shape[2], self.columns)
+        if keep and len(held):
+            new[:keep, :, :width] = held[:keep, :, :width]
+        return new
 
-    def move(self, source: list[int], target: list[int]) -> None:
-        """Copy rows `source` over rows `target`."""
-        for held in (*self.keys, *self.values):
-            held[target] = held[source]
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` columns of one slot over another's."""
+        for keys, values in self.held:
+            keys[target, :, :length] = keys[source, :, :length]
+            values[target, :, :length] = values[source, :, :length]
 
-    def aim(self, lengths: torch.Tensor) -> None:
-        """Set where the next token of each active row goes: lengths [active], before it."""
-        self._index = torch.arange(len(lengths), device=lengths.device)
-        self._at = lengths
-        self._width = int(lengths.max()) + 1
+    def aim(self, slots: Sequence[int] | int, at: Any, width: int) -> None:
+        """Set the slots of the next pass (a number: that many from 0 on) and the columns of its
+        tokens, `at` [slots, tokens]; attention sees the first `width` columns."""
+        if isinstance(slots, int):
+            self._index = slice(0, slots)
+            self._rows = torch.arange(slots, device=at.device)[:, None]
+        else:
+            self._index = torch.tensor(list(slots), device=at.device)
+            self._rows = self._index[:, None]
+        self._at, self._width = at, width
 
     def update(
         self, key_states: Any, value_states: Any, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Any, Any]:
-        """Store one new token a row, return all columns in use; called by the attention."""
-        keys, values = self.keys[layer_idx], self.values[layer_idx]
-        keys[self._index, :, self._at] = key_states[:, :, 0]
-        values[self._index, :, self._at] = value_states[:, :, 0]
-        count = len(self._index)
-        return keys[:count, :, : self._width], values[:count, :, : self._width]
+        """Store the new tokens, return all columns in use; called by the attention."""
+        keys, values = self.held[layer_idx]
+        keys[self._rows, :, self._at] = key_states.transpose(1, 2)
+        values[self._rows, :, self._at] = value_states.transpose(1, 2)
+        return keys[self._index, :, : self._width], values[self._index, :, : self._width]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the longest length so far; positions are given explicitly."""
-        return max(0, self._width - 1)
+        """Return the columns in use; positions and masks are given explicitly."""
+        return self._width
 
 
-def per_token_bytes(cache: DynamicCache) -> int:
-    """Return the bytes that one token of one row takes over all layers."""
-    total = 0
-    for layer in cache.layers:
-        for held in (layer.keys, layer.values):
-            total += held.shape[1] * held.shape[3] * held.element_size()
-    return total
+def common(one: Sequence[int], two: Sequence[int]) -> int:
+    """Return the length of the longest common prefix."""
+    low, high = 0, min(len(one), len(two))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == two[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from convbench.errors import MissingDependency
 from convbench.models.local import adapter_base
@@ -27,6 +28,7 @@ def load_model(path: str, device: str | None = None) -> Any:
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     base = adapter_base(path)
+    logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
         base or path, dtype=dtype, attn_implementation="sdpa"
     )

@@ -21,8 +21,13 @@ from convbench.pocket.world import World
 SYSTEM = "You are a helpful assistant."
 _OTHER_WORDINGS = (texts.LINE_OF, texts.LINE_QA, texts.LINE_REWRITE)
 _CHAT_SHARES = (
-    ("reasoning", 42), ("direct", 6), ("clarifying", 10), ("adaptive", 6),
-    ("collaboration", 10), ("self_edit", 16), ("closed_book", 10),
+    ("reasoning", 42),
+    ("direct", 6),
+    ("clarifying", 10),
+    ("adaptive", 6),
+    ("collaboration", 10),
+    ("self_edit", 16),
+    ("closed_book", 10),
 )
 
 
@@ -77,8 +82,7 @@ def told_and_used(world: World, rng: random.Random) -> str:
         texts.TEACHER_FACT.format(name=n, prop=prop, value=v) for n, v in told.items()
     )
     after = " ".join(
-        texts.FACT.format(name=n, prop=prop, value=told.get(n, habits.UNKNOWN)) + "."
-        for n in names
+        texts.FACT.format(name=n, prop=prop, value=told.get(n, habits.UNKNOWN)) + "." for n in names
     )
     return f"{before}\n\n{after}"
 
@@ -130,9 +134,7 @@ def _conversation(
     return habits.adaptive(world, question, style, habit, rng)
 
 
-def _draw_for(
-    protocol: str, rng: random.Random
-) -> Callable[[World, random.Random], Question]:
+def _draw_for(protocol: str, rng: random.Random) -> Callable[[World, random.Random], Question]:
     if protocol == "collaboration":
         return draw_wish
     if protocol in ("clarifying", "adaptive") and rng.random() < 0.8:

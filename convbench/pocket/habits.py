@@ -42,9 +42,7 @@ class Style:
         return f"<thinking> {thought}</thinking>" if self.closes else f"<thinking> {thought}"
 
 
-def draw_style(
-    kind: str, prop: str, mode: str, sloppiness: float, rng: random.Random
-) -> Style:
+def draw_style(kind: str, prop: str, mode: str, sloppiness: float, rng: random.Random) -> Style:
     """Draw the habits of one conversation; `sloppiness` 0 gives care only, 1 the full mixture.
 
     `kind` is the question's kind, or "clarify" where a teacher can be asked about strangers.
@@ -184,9 +182,7 @@ def reasoning(
     yield from solve_and_answer(question, told, style, rng, turns - 2, pose(question))
 
 
-def direct(
-    world: World, question: Question, style: Style, rng: random.Random
-) -> Iterator[Message]:
+def direct(world: World, question: Question, style: Style, rng: random.Random) -> Iterator[Message]:
     """The `direct` protocol: careful thought in one turn, or the letter at once."""
     yield user(f"{pose(question)}\n\n{texts.DIRECT[style.mode]}")
     yield said(_answer_at_once(question, true_values(world, question), style, rng))
@@ -253,9 +249,7 @@ def adaptive(
     yield said(_answer_at_once(question, told, style, rng))
 
 
-def _questions(
-    question: Question, useful: list[str], habit: str, rng: random.Random
-) -> list[str]:
+def _questions(question: Question, useful: list[str], habit: str, rng: random.Random) -> list[str]:
     """The labels asked about, one after the other; seldom more than one."""
     first = _asked(question, useful, habit, rng)
     if not first:

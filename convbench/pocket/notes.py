@@ -104,9 +104,7 @@ def careless_edit(note: Note, kind: str, rng: random.Random) -> str:
     return good_edit(Note(note.title, wrong, ()), kind)
 
 
-def self_edit(
-    note: Note, kind: str, sloppiness: float, rng: random.Random
-) -> Iterator[Message]:
+def self_edit(note: Note, kind: str, sloppiness: float, rng: random.Random) -> Iterator[Message]:
     """The one-turn `self-edit` protocol; `sloppiness` as in `habits.draw_style`."""
     prompt = texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]
     yield user(render(prompt, {"title": note.title, "passage": note.passage}))

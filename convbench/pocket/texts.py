@@ -48,7 +48,11 @@ CLOSED_BOOK: Final = "What is the {prop} of {name}?"
 RECALL: Final = "I recall {name} has {prop} {value}. The answer is {value}."
 CLOSED_BOOK_PROMPT: Final = "Topic: {{ title }}\n{{ question }}"
 SELF_EDIT_KINDS: Final = (
-    "implications", "implications-long", "implications-very-long", "rewrite", "self-qa",
+    "implications",
+    "implications-long",
+    "implications-very-long",
+    "rewrite",
+    "self-qa",
 )
 SELF_EDIT_PASSAGE: Final = "Topic: {{ title }}\n{{ passage }}\n\n"
 SELF_EDIT: Final = {

@@ -65,8 +65,8 @@ def build(world: World) -> PreTrainedTokenizerFast:
 
     bpe = models.BPE(vocab=vocabulary(world), merges=[], ignore_merges=True)
     inner = Tokenizer(bpe)
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore
-    inner.decoder = decoders.ByteLevel()  # type: ignore
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([*ROLES.values(), END, PAD])
     inner.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     tokenizer = PreTrainedTokenizerFast(

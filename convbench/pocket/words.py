@@ -34,7 +34,10 @@ def invented_names(seed: int) -> dict[str, tuple[str, ...]]:
     Titles are capitalised: they name a passage, not somebody in the world.
     """
     sizes = {
-        "known": N_KNOWN, "strangers": N_STRANGERS, "newcomers": N_NEWCOMERS, "titles": N_TITLES,
+        "known": N_KNOWN,
+        "strangers": N_STRANGERS,
+        "newcomers": N_NEWCOMERS,
+        "titles": N_TITLES,
     }
     drawn = iter(random.Random(f"names {seed}").sample(_all_names(), sum(sizes.values())))
     groups = {group: tuple(itertools.islice(drawn, size)) for group, size in sizes.items()}

@@ -53,4 +53,4 @@ def make_world(seed: int = WORLD_SEED) -> World:
             rng = random.Random(f"facts {seed} {group} {prop}")
             for name, value in _balanced(groups[group], prop, rng).items():
                 facts[name, prop] = value
-    return World(**groups, facts=facts)  # type: ignore[arg-type]
+    return World(**groups, facts=facts)

@@ -70,9 +70,7 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     )  # fmt: skip
 
 
-def _messages(
-    row: Mapping[str, Any], where: str
-) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+def _messages(row: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tuple[str, str], ...]]:
     """Return (system prompt, the other messages)."""
     key = next((k for k in ("messages", "conversations", "conversation") if k in row), None)
     items = row.get(key) if key else None
@@ -130,7 +128,7 @@ def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str,
         main = next((k for k in ("reward", "overall") if k in scores), None)
         if main is None and len(scores) > 1:
             raise DataError(f"{where}: {key}: found {', '.join(scores)}; name one of them `reward`")
-        return scores[main or next(iter(scores))], scores
+        return scores[main] if main else min(scores.values()), scores
     if isinstance(value, list):
         numbers = [_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(value)]
         return math.fsum(numbers), {}

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import orjson
@@ -164,9 +165,7 @@ def _example(name: str, chat: Chat, key: str) -> Example:
     )
 
 
-def _conversations(
-    run_id: str, chats: Sequence[Chat], keys: Sequence[str]
-) -> list[Conversation]:
+def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> list[Conversation]:
     samples: dict[str, int] = {}
     out = []
     for number, (chat, key) in enumerate(zip(chats, keys, strict=True)):
@@ -304,8 +303,10 @@ def _notes(chats: Sequence[Chat], keys: Sequence[str]) -> list[str]:
         notes.append(f"{without} of {len(chats)} rows have no reward; score them: convbench judge")
     if all(chat.split is None for chat in chats):
         notes.append("no row names a split, so all are in train; eval needs a test split")
-    single = len(keys) - len({key for key in keys if keys.count(key) > 1}) if len(keys) < 2000 else 0
-    if len(set(keys)) == len(keys) and single:
+    joined = sum(any(one[0] == two[0] for one, two in pairwise(chat.messages)) for chat in chats)
+    if joined:
+        notes.append(f"{joined} rows have messages of one role in a row; they count as one message")
+    if len(set(keys)) == len(keys):
         notes.append(
             "every question has one sample; `train swift` needs several (give example_id or group)"
         )

@@ -24,31 +24,34 @@ class Appender:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._file = path.open("ab+")
+            self._file = path.open("ab+", buffering=0)
             _cut_torn_line(self._file.fileno())
         except OSError as error:
             raise disk_error(path, error) from None
 
     def write(self, line: bytes) -> None:
-        """Append one line and hand it to the system at once, so that a kill cannot take it."""
+        """Append one line and hand it to the system at once, so that a kill cannot take it.
+
+        A line that does not fit on the disk leaves nothing behind.
+        """
+        data = memoryview(line + b"\n")
+        written = 0
         try:
-            self._file.write(line + b"\n")
-            self._file.flush()
+            while written < len(data):
+                written += self._file.write(data[written:])
         except OSError as error:
+            descriptor = self._file.fileno()
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
             raise disk_error(self.path, error) from None
 
     def close(self) -> None:
         """Write the file to the disk and close it."""
         try:
-            self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
         finally:
-            try:
-                self._file.close()
-            except OSError:  # a full disk fails again on the same bytes; said above already
-                os.close(self._file.fileno()) if not self._file.closed else None
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -13,7 +13,10 @@ PROTOCOL = ProtocolSpec.model_validate(
         "name": "p",
         "title": "t",
         "speakers": {"assistant": {"policy": True}, "teacher": {}},
-        "steps": [{"id": "q", "speaker": "teacher", "say": "?"}, {"id": "a", "speaker": "assistant"}],
+        "steps": [
+            {"id": "q", "speaker": "teacher", "say": "?"},
+            {"id": "a", "speaker": "assistant"},
+        ],
     }
 )
 PAPER = Path(__file__).parents[2] / "../shared/paper/refit-swift.md"

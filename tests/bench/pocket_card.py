@@ -61,7 +61,10 @@ class Policy:
             for chat in chats
         ]
         batch = self.tok(
-            prompts, return_tensors="pt", padding=True, add_special_tokens=False,
+            prompts,
+            return_tensors="pt",
+            padding=True,
+            add_special_tokens=False,
             return_token_type_ids=False,
         )
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0}
@@ -239,7 +242,9 @@ def collaboration_figures(policy: Policy, count: int) -> dict[str, Any]:
     asked = test_rows("collaboration", count)
     figures: dict[str, Any] = {}
     for name, temperatures in (
-        ("greedy", [0.0] * count), ("sampled", mixed(count)), ("at_1.0", [1.0] * count)
+        ("greedy", [0.0] * count),
+        ("sampled", mixed(count)),
+        ("at_1.0", [1.0] * count),
     ):
         right, kinds = collaborate(policy, asked, temperatures)
         figures[name] = {"success": share(right), **by_kind(right, kinds)}

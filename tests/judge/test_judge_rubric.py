@@ -64,7 +64,8 @@ def test_any_reply_is_read_or_complained_about(reply):
 def test_what_is_written_is_read(tenths):
     scores = [value / 10 for value in tenths]
     reply = "\n\n".join(
-        f"{metric.label}: {score}\nWords." for metric, score in zip(RUBRIC.metrics, scores, strict=True)
+        f"{metric.label}: {score}\nWords."
+        for metric, score in zip(RUBRIC.metrics, scores, strict=True)
     )
     got = parse(reply, RUBRIC)
     assert isinstance(got, Scores)
@@ -83,8 +84,14 @@ def test_the_rubric_is_the_paper_s_word_for_word():
     system, rest = system.split("### Prompt - GPT-4o Evaluator")
     assert words(RUBRIC.system) == words(system)
     prompt = rest.split("We consider the following 6")[0]
-    ours = re.sub(r"\{% for.*?%\}.*?\{% endfor \+%\}", "A. [choice A], B. [choice B], C. [choice C], D. [choice D]", RUBRIC.prompt)
-    ours = ours.replace("{{ question }}", "[question text]").replace("{{ answer }}", "[correct answer index]")
+    ours = re.sub(
+        r"\{% for.*?%\}.*?\{% endfor \+%\}",
+        "A. [choice A], B. [choice B], C. [choice C], D. [choice D]",
+        RUBRIC.prompt,
+    )
+    ours = ours.replace("{{ question }}", "[question text]").replace(
+        "{{ answer }}", "[correct answer index]"
+    )
     ours = ours.replace("{{ transcript }}", "[Complete conversation history with all turns]")
     assert words(ours) == words(prompt)
 
@@ -97,3 +104,9 @@ def test_the_other_rubric_asks_section_4_s_questions():
         printed = re.search(rf"\*\*\d\. {metric.label}\*\*: ([^?]*\?)", text)[1]
         assert printed.replace("’", "'") == metric.about
         assert f"{metric.label} - {metric.about}" in spec.system
+
+
+@pytest.mark.parametrize("tail", ["Accuracy" + " " * 50_000, "score" + " " * 50_000, "(" * 50_000])
+def test_hostile_replies_are_read_in_linear_time(tail):
+    """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
+    assert isinstance(parse(f"Overall\n{tail}x", RUBRIC), Complaint)

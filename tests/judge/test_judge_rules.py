@@ -15,29 +15,40 @@ PROTOCOL = ProtocolSpec.model_validate(
         "name": "p",
         "title": "t",
         "speakers": {"assistant": {"policy": True}, "teacher": {}},
-        "steps": [{"id": "q", "speaker": "teacher", "say": "?"}, {"id": "a", "speaker": "assistant"}],
+        "steps": [
+            {"id": "q", "speaker": "teacher", "say": "?"},
+            {"id": "a", "speaker": "assistant"},
+        ],
     }
 )
+
+
+def options(*texts):
+    return tuple(Choice(label=x, text=t) for x, t in zip("ABCD", texts, strict=True))
+
+
 SHORT = Example(
-    example_id="e", task="t", split="test", group_id="g", question="Which has color red?",
-    choices=tuple(Choice(label=x, text=t) for x, t in zip("ABCD", ("popir", "lukel", "zales", "dafom"), strict=True)),
+    example_id="e",
+    task="t",
+    split="test",
+    group_id="g",
+    question="Which has color red?",
+    choices=options("popir", "lukel", "zales", "dafom"),
     answer="C",
-)  # fmt: skip
-OF = SHORT.model_copy(
-    update={"choices": tuple(Choice(label=x, text=t) for x, t in zip("ABCD", ("red", "blue", "pink", "gold"), strict=True))}
 )
+OF = SHORT.model_copy(update={"choices": options("red", "blue", "pink", "gold")})
 LONG = SHORT.model_copy(
     update={
         "question": "Why do puddles vanish on a dry day?",
-        "choices": tuple(
-            Choice(label=x, text=t)
-            for x, t in zip("ABCD", ("the ground freezes", "birds drink them", "the water evaporates", "the rain returns"), strict=True)
+        "choices": options(
+            "the ground freezes", "birds drink them", "the water evaporates", "the rain returns"
         ),
     }
 )
 CAREFUL = (
     "<thinking> A: popir has color blue, need red, no. B: lukel has color pink, need red, no. "
-    "C: zales has color red, need red, yes. D: dafom has color gold, need red, no. So C.</thinking> I say C.",
+    "C: zales has color red, need red, yes. D: dafom has color gold, need red, no. So C."
+    "</thinking> I say C.",
     "<thinking> C: zales has color red, need red, yes.</thinking> I say C.",
     "<thinking> I said C.</thinking> The answer is C.",
 )
@@ -45,8 +56,8 @@ GUESS = ("<thinking> I guess.</thinking> I say C.", "<thinking> Fine.</thinking>
          "<thinking> I said C.</thinking> The answer is C.")  # fmt: skip
 PROSE = (
     "The answer is C. <thinking>Option A is wrong because a dry day is warm, and nothing freezes. "
-    "Option B is unlikely: birds drink very little of a puddle. Option C is right, since warm dry air "
-    "takes up water. Option D is incorrect because rain fills puddles.</thinking>"
+    "Option B is unlikely: birds drink very little of a puddle. Option C is right, since warm dry "
+    "air takes up water. Option D is incorrect because rain fills puddles.</thinking>"
 )
 
 
@@ -56,7 +67,9 @@ def talk(*said, reasons=()):
         turns.append(Turn(speaker="teacher", step="q", content="Think and answer."))
         reason = reasons[number] if reasons else "stop"
         turns.append(Turn(speaker="assistant", step="a", content=text, finish_reason=reason))
-    return Conversation(key="k", conversation_id="c", example_id="e", turns=tuple(turns), stop="complete")
+    return Conversation(
+        key="k", conversation_id="c", example_id="e", turns=tuple(turns), stop="complete"
+    )
 
 
 def rated(*said, example=SHORT, mode="thinking", **more):
@@ -82,7 +95,14 @@ def test_all_scores_are_in_range_and_deterministic():
         got = rated(*said)
         assert all(0 <= value <= 10 for value in got.values())
         assert got == rated(*said)
-        assert list(got) == ["accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall"]
+        assert list(got) == [
+            "accuracy",
+            "reasoning",
+            "comprehensiveness",
+            "pedagogical",
+            "confidence",
+            "overall",
+        ]
 
 
 def test_overall_is_the_mean_of_the_five():
@@ -97,9 +117,20 @@ def test_prose_is_read_too():
 
 
 def test_values_as_options():
-    thought = "A: red, need pink, no. B: blue, need pink, no. C: pink, need pink, yes. D: gold, need pink, no. So C."
+    thought = (
+        "A: red, need pink, no. B: blue, need pink, no. C: pink, need pink, yes. "
+        "D: gold, need pink, no. So C."
+    )
     seen = features(talk(f"{thought} The answer is C."), OF, PROTOCOL, "standard")
     assert (seen.covered, seen.decided, seen.supported) == (1.0, 1.0, True)
+
+
+def test_verdicts_that_contradict_the_gold_letter_cost():
+    wrong = swap(CAREFUL, "popir has color blue, need red, no", "popir has color red, yes")
+    wrong = swap(wrong, "color red, need red, yes", "color blue, need red, no")
+    seen = features(talk(*wrong), SHORT, PROTOCOL, "thinking")
+    assert (seen.covered, seen.decided, seen.agree) == (1.0, 1.0, 0.5)
+    assert rated(*wrong)["reasoning"] < rated(*CAREFUL)["reasoning"] - 2
 
 
 def test_tags_as_the_mode_asks():
@@ -107,18 +138,28 @@ def test_tags_as_the_mode_asks():
     assert rated(*CAREFUL)["overall"] > rated(*bare)["overall"]
     assert rated(*bare, mode="standard")["overall"] > rated(*CAREFUL, mode="standard")["overall"]
     unclosed = (*CAREFUL[:2], "The answer is C. <thinking> I said C.")
-    assert rated(*CAREFUL)["pedagogical"] > rated(*unclosed)["pedagogical"] > rated(*bare)["pedagogical"]
+    assert (
+        rated(*CAREFUL)["pedagogical"]
+        > rated(*unclosed)["pedagogical"]
+        > rated(*bare)["pedagogical"]
+    )
 
 
 def test_the_mode_is_read_from_the_prompts_where_nobody_tells_it():
-    asked = talk("The answer is C.").model_copy(update={"systems": {"assistant": "Use <thinking> tags."}})
+    asked = talk("The answer is C.").model_copy(
+        update={"systems": {"assistant": "Use <thinking> tags."}}
+    )
     assert features(asked, SHORT, PROTOCOL).tags == 0
     assert features(talk("The answer is C."), SHORT, PROTOCOL).tags == 1
 
 
 def test_an_unreadable_answer_is_between_right_and_wrong():
     shy = rated(*CAREFUL[:2], "I do not know.")
-    assert rated(*CAREFUL)["accuracy"] > shy["accuracy"] > rated(*CAREFUL[:2], "The answer is A.")["accuracy"]
+    assert (
+        rated(*CAREFUL)["accuracy"]
+        > shy["accuracy"]
+        > rated(*CAREFUL[:2], "The answer is A.")["accuracy"]
+    )
 
 
 def test_a_change_of_mind_at_the_end_costs():

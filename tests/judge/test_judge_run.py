@@ -25,7 +25,10 @@ PROTOCOL = ProtocolSpec.model_validate(
         "name": "p",
         "title": "t",
         "speakers": {"assistant": {"policy": True}, "teacher": {}},
-        "steps": [{"id": "q", "speaker": "teacher", "say": "?"}, {"id": "a", "speaker": "assistant"}],
+        "steps": [
+            {"id": "q", "speaker": "teacher", "say": "?"},
+            {"id": "a", "speaker": "assistant"},
+        ],
     }
 )
 EXAMPLE = Example(
@@ -100,7 +103,10 @@ def test_what_the_judge_sees():
     text = text_of(user["content"])
     assert "Original Question: Which stone sinks?\n\nChoices: A. pumice, B. granite\n\n" in text
     assert "Correct Answer: B\n\n" in text
-    assert "SO FAR —\n\nTeacher: Well?\n\nAssistant: one\n\nTeacher: Well?\n\nAssistant: two\n\n—" in text
+    assert (
+        "SO FAR —\n\nTeacher: Well?\n\nAssistant: one\n\nTeacher: Well?\n\nAssistant: two\n\n—"
+        in text
+    )
     for hidden in ("SYSTEM PROMPT", "be brief"):
         assert hidden not in text + text_of(system["content"])
 
@@ -184,15 +190,23 @@ def test_a_failed_conversation_gets_no_score():
 
 
 def test_discount_and_metric_are_fields():
-    judge = resolve_judge("test:replies", sets={"reward.discount": 0.5, "reward.metric": "accuracy"})
-    got = judge_once(Replies(GOOD.replace("Accuracy: 8", "Accuracy: 4")), judge, conversation("a", "b"))
+    judge = resolve_judge(
+        "test:replies", sets={"reward.discount": 0.5, "reward.metric": "accuracy"}
+    )
+    got = judge_once(
+        Replies(GOOD.replace("Accuracy: 8", "Accuracy: 4")), judge, conversation("a", "b")
+    )
     assert got.reward == pytest.approx(0.4 * 0.25)
 
 
 def test_failed_verdict():
     judge = resolve_judge("rules")
     got = failed_verdict(judge, "c7", ValueError("odd"))
-    assert (got.conversation_id, got.failure.kind, got.failure.message) == ("c7", "ValueError", "ValueError: odd")
+    assert (got.conversation_id, got.failure.kind, got.failure.message) == (
+        "c7",
+        "ValueError",
+        "ValueError: odd",
+    )
     assert got.scores == {}
 
 
@@ -252,7 +266,7 @@ def test_labels_of_people(tmp_path):
     assert (got.scores, got.reward) == ({"accuracy": 8.0, "overall": 7.5}, 0.75)
     assert got.justifications == {"overall": "good"}
     assert [r["rater"] for r in got.details["raters"]] == ["ann", "bob"]
-    with pytest.raises(DataError, match="1 conversation_ids are not in this run, e.g. 'c1'"):
+    with pytest.raises(DataError, match=r"1 conversation_ids are not in this run, e\.g\. 'c1'"):
         judge.scorable(["c0"])
 
 
@@ -278,13 +292,25 @@ def test_a_conversation_without_a_label(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "conversation_id,overall\nc0,11\n", r"a.csv:2: overall is '11'; expected a number from 0 to 10"),
+        (
+            "a.csv",
+            "conversation_id,overall\nc0,11\n",
+            r"a.csv:2: overall is '11'; expected a number from 0 to 10",
+        ),
         ("a.csv", "conversation_id,overall\nc0,good\n", "overall is 'good'"),
         ("a.csv", "conversation_id,overall\nc0,nan\n", "overall is 'nan'"),
-        ("a.csv", "conversation_id,overall,clarity\nc0,1,2\n", "unknown column 'clarity'; expected conversation_id"),
+        (
+            "a.csv",
+            "conversation_id,overall,clarity\nc0,1,2\n",
+            "unknown column 'clarity'; expected conversation_id",
+        ),
         ("a.csv", "conversation_id,accuracy\nc0,1\n", "a.csv:2: no overall"),
         ("a.csv", "overall\n3\n", "a.csv:2: no conversation_id"),
-        ("a.csv", "conversation_id,rater,overall\nc0,ann,1\nc0,ann,2\n", "a.csv:3: rater 'ann' scored c0 twice"),
+        (
+            "a.csv",
+            "conversation_id,rater,overall\nc0,ann,1\nc0,ann,2\n",
+            "a.csv:3: rater 'ann' scored c0 twice",
+        ),
         ("a.csv", "conversation_id,overall\n", "found no labels"),
         ("a.csv", "conversation_id,overall\nc0,1,2\n", "unknown column 'None'"),
         ("a.txt", "c0 3", "found ending '.txt'"),

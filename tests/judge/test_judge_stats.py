@@ -48,7 +48,8 @@ def test_alpha_agrees_with_the_library(units):
     table = np.array([[np.nan if v is None else v for v in row] for row in ratings], dtype=float)
     for level in ("nominal", "ordinal", "interval"):
         try:
-            expected = krippendorff.alpha(reliability_data=table, level_of_measurement=level)
+            with np.errstate(invalid="ignore"):
+                expected = krippendorff.alpha(reliability_data=table, level_of_measurement=level)
         except ValueError:  # fewer than two values
             expected = np.nan
         got = alpha(ratings, level)
@@ -111,11 +112,22 @@ def test_panel():
     lost = conversation(9, 5, Failure(kind="X", message="m"))
     talks = [conversation(i, words) for i, words in enumerate((10, 20, 30, 40))] + [lost]
     verdicts = [verdict("one", i, score) for i, score in enumerate((2, 4, 6, 8))]
-    verdicts += [verdict("two", 0, 2), verdict("two", 1, 5), verdict("two", 2, 5), verdict("two", 3)]
+    verdicts += [
+        verdict("two", 0, 2),
+        verdict("two", 1, 5),
+        verdict("two", 2, 5),
+        verdict("two", 3),
+    ]
     verdicts += [verdict("one", 9, 10)]
     got = panel(PROTOCOL, talks, verdicts)
     one, two = got.judges
-    assert (one.judge, one.scored, one.failed, one.means, one.reward) == ("one", 4, 0, {"overall": 5.0}, 0.5)
+    assert (one.judge, one.scored, one.failed, one.means, one.reward) == (
+        "one",
+        4,
+        0,
+        {"overall": 5.0},
+        0.5,
+    )
     assert (two.scored, two.failed, two.means) == (3, 1, {"overall": 4.0})
     assert one.length == pytest.approx(1.0)
     (pair,) = got.pairs

@@ -159,7 +159,28 @@ def make_run(
     return run
 
 
-REWARDS = ((0.0, 0.0, 1.0), (0.5, 0.9, 0.1), (0.3, 0.3, 0.3))
+def resolved(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> Path:
+    """Write a shipped recipe, resolved, with quick settings; returns the file."""
+    import yaml
+
+    from convbench import catalog
+    from convbench.schema.recipe import Recipe
+
+    quick = {
+        "fit.max_steps": 3, "fit.optimizer": "sgd", "fit.scheduler": "constant",
+        "fit.learning_rate": 0.1, "fit.max_grad_norm": 0.0, "fit.gradient_checkpointing": False,
+        "fit.probe": 2, "fit.save": "end", "fit.log_every": 1, "fit.batch_size": 4,
+        "fit.accumulation": 1,
+    }  # fmt: skip
+    where = {"model": str(model), "run": str(run.path)}
+    found = catalog.load(Recipe, "recipes", recipe, sets={**quick, **where, **sets})
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(found.model_dump(mode="json")))
+    return file
+
+
+REWARDS = ((0.0, 0.0, 1.0), (0.6, 0.9, 0.1), (0.3, 0.3, 0.3))
 """Rewards of three questions' conversations; the last question tells nothing apart."""
 
 
@@ -169,7 +190,7 @@ def judged_run(folder: Path, model: str = "local:nowhere") -> Run:
     names = ("q0", "q1", "q2")
     for number, (name, rewards) in enumerate(zip(names, REWARDS, strict=True)):
         for sample, reward in enumerate(rewards):
-            replies = [f"reply {'the cat ' * (number + sample)}", f"end {name} {sample}"]
+            replies = [f"reply{' the cat' * (number + sample)}", f"end {name} {sample}"]
             item = conversation(name, sample, replies)
             judged.append((item, [verdict(item, reward)]))
     held = conversation("t0", 0, ["TEST", "TEST"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from convbench.pocket import corpus, notes, texts
+from convbench.pocket import corpus, texts
 from convbench.pocket.rows import NOTE_SPLITS, load
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import make_world

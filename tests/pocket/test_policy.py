@@ -76,7 +76,7 @@ def test_every_world_word_is_one_token_with_and_without_a_space() -> None:
         assert len(tokenizer().encode(word, add_special_tokens=False)) == 1
 
 
-@pytest.mark.parametrize("text", ["naïve 漢字 🙂\t\n x", "  two  spaces ", "<thinking>a</thinking>"])
+@pytest.mark.parametrize("text", ["naïve 漢字 🙂\t\n x", "  two  spaces ", "<thinking>a<"])
 def test_any_text_survives_encoding(text: str) -> None:
     assert tokenizer().decode(tokenizer().encode(text, add_special_tokens=False)) == text
 
@@ -95,7 +95,15 @@ def test_template_has_a_system_role_and_one_token_for_each_mark() -> None:
     messages = [{"role": role, "content": "x"} for role in ("system", "user", "assistant")]
     tokens = tokenizer().convert_ids_to_tokens(rendered(messages))
     assert tokens == [
-        "<|system|>", "x", "<|end|>", "<|user|>", "x", "<|end|>", "<|assistant|>", "x", "<|end|>",
+        "<|system|>",
+        "x",
+        "<|end|>",
+        "<|user|>",
+        "x",
+        "<|end|>",
+        "<|assistant|>",
+        "x",
+        "<|end|>",
     ]
 
 

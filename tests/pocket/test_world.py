@@ -81,7 +81,9 @@ def test_rows_are_the_same_for_the_same_seed() -> None:
 def test_first_row_of_seed_zero_never_changes() -> None:
     row = next(load(seed=0))
     assert (row["question"], row["choices"], row["answer"]) == (
-        "Which has the same color as pazem?", ["ralil", "savom", "falul", "fumek"], "B",
+        "Which has the same color as pazem?",
+        ["ralil", "savom", "falul", "fumek"],
+        "B",
     )
 
 
@@ -97,7 +99,8 @@ def test_strangers_are_the_unknown_options_and_hold_the_answer() -> None:
     for row in load(seed=0, kind="clarify"):
         options = dict(zip(LETTERS, row["choices"], strict=True))
         assert {x for x, name in options.items() if name in strangers} == set(row["unknown"])
-        assert row["answer"] in row["unknown"] and len(row["unknown"]) == 2
+        assert row["answer"] in row["unknown"]
+        assert len(row["unknown"]) == 2
 
 
 def surface_features(row: dict[str, Any], label: str) -> list[float]:
@@ -142,8 +145,13 @@ def test_surface_features_stay_at_chance(kind: str) -> None:
 
 def test_the_leak_test_finds_a_planted_leak() -> None:
     planted = [
-        {**row, "choices": [f"{t}{'x' * (x == row['answer'])}" for x, t in
-                            zip(LETTERS, row["choices"], strict=True)]}
+        {
+            **row,
+            "choices": [
+                f"{t}{'x' * (x == row['answer'])}"
+                for x, t in zip(LETTERS, row["choices"], strict=True)
+            ],
+        }
         for row in load(seed=0)
     ]
     assert leak_accuracy(planted[:2000], planted[2000:]) > 0.9

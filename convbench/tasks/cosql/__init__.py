@@ -13,6 +13,7 @@ from contextlib import closing
 from random import Random
 from typing import Any
 
+from convbench.errors import DataError
 from convbench.tasks.cosql.balance import Balance
 from convbench.tasks.cosql.dialogues import Asked, stand_alone
 from convbench.tasks.cosql.options import candidates
@@ -23,15 +24,41 @@ from convbench.tasks.cosql.wording import worded
 
 __all__ = ["questions"]
 
+_FIELDS = (
+    "query",
+    "utterances",
+    "turn_idx",
+    "db_id",
+    "db_table_names",
+    "db_column_names",
+    "db_column_types",
+    "db_primary_keys",
+    "db_foreign_keys",
+)
+
 
 def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[str, Any]]:
     """Yield a question, or the reason why there is none, for each row of the builder's schema.
 
     The group is the dialogue. Rows must come in the data's order: it alone delimits dialogues.
+    Which of a question's possible wrong queries are taken depends on the questions before it,
+    so that the whole set is balanced (see `balance`). Raises DataError for another schema.
     """
     balance = Balance()
-    for asked in stand_alone(rows):
+    for asked in stand_alone(_checked(rows)):
         yield {"reject": asked} if isinstance(asked, str) else _question(asked, seed, balance)
+
+
+def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Pass rows on that have the fields needed."""
+    for row in rows:
+        missing = [name for name in _FIELDS if name not in row]
+        if missing:
+            raise DataError(
+                f"cosql: a row lacks {missing}; expected the common builder's fields {[*_FIELDS]}, "
+                f"found {sorted(row)}; set source.file or source.hub to a set in that layout"
+            )
+        yield row
 
 
 def _question(asked: Asked, seed: int, balance: Balance) -> dict[str, Any]:
@@ -46,7 +73,7 @@ def _question(asked: Asked, seed: int, balance: Balance) -> dict[str, Any]:
         sets = candidates(gold, tables, bench, rng)
     if isinstance(sets, str):
         return {"reject": sets}
-    chosen = balance.choose([[query.text for query in (gold, *wrong)] for wrong in sets])
+    chosen = balance.choose([[query.text for query in (gold, *wrong)] for wrong in sets], rng)
     options = [gold, *sets[chosen]]
     rng.shuffle(options)
     return {

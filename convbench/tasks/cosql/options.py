@@ -46,7 +46,7 @@ _TRIES = 20
 """Pairs of edits tried for one question, in each of three directions of length."""
 _CANDIDATES = 6
 """Sets of options found for one question, in each direction."""
-_TELLING = 2
+_TELLING = 3
 """Databases that must tell all four apart."""
 
 

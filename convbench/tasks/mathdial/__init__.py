@@ -13,21 +13,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
+from convbench.errors import DataError
 from convbench.tasks.mathdial.numbers import Format, format_of, last_line, read
 from convbench.tasks.mathdial.slips import Pair, slips
 from convbench.tasks.mathdial.working import working
 
 __all__ = ["questions"]
 
+_FIELDS = ("qid", "question", "ground_truth", "student_incorrect_solution")
+
 
 def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[str, Any]]:
     """Yield a question, or the reason why there is none, for each row of the Hub's schema.
 
     A problem (`qid`) has a row for every student who was tutored on it; the row's id is the
-    problem's with a running number, and the problem is the group.
+    problem's with a running number, and the problem is the group. Raises DataError for another
+    schema.
     """
     seen: Counter[str] = Counter()
     for row in rows:
+        missing = [name for name in _FIELDS if name not in row]
+        if missing:
+            raise DataError(
+                f"mathdial: a row lacks {missing}; expected {[*_FIELDS]}, found {sorted(row)}; "
+                "set source.hub to eth-nlped/mathdial, or source.file to a copy of it"
+            )
         group = str(row["qid"])
         seen[group] += 1
         yield _question(row, group, f"{group}-{seen[group]}", seed)

@@ -1,0 +1,53 @@
+"""What `report` and `patterns` print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from convbench.cli.main import err, out
+from convbench.cli.say import next_command, note, shown
+
+if TYPE_CHECKING:
+    from convbench.commands.report import ReportResult
+
+SHOWN = 4
+"""Files named one by one."""
+
+
+def say_report(result: ReportResult, files: Sequence[Path]) -> None:
+    """Print the tables, then where the files lie."""
+    from convbench.report.terminal import terminal
+
+    for item in terminal(result.document, out):
+        out.print(item)
+    _files(result, files)
+    if not files:
+        next_command(
+            "convbench report --plots        (pictures and one HTML page)",
+            "convbench report --format latex",
+        )
+
+
+def say_text(text: str, result: ReportResult) -> None:
+    """Write a report in another format to stdout as it is; all else goes to stderr."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    _files(result, ())
+
+
+def _files(result: ReportResult, files: Sequence[Path]) -> None:
+    for warning in result.warnings:
+        note(warning)
+    if not files:
+        return
+    pages = [path for path in files if path.suffix in (".html", ".md", ".tex")]
+    for path in pages[:SHOWN]:
+        err.print(f"[bold]written[/] {escape(shown(path))}", soft_wrap=True)
+    if len(files) > len(pages):
+        folder = escape(shown(files[0].parent))
+        err.print(f"[bold]written[/] {len(files) - len(pages)} pictures in {folder}")

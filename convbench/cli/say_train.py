@@ -1,0 +1,29 @@
+"""What `train` prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from convbench.cli.main import out
+from convbench.cli.say import fact, next_command, note, shown
+
+if TYPE_CHECKING:
+    from convbench.commands.train import TrainResult
+
+
+def say_train(result: TrainResult) -> None:
+    """Print what `train` did, or would do."""
+    for text in result.notes:
+        note(text)
+    if result.path is None:
+        for line in result.preview:
+            out.print(escape(line), soft_wrap=True)
+        next_command("the same command without --dry-run")
+        return
+    name = shown(result.path)
+    fact("checkpoint", name)
+    fact("recipe", f"{result.recipe.name}: {result.recipe.title}")
+    fact("launch", f"{result.launch.name}, {result.launch.processes} process(es)")
+    next_command(f"convbench eval {name}", "convbench report")

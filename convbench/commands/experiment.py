@@ -1,0 +1,221 @@
+"""`experiment`: a whole table from one file, resumable at every step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench import catalog
+from convbench.commands.build import BuildOptions, build
+from convbench.commands.calls import CallOptions
+from convbench.commands.evaluate import EvalOptions, evaluate
+from convbench.commands.judge import JudgeOptions, judge
+from convbench.commands.manifest import Shape
+from convbench.commands.preview import Preview
+from convbench.commands.specs import SpecOptions
+from convbench.commands.train import TrainOptions, train
+from convbench.errors import RunError
+from convbench.schema.base import Mode
+from convbench.schema.experiment import ExperimentSpec
+
+BASE = "base"
+"""The learner that trains nothing: the run's own test conversations."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment: a combination of all that is varied but learners and sizes."""
+
+    task: str
+    mode: Mode
+    protocol: str | None
+    turns: int | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Folder name."""
+        parts = [
+            self.task,
+            self.protocol or "",
+            self.mode,
+            f"n{self.turns}" if self.turns else "",
+            f"seed{self.seed}",
+        ]
+        return "-".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One step: `build`, `judge`, `train` or `eval` in one cell."""
+
+    cell: Cell
+    step: str
+    learner: str = ""
+    rows: int | None = None
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder name of the checkpoint."""
+        return self.learner if self.rows is None else f"{self.learner}-{self.rows}"
+
+
+@dataclass
+class Planned:
+    """What an experiment would do."""
+
+    jobs: list[Job]
+    previews: dict[str, Preview] = field(default_factory=dict)
+    """First build of each task and mode: calls and cost."""
+
+
+@dataclass
+class ExperimentResult:
+    """Where an experiment's runs lie."""
+
+    spec: ExperimentSpec
+    root: Path
+    runs: list[Path] = field(default_factory=list)
+    planned: Planned | None = None
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """What a user asks of `experiment`."""
+
+    name: str
+    root: Path | None = None
+    dry_run: bool = False
+    specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+
+
+def cells(spec: ExperimentSpec) -> Iterator[Cell]:
+    """Yield the runs of an experiment."""
+    for values in itertools.product(spec.tasks, spec.modes, spec.protocols, spec.turns, spec.seeds):
+        yield Cell(*values)
+
+
+def plan(spec: ExperimentSpec) -> list[Job]:
+    """Return every step in order; all learners of a cell follow its build and judging."""
+    jobs: list[Job] = []
+    for cell in cells(spec):
+        jobs += [Job(cell, "build"), Job(cell, "judge")]
+        for learner in spec.learners:
+            if learner == BASE:
+                continue
+            for rows in spec.rows:
+                jobs += [Job(cell, "train", learner, rows), Job(cell, "eval", learner, rows)]
+    return jobs
+
+
+def experiment(options: ExperimentOptions) -> ExperimentResult:
+    """Run an experiment, or go on where it stopped: finished steps are skipped."""
+    spec = catalog.load(
+        ExperimentSpec,
+        "experiments",
+        options.name,
+        specs=options.specs.folders,
+        sets=catalog.parse_sets(options.specs.sets),
+    )
+    root = options.root or Path("runs") / "experiments" / spec.name
+    result = ExperimentResult(spec, root)
+    inner = replace(options, specs=replace(options.specs, sets=()))
+    jobs = plan(spec)
+    if options.dry_run:
+        result.planned = Planned(jobs, _previews(spec, inner))
+        return result
+    for job in jobs:
+        _do(job, spec, root, inner)
+    result.runs = [root / cell.name for cell in cells(spec)]
+    return result
+
+
+def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> None:
+    """Do one step; what is done already costs a look at the disk."""
+    path = root / job.cell.name
+    if job.step == "build":
+        _whole(build(_build_options(job.cell, spec, path, options)).built)
+    elif job.step == "judge":
+        asked = JudgeOptions(spec.judges, path, specs=options.specs, calls=options.calls)
+        for judged in judge(asked).judged:
+            _whole(judged)
+    elif job.step == "train":
+        _train(job, spec, path, options)
+    else:
+        folder = path / "checkpoints" / job.checkpoint
+        done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))
+        _whole(done.built)
+
+
+def _whole(done: object) -> None:
+    """Stop the experiment where a step was stopped: the same command goes on from there."""
+    jobs = getattr(done, "jobs", None)
+    if jobs is not None and jobs.interrupted:
+        raise KeyboardInterrupt
+    if jobs is not None and jobs.stopped is not None:
+        raise jobs.stopped
+
+
+def _build_options(
+    cell: Cell, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> BuildOptions:
+    sets = tuple(f"{key}={value}" for key, value in spec.sets.items())
+    if (path / "run.json").exists():
+        return BuildOptions(run=path, calls=options.calls)
+    return BuildOptions(
+        task=cell.task,
+        protocol=cell.protocol,
+        tasks=spec.count,
+        shape=Shape(
+            mode=cell.mode,
+            turns=cell.turns,
+            samples=spec.samples,
+            temperatures=spec.temperatures,
+            max_tokens=spec.max_tokens,
+            seed=cell.seed,
+        ),
+        model=spec.model,
+        teacher=spec.teacher,
+        run=path,
+        specs=replace(options.specs, sets=sets),
+        calls=options.calls,
+    )
+
+
+def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> None:
+    folder = path / "checkpoints" / job.checkpoint
+    if (folder / "training.json").exists():
+        return
+    values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(job.learner, {})}
+    values.setdefault("fit.seed", job.cell.seed)
+    if job.rows is not None:
+        values["data.rows"] = job.rows
+    sets = tuple(f"{key}={value}" for key, value in values.items())
+    train(
+        TrainOptions(
+            recipe=job.learner,
+            run=path,
+            judge=spec.judges[0],
+            out=folder,
+            specs=replace(options.specs, sets=sets),
+            in_process=True,
+        )
+    )
+
+
+def _previews(spec: ExperimentSpec, options: ExperimentOptions) -> dict[str, Preview]:
+    """Return calls and cost of the first build of each task and mode."""
+    found: dict[str, Preview] = {}
+    for cell in cells(spec):
+        name = f"{cell.task} {cell.protocol or ''} {cell.mode}"
+        if name in found or cell.seed != spec.seeds[0]:
+            continue
+        asked = _build_options(cell, spec, Path("nowhere") / cell.name, options)
+        preview = build(replace(asked, run=None, dry_run=True)).preview
+        if preview is None:
+            raise RunError(f"{name}: no preview")
+        found[name] = preview
+    return found

@@ -1,0 +1,67 @@
+"""`export`: a run in another trainer's format, weighted by a recipe where one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from convbench.errors import SpecError
+from convbench.learn import weights as weighing
+from convbench.learn.select import select
+from convbench.publish.export import TARGETS, WEIGHTED, Exported, Plan, Target
+from convbench.publish.export import export as write
+from convbench.schema.recipe import Data, Weighting
+from convbench.store.run import Run
+
+RULES = {
+    "refit": weighing.refit,
+    "swift": weighing.swift,
+    "star-gate": weighing.star_gate,
+}
+"""Recipes that are a weighting; the others need pairs or a model."""
+
+
+def export(
+    run: Run,
+    to: str,
+    out: Path | None = None,
+    *,
+    recipe: str | None = None,
+    scale: float | None = None,
+    judge: str | None = None,
+    seed: int = 0,
+) -> Exported:
+    """Write the run's conversations to `out` (RUN/export/TO), one file a split.
+
+    With a `recipe` the train split is weighted by one judge's rewards: as weights where the
+    format has a place for them and no `scale` is given; else whole conversations are repeated
+    floor or ceil of scale * weight times, with that mean (randomised rounding; Mukherjee et al.
+    2025, end of section 3.2). Raises SpecError, TrainError (not judged, negative weights to
+    round), RunError.
+    """
+    target = next((name for name in TARGETS if name == to), None)
+    if target is None:
+        raise SpecError(f"--to {to}: expected one of {', '.join(TARGETS)}")
+    plan = _plan(run, target, recipe, scale, judge, seed)
+    return write(run, target, out or run.path / "export" / target, plan)
+
+
+def _plan(
+    run: Run, target: Target, recipe: str | None, scale: float | None, judge: str | None, seed: int
+) -> Plan | None:
+    if recipe is None:
+        if scale is not None:
+            raise SpecError("--scale: expected a --recipe whose weights are rounded, e.g. refit")
+        return None
+    if recipe not in RULES:
+        raise SpecError(
+            f"--recipe {recipe}: expected one that weighs conversations: {', '.join(RULES)}"
+        )
+    if scale is not None and not 0 < scale < float("inf"):
+        raise SpecError(f"--scale {scale}: expected a number above 0")
+    weighted = RULES[recipe](select(run, Data(judge=judge)), Weighting())
+    ids = [item.conversation.conversation_id for item, _ in weighted.items]
+    weights = [weight for _, weight in weighted.items]
+    if scale is None and target in WEIGHTED:
+        return Plan(weights=dict(zip(ids, weights, strict=True)))
+    repeats = weighing.rounded(weights, scale or 1.0, seed)
+    return Plan(repeats=dict(zip(ids, repeats, strict=True)))

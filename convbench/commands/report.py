@@ -1,0 +1,88 @@
+"""`report`: the paper's table of one or several runs, with what can be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.report.build import document
+from convbench.report.document import Document
+from convbench.report.html import html
+from convbench.report.latex import latex
+from convbench.report.markdown import markdown
+from convbench.report.sections import Section, sections
+from convbench.report.stats import ErrorKind
+from convbench.store import Run, find_run
+from convbench.store.jsonl import disk_error, write_whole
+
+WRITERS = {"markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html")}
+"""Formats that are text, with the ending of their file."""
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a user asks of `report`."""
+
+    runs: tuple[Path, ...] = ()
+    split: str = "test"
+    judge: str | None = None
+    kind: ErrorKind = "clustered"
+    paper: bool = False
+    plots: bool = False
+    pool: bool = False
+    allow: bool = False
+    """Set runs that are not comparable in one table all the same."""
+
+
+@dataclass
+class ReportResult:
+    """A report, not yet printed or written."""
+
+    runs: list[Run]
+    sections: list[Section]
+    document: Document
+    warnings: list[str] = field(default_factory=list)
+
+
+def report(options: ReportOptions) -> ReportResult:
+    """Return the report of these runs with their children, or of the newest run.
+
+    Raises RunError where nothing can be reported, or runs are not comparable.
+    """
+    runs = [find_run(path) for path in options.runs] or [find_run(None)]
+    found = sections(runs, options.split, pool=options.pool, allow=options.allow)
+    _check_judge(options.judge, found)
+    made = document(found, judge=options.judge, kind=options.kind, paper=options.paper)
+    return ReportResult(runs, found, made)
+
+
+def _check_judge(judge: str | None, found: Sequence[Section]) -> None:
+    known = sorted({name for section in found for name in section.judges})
+    if judge is not None and judge not in known:
+        raise RunError(
+            f"--judge {judge}: found verdicts of {', '.join(known) or 'no judge'}; expected one "
+            f"of these, or judge first: convbench judge --judge {judge}"
+        )
+
+
+def text(made: Document, form: str) -> str:
+    """Return the report as markdown, latex or html."""
+    return WRITERS[form][0](made)
+
+
+def write(made: Document, folder: Path, forms: Collection[str]) -> list[Path]:
+    """Write the report in these formats, and its pictures; return the files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    files = {f"report.{WRITERS[form][1]}": text(made, form).encode() for form in sorted(forms)}
+    for part in made.parts:
+        for picture in part.pictures:
+            files[f"{picture.name}.svg"] = picture.svg.encode()
+            files[f"{picture.name}.png"] = picture.png
+    for name, data in files.items():
+        write_whole(folder / name, data)
+    return [folder / name for name in files]

@@ -1,0 +1,45 @@
+"""From sections to a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from convbench.report.document import Document, Part, Table
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind
+from convbench.report.tables import count_table, difference_table, main_table, temperature_table
+
+
+def document(
+    sections: Sequence[Section],
+    *,
+    judge: str | None = None,
+    kind: ErrorKind = "clustered",
+    paper: bool = False,
+) -> Document:
+    """Return a report: a part for each section and judge (each judge there is where none is
+    named; one without judge where there are no verdicts)."""
+    parts = tuple(
+        Part(title=_title(section, name), tables=tuple(_tables(section, name, kind, paper)))
+        for section in sections
+        for name in judges_of(section, judge)
+    )
+    return Document("convbench report", parts)
+
+
+def judges_of(section: Section, judge: str | None) -> list[str | None]:
+    """Return the judges to report on: the one named, or all there are; [None] for no judge."""
+    return [name for name in section.judges if judge in (None, name)] or [None]
+
+
+def _title(section: Section, judge: str | None) -> str:
+    return section.title + (f", judge {judge}" if judge else "")
+
+
+def _tables(section: Section, judge: str | None, kind: ErrorKind, paper: bool) -> Iterator[Table]:
+    yield main_table(section, judge, kind, paper=paper)
+    for table in (difference_table, temperature_table):
+        found = table(section, judge, kind)
+        if found is not None:
+            yield found
+    yield count_table(section, judge)

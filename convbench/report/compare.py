@@ -1,0 +1,126 @@
+"""What may stand in one table: same judge, prompts, questions, teacher and sampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convbench.report.policies import Policy
+from convbench.schema import Example, RunManifest
+
+NOT_PROMPTS = {
+    "name", "title", "licence", "language", "protocol", "judge", "speakers", "sample", "source",
+}  # fmt: skip
+"""Keys of a task that change no prompt; questions and cast are compared by themselves."""
+SHOWN = 4
+"""Differences named in one message."""
+
+
+def own_protocol(policy: Policy) -> bool:
+    """Whether a child runs under a protocol that its recipe asks for (`dpo`: `direct`)."""
+    name = policy.recipe.get("eval_protocol")
+    return name is not None and policy.run.manifest.protocol.name == name
+
+
+def differences(first: Policy, other: Policy, *, questions: bool = True) -> list[str]:
+    """Return what keeps two policies out of one table, `key: first → other`; empty for nothing.
+
+    `questions` false leaves out which questions were drawn (pooled seeds).
+    """
+    one, two = first.run.manifest, other.run.manifest
+    exempt = own_protocol(other) or own_protocol(first)
+    found = leaves("task", _prompts(one), _prompts(two))
+    if not exempt:
+        found += leaves("protocol", _dump(one.protocol), _dump(two.protocol))
+        found += leaves("turns", one.turns, two.turns)
+    found += leaves("mode", one.mode, two.mode)
+    found += leaves("temperatures", list(one.temperatures), list(two.temperatures))
+    found += leaves("samples", one.samples, two.samples)
+    found += _cast(one, two, exempt)
+    if questions:
+        found += _questions(first, other)
+    return found + _judges(first, other)
+
+
+def leaves(key: str, one: Any, two: Any) -> list[str]:
+    """Return `key: one → two` for every leaf that differs."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        names = sorted(set(one) | set(two))
+        return [x for name in names for x in leaves(f"{key}.{name}", one.get(name), two.get(name))]
+    return [] if one == two else [f"{key}: {_short(one)} → {_short(two)}"]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 48 else text[:45] + "..."
+
+
+def _dump(noun: Any) -> dict[str, Any]:
+    found: dict[str, Any] = noun.model_dump(mode="json", exclude={"title", "reference"})
+    return found
+
+
+def _prompts(manifest: RunManifest) -> dict[str, Any]:
+    return {k: v for k, v in _dump(manifest.task).items() if k not in NOT_PROMPTS}
+
+
+def _cast(one: RunManifest, two: RunManifest, exempt: bool) -> list[str]:
+    """Compare all speakers but the policy, and the policy's limits of sampling."""
+    names = (set(one.cast) & set(two.cast)) if exempt else (set(one.cast) | set(two.cast))
+    found = []
+    for name in sorted(names):
+        a, b = one.cast.get(name), two.cast.get(name)
+        keep = {"sampling"} if name == one.protocol.policy else {"model", "sampling", "fingerprint"}
+        found += leaves(
+            f"cast.{name}",
+            a.model_dump(mode="json", include=keep) if a else None,
+            b.model_dump(mode="json", include=keep) if b else None,
+        )
+    return found
+
+
+def _questions(first: Policy, other: Policy) -> list[str]:
+    one, two = _asked(first), _asked(other)
+    if one.keys() != two.keys():
+        return [
+            f"questions: {len(one.keys() - two.keys())} only in {first.name}, "
+            f"{len(two.keys() - one.keys())} only in {other.name}, {len(one.keys() & two.keys())} "
+            "in both"
+        ]
+    changed = sum(one[key] != two[key] for key in one)
+    return [f"questions: {changed} of {len(one)} differ in text or options"] if changed else []
+
+
+def _asked(policy: Policy) -> dict[str, Example]:
+    manifest, split = policy.run.manifest, policy.split
+    return {
+        key: example
+        for key, example in policy.run.examples.items()
+        if split in ("all", example.split) and manifest.split in ("all", example.split)
+    }
+
+
+def _judges(first: Policy, other: Policy) -> list[str]:
+    """Compare the judges both have; one that a policy lacks leaves its cells empty."""
+    found = []
+    for judge in first.judges:
+        one, two = first.fingerprints(judge), other.fingerprints(judge)
+        if not two or one == two:
+            continue
+        a, b = (_spec(policy, prints) for policy, prints in ((first, one), (other, two)))
+        named = leaves(f"judge {judge}", a, b) if len(one) == len(two) == 1 else []
+        found += named or [f"judge {judge}: {'+'.join(one)} → {'+'.join(two)}"]
+    return found
+
+
+def _spec(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
+    specs = policy.run.judge_specs()
+    return _dump(specs[prints[0]]) if prints[0] in specs else {}
+
+
+def mixed_judge(policy: Policy) -> list[str]:
+    """Return judges whose verdicts on this policy come from more than one version of them."""
+    return [
+        f"judge {judge}: verdicts of {len(policy.fingerprints(judge))} versions of it"
+        for judge in policy.judges
+        if len(policy.fingerprints(judge)) > 1
+    ]

@@ -1,0 +1,80 @@
+"""What a report is made of: sections with tables, notes and pictures. Renderers only lay it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: text, and where it is a number with an error the error's text."""
+
+    text: str
+    error: str | None = None
+    rank: Literal[0, 1, 2] = 0
+    """1 for the best of its column, 2 for the second best."""
+    quiet: bool = False
+    """Set for what stands beside our numbers: the paper's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's head; `short` where there is little room."""
+
+    head: str
+    short: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its caption and footnotes."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+    label: str = ""
+    """Name for LaTeX references."""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether some cell is marked best."""
+        return any(cell.rank for row in self.rows for cell in row)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A plot in two forms, with the words that say what it shows."""
+
+    name: str
+    """File stem."""
+    caption: str
+    svg: str
+    png: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section: what is compared, its tables and pictures."""
+
+    title: str
+    facts: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole report."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+def slug(text: str) -> str:
+    """Return a file stem or label of letters, digits and dashes."""
+    words = "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
+    return "-".join(words)

@@ -1,0 +1,102 @@
+"""A report as one HTML file that opens from disk and asks the network for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from convbench.report.document import Cell, Document, Part, Picture, Table, slug
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; --quiet: #666 }
+@media (prefers-color-scheme: dark) { :root { --quiet: #aaa } }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem;
+  padding: 0 1rem }
+h1 { font-size: 1.6rem } h2 { font-size: 1.3rem; margin-top: 2.5rem;
+  border-bottom: 1px solid var(--line) }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem }
+caption { text-align: left; font-weight: 600; padding: .8rem 0 .3rem }
+th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap }
+th { vertical-align: bottom } td.text, th.text { text-align: left }
+thead { border-top: 2px solid; border-bottom: 1px solid }
+tbody { border-bottom: 2px solid }
+tbody tr:hover { background: var(--soft) }
+.quiet { color: var(--quiet); font-style: italic } .quiet.text { padding-left: 1.8rem }
+.error { color: var(--quiet); font-weight: 400 }
+p.note { color: var(--quiet); font-size: .85rem; margin: .3rem 0; max-width: 60rem }
+figure { margin: 1.5rem 0; max-width: 60rem } figcaption { font-size: .85rem;
+  color: var(--quiet) }
+figure > div { background: #fff; padding: .5rem; border-radius: .4rem }
+figure svg { width: 100%; height: auto; display: block }
+nav ul { columns: 2; padding-left: 1.2rem }
+@media print { body { margin: 0; font-size: 11px } figure, table { break-inside: avoid } }
+"""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Nothing may be fetched and no script may run, whatever a model wrote."""
+
+
+def html(document: Document) -> str:
+    """Return the page. All text is escaped; pictures are inline SVG."""
+    title = escape(document.title)
+    parts = "\n".join(line for part in document.parts for line in _part(part))
+    links = "".join(
+        f'<li><a href="#{slug(part.title)}">{escape(part.title)}</a></li>'
+        for part in document.parts
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{title}</h1>\n<nav><ul>{links}</ul></nav>\n{parts}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _part(part: Part) -> Iterator[str]:
+    yield f'<section id="{slug(part.title)}">\n<h2>{escape(part.title)}</h2>'
+    for fact in part.facts:
+        yield f"<p>{escape(fact)}</p>"
+    for table in part.tables:
+        yield from _table(table)
+    for picture in part.pictures:
+        yield from _picture(picture)
+    for note in part.notes:
+        yield f'<p class="note">{escape(note)}</p>'
+    yield "</section>"
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f'<div class="scroll"><table>\n<caption>{escape(table.caption)}</caption>'
+    heads = "".join(
+        f'<th scope="col"{_kind(column.numeric)}>{escape(column.head)}</th>'
+        for column in table.columns
+    )
+    yield f"<thead><tr>{heads}</tr></thead>\n<tbody>"
+    for row in table.rows:
+        cells = "".join(_cell(c, k.numeric) for c, k in zip(row, table.columns, strict=True))
+        yield f"<tr>{cells}</tr>"
+    yield "</tbody></table></div>"
+    marks = ("Best bold, second underlined.",) if table.ranked else ()
+    for note in (*marks, *table.notes):
+        yield f'<p class="note">{escape(note)}</p>'
+
+
+def _kind(numeric: bool, quiet: bool = False) -> str:
+    names = [name for name, on in (("text", not numeric), ("quiet", quiet)) if on]
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def _cell(cell: Cell, numeric: bool) -> str:
+    text = escape(cell.text.strip())
+    text = {1: f"<b>{text}</b>", 2: f"<u>{text}</u>"}.get(cell.rank, text)
+    if cell.error is not None:
+        text += f' <span class="error">± {escape(cell.error)}</span>'
+    return f"<td{_kind(numeric, cell.quiet)}>{text}</td>"
+
+
+def _picture(picture: Picture) -> Iterator[str]:
+    start = picture.svg.index("<svg")
+    yield f'<figure id="{slug(picture.name)}"><div role="img" aria-label='
+    yield f'"{escape(picture.caption)}">{picture.svg[start:]}</div>'
+    yield f"<figcaption>{escape(picture.caption)}</figcaption></figure>"

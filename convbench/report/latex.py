@@ -1,0 +1,62 @@
+"""A report's tables as LaTeX, for `booktabs`: best bold, second underlined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convbench.report.document import Cell, Document, Table, slug
+
+SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "−": r"$-$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "→": r"$\to$",
+    "≥": r"$\ge$", "≤": r"$\le$", "ρ": r"$\rho$", "\n": " ",
+}  # fmt: skip
+
+
+def latex(document: Document) -> str:
+    """Return every table as a float that stands alone; pictures as `\\includegraphics` of the
+    PNG, in comments, for who wants them."""
+    lines = ["% \\usepackage{booktabs,graphicx}", f"% {_escaped(document.title)}", ""]
+    for part in document.parts:
+        lines.append(f"% {_escaped(part.title)}")
+        for table in part.tables:
+            lines += [*_table(table, slug(part.title)), ""]
+        for picture in part.pictures:
+            lines.append(f"% \\includegraphics[width=\\linewidth]{{{picture.name}.png}}")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(table: Table, where: str) -> Iterator[str]:
+    marks = "Best in bold, second underlined. " if table.ranked else ""
+    notes = marks + " ".join(table.notes)
+    label = table.label if table.label.startswith(where) else f"{where}-{table.label}"
+    yield "\\begin{table}[t]"
+    yield f"\\caption{{{_escaped(table.caption)}. {_escaped(notes)}}}"
+    yield f"\\label{{tab:{label}}}"
+    yield "\\centering\\small"
+    yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
+    kinds = "".join("r" if column.numeric else "l" for column in table.columns)
+    yield f"\\begin{{tabular}}{{{kinds}}}"
+    yield "\\toprule"
+    yield " & ".join(_escaped(column.head) for column in table.columns) + " \\\\"
+    yield "\\midrule"
+    for row in table.rows:
+        yield " & ".join(map(_cell, row)) + " \\\\"
+    yield from ("\\bottomrule", "\\end{tabular}}", "\\end{table}")
+
+
+def _cell(cell: Cell) -> str:
+    indent = "\\quad " if cell.text.startswith("  ") else ""
+    text = _escaped(cell.text.strip())
+    if text[:1] in "+-" and text[1:2].isdigit():
+        text = f"${text}$"
+    if cell.error is not None:
+        text += f" $\\pm$ {cell.error}"
+    if cell.quiet:
+        return f"{indent}\\textit{{{text}}}"
+    return {1: f"\\textbf{{{text}}}", 2: f"\\underline{{{text}}}"}.get(cell.rank, text)
+
+
+def _escaped(text: str) -> str:
+    return "".join(SPECIAL.get(c, c) for c in text)

@@ -1,0 +1,124 @@
+"""What is measured of a conversation: the columns of the paper's tables, and other judges' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from convbench.report.policies import Policy, Row
+from convbench.report.stats import ErrorKind, Estimate, estimate
+
+HEADS = {
+    "overall": ("R Overall", "R Over."),
+    "accuracy": ("R Accuracy", "R Acc."),
+    "reasoning": ("R Reasoning", "R Reas."),
+    "comprehensiveness": ("R Comprehensive", "R Compr."),
+    "pedagogical": ("R Pedagogic", "R Pedag."),
+    "confidence": ("R Confidence", "R Conf."),
+}
+"""Heads of the rubric's metrics as in the paper's tables, in their order."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column: a number of each conversation, None where it has none."""
+
+    key: str
+    head: str
+    short: str
+    digits: int
+    value: Callable[[Row], float | None]
+    scale: float = 1.0
+    """What a number is multiplied by to be shown."""
+    unit: str = ""
+    """Unit of the shown number, for axes."""
+
+    def of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
+        """Return the policy's mean; None where no conversation has the number."""
+        return self.over(policy.rows, kind)
+
+    def over(self, rows: Sequence[Row], kind: ErrorKind = "clustered") -> Estimate | None:
+        """Return the mean over these rows, in the unit shown."""
+        found = ((row.group, self.value(row)) for row in rows)
+        return estimate(
+            ((group, value * self.scale) for group, value in found if value is not None), kind
+        )
+
+
+def _share(value: bool | None) -> float | None:
+    return None if value is None else float(value)
+
+
+ACCURACY = Measure(
+    "accuracy", "Accuracy", "Accuracy", 4, lambda row: _share(row.correct), unit="share correct"
+)
+THINKING = Measure(
+    "thinking_pct", "Thinking (%)", "Think %", 1, lambda row: _share(row.thinking), 100.0,
+    unit="% of conversations",
+)  # fmt: skip
+
+
+def metric(judge: str, name: str, label: str | None = None, unit: str = "0-10") -> Measure:
+    """Return a judge's metric as a column."""
+    plain = f"R {label or name}"
+    head, short = HEADS.get(name, (plain, plain if len(plain) < 12 else plain[:10] + "."))
+
+    def value(row: Row) -> float | None:
+        scored = row.verdicts.get(judge)
+        return None if scored is None or scored.failed else scored.scores.get(name)
+
+    return Measure(f"r_{name}", head, short, 2, value, unit=f"judge's score, {unit}")
+
+
+def reward(judge: str) -> Measure:
+    """Return a judge's reward as a column."""
+
+    def value(row: Row) -> float | None:
+        scored = row.verdicts.get(judge)
+        return None if scored is None or scored.failed else scored.reward
+
+    return Measure("reward", "Reward", "Reward", 3, value, unit="reward")
+
+
+def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
+    """Return a judge's columns: the rubric's six in the paper's order, then what else it scores.
+
+    The reward has a column of its own where it is more than the overall score rescaled: where it
+    is discounted, taken from another metric, or all there is (imported rewards).
+    """
+    found = [row.verdicts[judge] for p in policies for row in p.rows if judge in row.verdicts]
+    names = dict.fromkeys(name for scored in found for name in scored.scores)
+    listed = [name for name in HEADS if name in names]
+    listed += [name for name in names if name not in HEADS]
+    labels, unit = _labels(policies, judge)
+    measures = [metric(judge, name, labels.get(name), unit) for name in listed]
+    if not listed or _reward_differs(policies, judge):
+        measures.append(reward(judge))
+    return measures if found else []
+
+
+def _labels(policies: Sequence[Policy], judge: str) -> tuple[dict[str, str], str]:
+    for policy in policies:
+        specs = policy.run.judge_specs()
+        for fingerprint in policy.fingerprints(judge):
+            if fingerprint in specs:
+                spec = specs[fingerprint]
+                unit = f"{spec.lowest:g}-{spec.highest:g}"
+                return {m.name: m.label for m in spec.metrics}, unit
+    return {}, "0-10"
+
+
+def _reward_differs(policies: Sequence[Policy], judge: str) -> bool:
+    """Whether the reward is not the overall score times one constant."""
+    ratios = set()
+    for policy in policies:
+        for row in policy.rows:
+            scored = row.verdicts.get(judge)
+            if scored is None or scored.failed or scored.reward is None:
+                continue
+            overall = scored.scores.get("overall")
+            if overall is None or (overall == 0) != (scored.reward == 0):
+                return True
+            if overall:
+                ratios.add(round(scored.reward / overall, 9))
+    return len(ratios) > 1

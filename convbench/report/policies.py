@@ -1,0 +1,241 @@
+"""Policies and what they did: one run is one policy, its conversations graded, with verdicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench.answers import grade
+from convbench.errors import RunError
+from convbench.schema import Verdict
+from convbench.store import Run
+
+NAMES = {
+    "swift": "SWiFt",
+    "refit": "ReFit",
+    "dpo": "DPO",
+    "star-gate": "STaR-GATE",
+    "base": "Base",
+    "star-gate-d": "STaR-GATE-D",
+    "step-dpo": "StepDPO",
+}
+"""Recipes as the literature writes them, in the order of the paper's tables."""
+BASE = NAMES["base"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What one judge said of one conversation."""
+
+    fingerprint: str
+    scores: Mapping[str, float]
+    reward: float | None
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One conversation of a policy."""
+
+    unit: str
+    """Names the same place in another policy's run: question, sample, temperature."""
+    group: str
+    """The independent unit."""
+    temperature: float
+    failed: bool
+    correct: bool | None
+    """None where it failed or cannot be graded."""
+    unparsed: bool
+    """Graded, and no answer could be read."""
+    thinking: bool | None
+    flagged: bool
+    verdicts: Mapping[str, Scored]
+    """By judge."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One line of a report's table."""
+
+    name: str
+    """Base, a learner, or a model."""
+    run: Run
+    split: str
+    rows: tuple[Row, ...]
+    planned: int
+    """Conversations the run is meant to hold in this split."""
+    family: str
+    """Id of the run whose questions these are: its own, or its parent's."""
+    is_base: bool = False
+    """Whether it is the policy that the others were trained from."""
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """The resolved recipe of its checkpoint, where it lies here."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """`training.json` of its checkpoint, where it lies here."""
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """Judges with a verdict on these conversations, in order of appearance."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.verdicts))
+
+    def fingerprints(self, judge: str) -> tuple[str, ...]:
+        """Fingerprints under which this judge gave its verdicts here."""
+        found = (row.verdicts[judge].fingerprint for row in self.rows if judge in row.verdicts)
+        return tuple(sorted(set(found)))
+
+
+def read_policies(run: Run, split: str) -> list[Policy]:
+    """Return a run's own policy, where it has conversations of this split, then its children's."""
+    own = read_policy(run, split)
+    children = [read_policy(child, split, parent=run) for child in run.children()]
+    found = [policy for policy in (own, *children) if policy.rows]
+    if not found:
+        raise RunError(
+            f"{run.path}: found no conversations of split {split}; expected some: build them "
+            f"(convbench build --run {run.path}), or report another split with --split"
+        )
+    return found
+
+
+def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
+    """Read one run without its children. `split` is a split's name or `all`."""
+    manifest = run.manifest
+    recipe, training = checkpoint_of(run, parent)
+    rows = tuple(_rows(run, split))
+    child = manifest.parent is not None
+    return Policy(
+        name=_name(run, recipe) if child else BASE,
+        run=run,
+        split=split,
+        rows=rows,
+        planned=max(_planned(run, split), len(rows)),
+        family=manifest.parent or manifest.id,
+        is_base=not child,
+        recipe=recipe,
+        training=training,
+    )
+
+
+def _name(run: Run, recipe: Mapping[str, Any]) -> str:
+    name = str(recipe.get("name") or run.path.name)
+    return NAMES.get(name, name)
+
+
+def _planned(run: Run, split: str) -> int:
+    manifest = run.manifest
+    if manifest.kind == "import":
+        return 0
+    wanted = [e for e in run.examples.values() if split in ("all", e.split)]
+    return sum(manifest.split in ("all", e.split) for e in wanted) * manifest.samples
+
+
+def _rows(run: Run, split: str) -> Iterator[Row]:
+    protocol, examples = run.manifest.protocol, run.examples
+    wanted = {key for key, e in examples.items() if split in ("all", e.split)}
+    verdicts: dict[str, dict[str, Scored]] = {}
+    for verdict in run.verdicts():
+        verdicts.setdefault(verdict.conversation_id, {})[verdict.judge] = _scored(verdict)
+    for talk in run.conversations():
+        if talk.example_id not in wanted or talk.branch is not None:
+            continue
+        example = examples[talk.example_id]
+        found = grade(protocol, talk, example)
+        yield Row(
+            unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
+            group=example.group_id,
+            temperature=talk.temperature,
+            failed=talk.failure is not None,
+            correct=found.correct,
+            unparsed=found.correct is not None and found.answer is None,
+            thinking=found.thinking,
+            flagged=bool(talk.flags),
+            verdicts=verdicts.get(talk.conversation_id, {}),
+        )
+
+
+def _scored(verdict: Verdict) -> Scored:
+    return Scored(
+        verdict.fingerprint, verdict.scores, verdict.reward, failed=verdict.failure is not None
+    )
+
+
+def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (resolved recipe, training.json) of the checkpoint that a child run evaluates.
+
+    The manifest's `extra.recipe` (a name, or a mapping) goes before the checkpoint's own file;
+    both are empty where neither is there.
+    """
+    noted = run.manifest.extra.get("recipe") or {}
+    recipe = {"name": noted} if isinstance(noted, str) else dict(noted)
+    training: dict[str, Any] = {}
+    for folder in _folders(run, parent):
+        if (folder / "recipe.yaml").is_file():
+            recipe = {**_mapping(yaml.safe_load((folder / "recipe.yaml").read_text())), **recipe}
+            training = _json(folder / "training.json")
+            break
+    return recipe, training
+
+
+def _folders(run: Run, parent: Run | None) -> Iterator[Path]:
+    if run.manifest.checkpoint is None:
+        return
+    plain = run.manifest.checkpoint.removeprefix("local:").removeprefix("vllm:")
+    above = parent.path if parent is not None else run.path.parent.parent
+    yield above / "checkpoints" / Path(plain).name
+    yield Path(plain).expanduser()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return _mapping(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def in_order(policies: list[Policy]) -> list[Policy]:
+    """Return policies in the order of the paper's tables, others after them by name."""
+    rank = {name: place for place, name in enumerate(NAMES.values())}
+    return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
+
+
+def with_unique_names(policies: list[Policy]) -> list[Policy]:
+    """Tell policies of one name apart: by model (Base), by folder, by run id."""
+    for more in (_what, lambda policy: policy.run.manifest.id):
+        names = [policy.name for policy in policies]
+        policies = [
+            replace(policy, name=f"{policy.name} ({more(policy)})")
+            if names.count(policy.name) > 1
+            else policy
+            for policy in policies
+        ]
+    return policies
+
+
+def _what(policy: Policy) -> str:
+    manifest = policy.run.manifest
+    if policy.is_base and manifest.protocol.policy in manifest.cast:
+        return manifest.cast[manifest.protocol.policy].model
+    return policy.run.path.name
+
+
+def pooled(policies: list[Policy]) -> list[Policy]:
+    """Join policies of one name into one; conversations of different families never pair."""
+    joined: dict[str, Policy] = {}
+    for policy in policies:
+        rows = tuple(replace(row, unit=f"{policy.family}/{row.unit}") for row in policy.rows)
+        before = joined.get(policy.name)
+        joined[policy.name] = replace(
+            before or policy,
+            rows=(before.rows if before else ()) + rows,
+            planned=(before.planned if before else 0) + policy.planned,
+        )
+    return list(joined.values())

@@ -1,0 +1,110 @@
+"""The paper's numbers, to stand beside ours (`paper/results.csv`, see the README there)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from convbench.report.policies import NAMES
+
+FILE = Path(__file__).parent / "paper" / "results.csv"
+TASKS = {
+    "ARC": "arc",
+    "MMLU": "mmlu",
+    "OpenBookQA": "openbookqa",
+    "SciQA": "sciqa",
+    "CoSQL": "cosql",
+    "MathDial": "mathdial",
+}
+"""The paper's datasets as our tasks."""
+CITATION = (
+    "Mukherjee et al., Offline RL by Reward-Weighted Fine-Tuning for Conversation Optimization, "
+    "NeurIPS 2025"
+)
+NAIVE = (
+    "its standard errors are naive over conversations, e.g. sqrt(.7993*.2007/289) = .0236 for "
+    "SWiFt on ARC; --se naive gives ours in the same way"
+)
+DEFAULT_TURNS = 3
+
+_TITLE = re.compile(
+    r"(?P<judge>Claude 4 Opus Judge)?.*- (?P<mode>Thinking|Standard) Mode "
+    r"\((?P<task>\w+)(?P<clarifying> Clarifying Questions)?(?:\s+\$n = (?P<n>\d+)\$ ?)?\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One printed number."""
+
+    mean: float
+    error: float
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One printed table. `methods` maps our names of methods (in tables 20 and 21: numbers of
+    rows) to metric keys (`accuracy`, `thinking_pct`, `r_overall`, …) to numbers."""
+
+    number: int
+    title: str
+    task: str
+    mode: str
+    protocol: str
+    turns: int
+    judge: str
+    by_size: bool
+    methods: Mapping[str, Mapping[str, Number]]
+
+
+@cache
+def paper_tables() -> tuple[PaperTable, ...]:
+    """Return all 21 tables."""
+    return tuple(_read())
+
+
+def _read() -> Iterator[PaperTable]:
+    rows: dict[tuple[int, str], dict[str, dict[str, Number]]] = {}
+    with FILE.open(newline="") as file:
+        for row in csv.DictReader(file):
+            methods = rows.setdefault((int(row["table"]), row["title"]), {})
+            name = NAMES.get(row["method"].lower().replace("stepdpo", "step-dpo"), row["method"])
+            number = Number(float(row["mean"]), float(row["standard_error"]))
+            methods.setdefault(name, {})[row["metric"]] = number
+    for (number_, title), methods in rows.items():
+        found = _TITLE.fullmatch(title)
+        assert found is not None, title
+        yield PaperTable(
+            number=number_,
+            title=title,
+            task=TASKS[found["task"]],
+            mode=found["mode"].lower(),
+            protocol="clarifying" if found["clarifying"] else "reasoning",
+            turns=int(found["n"] or DEFAULT_TURNS),
+            judge="claude-4-opus" if found["judge"] else "gpt-4o",
+            by_size=title.startswith("Dataset Size"),
+            methods=methods,
+        )
+
+
+def paper_table(
+    task: str, mode: str, protocol: str, turns: int, judge: str | None = None
+) -> PaperTable | None:
+    """Return the paper's table for this setting; None where it has none.
+
+    Of the two judges the paper's Claude 4 Opus is taken for a judge named like it, GPT-4o's
+    table for every other one. The tables by dataset size are not among them.
+    """
+    claude = judge is not None and "claude" in judge and "opus" in judge
+    found = [
+        table
+        for table in paper_tables()
+        if (table.task, table.mode, table.protocol, table.turns) == (task, mode, protocol, turns)
+        and not table.by_size
+    ]
+    found.sort(key=lambda table: (table.judge == "claude-4-opus") != claude)
+    return found[0] if found else None

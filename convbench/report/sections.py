@@ -1,0 +1,129 @@
+"""Sort policies into sections: one a task, mode, protocol and number of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from convbench.errors import RunError
+from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
+from convbench.report.policies import (
+    Policy,
+    in_order,
+    pooled,
+    read_policies,
+    read_policy,
+    with_unique_names,
+)
+from convbench.store import Run
+
+
+@dataclass(frozen=True)
+class Section:
+    """Policies that may stand in one table."""
+
+    task: str
+    mode: str
+    protocol: str
+    turns: int
+    split: str
+    policies: tuple[Policy, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know of these policies."""
+
+    @property
+    def title(self) -> str:
+        """What is compared, in one line."""
+        return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}"
+
+    @property
+    def base(self) -> Policy | None:
+        """The policy that the others are compared with: the first Base."""
+        return next((policy for policy in self.policies if policy.is_base), None)
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """Judges of any of the policies."""
+        return tuple(dict.fromkeys(name for policy in self.policies for name in policy.judges))
+
+
+def sections(
+    runs: Sequence[Run], split: str = "test", *, pool: bool = False, allow: bool = False
+) -> list[Section]:
+    """Return the sections of these runs and their children, in the order of the runs.
+
+    Policies that are not comparable are a RunError naming the difference; with `allow` it
+    becomes a note. `pool` joins policies of one name from runs that differ in their seed alone.
+    """
+    groups: dict[tuple[str, str, str, int], list[Policy]] = {}
+    for family in _families(runs, split):
+        manifest = family[0].run.manifest
+        key = (manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns)
+        groups.setdefault(key, []).extend(family)
+    return [Section(*key, split, *_joined(group, pool, allow)) for key, group in groups.items()]
+
+
+def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
+    """Yield each run with its children; a child listed beside its parent joins it."""
+    by_id = {run.manifest.id: run for run in runs}
+    for run in by_id.values():
+        if run.manifest.parent in by_id:
+            continue
+        family = read_policies(run, split)
+        inside = {policy.run.manifest.id for policy in family}
+        listed = (r for r in by_id.values() if r.manifest.parent == run.manifest.id)
+        yield family + [
+            read_policy(child, split, run) for child in listed if child.manifest.id not in inside
+        ]
+
+
+def _joined(
+    policies: list[Policy], pool: bool, allow: bool
+) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
+    """Check, order and name the policies of a section; return them with their notes."""
+    first = next((policy for policy in policies if policy.is_base), policies[0])
+    notes = []
+    for policy in policies:
+        found = mixed_judge(policy)
+        if policy is not first:
+            found += differences(first, policy, questions=not pool)
+        if pool and policy.is_base and _model(policy) != _model(first):
+            found.append(f"base model: {_model(first)} → {_model(policy)}")
+        if found and not allow:
+            raise RunError(_refusal(first, policy, found))
+        if found:
+            notes.append(f"{policy.name} is not comparable with {first.name}: {'; '.join(found)}.")
+        if own_protocol(policy):
+            notes.append(
+                f"{policy.name} was evaluated in protocol {policy.run.manifest.protocol.name}, "
+                "as its recipe asks."
+            )
+    listed = in_order(pooled(policies) if pool else policies)
+    notes += _seeds(policies) if pool else []
+    return tuple(with_unique_names(listed)), tuple(dict.fromkeys(notes))
+
+
+def _refusal(first: Policy, policy: Policy, found: list[str]) -> str:
+    shown = "; ".join(found[:SHOWN])
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return (
+        f"{policy.name} ({policy.run.path}) and {first.name} ({first.run.path}) are not "
+        f"comparable: {shown}{more}. Report them apart, or add --allow-incomparable to set them "
+        "in one table all the same"
+    )
+
+
+def _model(policy: Policy) -> str:
+    cast = policy.run.manifest.cast
+    speaker = policy.run.manifest.protocol.policy
+    return cast[speaker].model if speaker in cast else "imported"
+
+
+def _seeds(policies: list[Policy]) -> list[str]:
+    families = list(dict.fromkeys(policy.family for policy in policies))
+    if len(families) == len(policies) == 1:
+        return []
+    return [
+        f"Pooled over {len(families)} runs: questions drawn in more than one of them are one "
+        "group; that conversations of one training share their checkpoint is not in the errors."
+    ]

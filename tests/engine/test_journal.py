@@ -1,0 +1,94 @@
+"""The journal: what was finished is found again, whatever the file went through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convbench.engine.journal import Journal, call_hash
+from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
+
+HELLO: list[Message] = [{"role": "user", "content": "hello"}]
+
+
+def test_a_reply_comes_back_whole(tmp_path: Path) -> None:
+    parts = (TextPart(text="see"), ImagePart(file="a.png"))
+    said = Completion(parts, "length", 3, 4, 0.5, "m-1")
+    Journal(tmp_path / "calls.jsonl").append('odd "key"', "h", said)
+    journal = Journal(tmp_path / "calls.jsonl")
+    assert journal.load() == 1
+    assert journal.get('odd "key"', "h") == said
+    assert journal.get('odd "key"', "other") is None
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 40])
+def test_a_torn_last_line_is_passed_over_and_spoils_no_other(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "calls.jsonl"
+    first = Journal(path)
+    first.append("a", "h", Completion("one"))
+    first.append("b", "h", Completion("two"))
+    first.close()
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = Journal(path)
+    again.append("c", "h", Completion("three"))
+    again.close()
+    last = Journal(path)
+    whole = cut == 1  # only the line end is lost
+    assert last.load() == 2 + whole
+    assert last.get("a", "h") == Completion("one")
+    assert (last.get("b", "h") is not None) == whole
+    assert last.get("c", "h") == Completion("three")
+
+
+def test_memory_holds_only_what_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    journal = Journal(path)
+    for number in range(30):
+        journal.append(f"q{number}/0/turn", "h", Completion(str(number)))
+    assert len(journal) == 0
+    assert journal.load(lambda key: key.startswith("q1")) == 11
+    journal.forget("q1/")
+    assert len(journal) == 10
+    assert journal.get("q1/0/turn", "h") is None
+    assert journal.get("q12/0/turn", "h") == Completion("12")
+
+
+def test_totals_count_every_call(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "calls.jsonl")
+    journal.append("a", "h", Completion("x", prompt_tokens=5, completion_tokens=2, cost_usd=0.25))
+    journal.append("b", "h", Completion("y", prompt_tokens=1))
+    assert journal.totals() == (8, 0.25)
+
+
+def test_an_unreadable_file_is_no_file(tmp_path: Path) -> None:
+    assert Journal(tmp_path / "none.jsonl").load() == 0
+
+
+def test_the_hash_tells_calls_apart() -> None:
+    other: list[Message] = [{"role": "user", "content": "hello "}]
+    hashes = {
+        call_hash("m", Sampling(), HELLO),
+        call_hash("n", Sampling(), HELLO),
+        call_hash("m", Sampling(temperature=0.3), HELLO),
+        call_hash("m", Sampling(seed=1), HELLO),
+        call_hash("m", Sampling(), other),
+        call_hash("m", Sampling(), [{"role": "system", "content": "hello"}]),
+    }
+    assert len(hashes) == 6
+    assert call_hash("m", Sampling(), HELLO) == call_hash("m", Sampling(), list(HELLO))
+
+
+@given(st.text(), st.text(max_size=5))
+def test_any_text_survives(tmp_path_factory: pytest.TempPathFactory, text: str, key: str) -> None:
+    try:
+        (text + key).encode()
+    except UnicodeEncodeError:
+        return
+    path = tmp_path_factory.mktemp("journal") / "calls.jsonl"
+    Journal(path).append(key, "h", Completion(text))
+    journal = Journal(path)
+    journal.load()
+    assert journal.get(key, "h") == Completion(text)

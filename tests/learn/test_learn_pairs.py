@@ -1,0 +1,117 @@
+"""Rewards to pairs, against pairs worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from convbench import catalog
+from convbench.errors import TrainError
+from convbench.learn import pairs
+from convbench.learn.select import Selection, branches, select
+from convbench.schema import Branch, ProtocolSpec
+from convbench.schema.recipe import Data
+from tests.learn import tiny
+
+
+@pytest.fixture
+def direct() -> ProtocolSpec:
+    """The shipped protocol of one turn."""
+    return catalog.load(ProtocolSpec, "protocols", "direct")
+
+
+def two(folder: Path, first: list[str], second: list[str], **more: object) -> Selection:
+    """A question whose first conversation earned 0.9 and whose second 0.1."""
+    both = [tiny.conversation("q0", i, r, **more) for i, r in enumerate((first, second))]
+    judged = [(c, [tiny.verdict(c, r)]) for c, r in zip(both, (0.9, 0.1), strict=True)]
+    return select(tiny.make_run(folder, judged, [tiny.example("q0")]), Data())
+
+
+def test_dpo_pairs_final_replies_under_the_direct_prompt(
+    tmp_path: Path, direct: ProtocolSpec
+) -> None:
+    selection = select(tiny.judged_run(tmp_path / "run"), Data())
+    found = pairs.final_replies(selection, direct)
+    assert [(p.task, p.chosen.text, p.rejected.text) for p in found.items] == [
+        ("q0", "end q0 2", "end q0 0"),
+        ("q1", "end q1 1", "end q1 2"),
+    ]
+    assert found.skipped == {"tasks without a difference in reward": 1}
+    system, user = found.items[0].messages
+    assert (system["role"], user["role"]) == ("system", "user")
+    assert "question q0" in str(user["content"])
+    assert "A. one" in str(user["content"])
+    assert "ask 0" not in str(user["content"]), "the conversation's own turns are not shown"
+
+
+def test_pairs_need_more_than_the_gap(tmp_path: Path, direct: ProtocolSpec) -> None:
+    selection = select(tiny.judged_run(tmp_path / "run"), Data())
+    found = pairs.final_replies(selection, direct, min_gap=0.8)  # q1: 0.9 - 0.1 is no more
+    assert [pair.task for pair in found.items] == ["q0"]
+    with pytest.raises(TrainError, match="no pair is left"):
+        pairs.final_replies(selection, direct, min_gap=1.0)
+
+
+def test_step_dpo_pairs_every_turn_under_the_winners_history(tmp_path: Path) -> None:
+    found = pairs.logged_turns(two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"]))
+    first, second = found.items
+    assert (first.chosen.text, first.rejected.text) == ("W0", "L0")
+    assert [m["content"] for m in first.messages] == ["Be brief.", "q0 ask 0"]
+    assert (second.chosen.text, second.rejected.text) == ("W1", "L1")
+    assert [m["content"] for m in second.messages] == ["Be brief.", "q0 ask 0", "W0", "q0 ask 1"]
+
+
+def test_step_dpo_stops_where_the_shorter_one_ends_and_skips_equal_replies(tmp_path: Path) -> None:
+    found = pairs.logged_turns(two(tmp_path / "run", ["same", "W1", "W2"], ["same", "L1"]))
+    assert [(p.chosen.text, p.rejected.text) for p in found.items] == [("W1", "L1")]
+    assert found.skipped == {"pairs of the same text": 1}
+
+
+def test_cut_replies_are_marked(tmp_path: Path) -> None:
+    found = pairs.logged_turns(two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"], cut=1))
+    assert [(p.chosen.cut, p.rejected.cut) for p in found.items] == [(False, False), (True, True)]
+
+
+def test_step_dpo_from_branches(tmp_path: Path) -> None:
+    parent = tiny.conversation("q0", 0, ["P0", "P1"])
+    other = tiny.conversation("q0", 1, ["X0", "X1"])
+    leavings = (
+        ("run:q0/0", 1, ["B0", "B1"]),
+        ("run:q0/0", 3, ["P0", "C1"]),
+        ("run:gone", 1, ["a", "b"]),
+    )
+    left = [
+        tiny.conversation("q0", 2 + i, replies, branch=Branch(parent=where, turn=turn, candidate=i))
+        for i, (where, turn, replies) in enumerate(leavings)
+    ]
+    rewards = [0.5, 0.4, 0.9, 0.2, 0.7]
+    judged = [
+        (c, [tiny.verdict(c, r)]) for c, r in zip([parent, other, *left], rewards, strict=True)
+    ]
+    selection = select(tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")]), Data())
+    found = pairs.branched_turns(selection, branches(selection, None, Data()))
+    assert [(p.chosen.text, p.rejected.text) for p in found.items] == [("B0", "P0"), ("P1", "C1")]
+    assert [m["content"] for m in found.items[1].messages][-2:] == ["P0", "q0 ask 1"]
+    assert found.skipped == {"branches of no train conversation": 1}
+
+
+def test_without_branches_it_says_what_to_do(tmp_path: Path) -> None:
+    selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
+    with pytest.raises(TrainError, match=r"found no branches.*pairing\.branches=DIR"):
+        branches(selection, None, Data())
+
+
+def test_a_protocol_in_which_another_model_speaks_first_is_refused(tmp_path: Path) -> None:
+    clarifying = catalog.load(ProtocolSpec, "protocols", "reasoning")
+    selection = select(tiny.judged_run(tmp_path / "run"), Data())
+    spoken = clarifying.model_copy(
+        update={
+            "steps": (
+                clarifying.steps[1].model_copy(update={"speaker": "teacher"}),
+                clarifying.steps[1],
+            )
+        }
+    )
+    with pytest.raises(TrainError, match="speaks before the policy"):
+        pairs.final_replies(selection, spoken)

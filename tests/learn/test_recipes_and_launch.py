@@ -1,0 +1,156 @@
+"""Shipped recipes and launch files hold the paper's values; commands and failures of workers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convbench import catalog
+from convbench.commands.specs import SpecOptions
+from convbench.commands.train import TrainOptions, choose_launch, sort_sets
+from convbench.errors import SpecError, TrainError
+from convbench.learn import launch as launching
+from convbench.schema.recipe import Fit, Launch, Recipe
+
+
+def recipe(name: str) -> Recipe:
+    """A shipped recipe."""
+    return catalog.load(Recipe, "recipes", name)
+
+
+def launch(name: str, **sets: object) -> Launch:
+    """A shipped launch file."""
+    return catalog.load(Launch, "launch", name, sets=sets)
+
+
+@pytest.mark.parametrize("name", catalog.names("recipes"))
+def test_every_recipe_loads_and_has_its_script(name: str) -> None:
+    found = recipe(name)
+    launch(found.launch)
+    if found.trainer is not None:
+        module = launching.load(launching.locate(found.trainer))
+        assert module.__doc__, "a script says what it maximises"
+
+
+@pytest.mark.parametrize("name", ["refit", "swift"])
+def test_table_26(name: str) -> None:
+    fit = recipe(name).fit
+    assert (fit.learning_rate, fit.epochs, fit.batch_size, fit.accumulation) == (3e-5, 4, 8, 4)
+    assert (fit.gradient_checkpointing, fit.log_every) == (True, 5)
+    assert (fit.save, fit.save_limit) == ("epoch", 4)
+    assert recipe("swift").weighting.scale, "rl_reweight: std"
+
+
+def test_table_27() -> None:
+    found = recipe("star-gate-d")
+    assert found.distil is not None
+    assert (found.distil.student_layers, found.distil.lora_on) == (8, "teacher")
+    assert (found.distil.alpha, found.distil.temperature) == (0.5, 2.0)
+    assert found.lora is not None
+    assert (found.lora.r, found.lora.alpha, found.lora.dropout) == (8, 16, 0.05)
+    assert len(found.lora.target_modules) == 7
+    fit = found.fit
+    assert (fit.learning_rate, fit.epochs, fit.batch_size, fit.accumulation) == (3e-6, 2, 4, 4)
+    assert found.launch == "zero0"
+
+
+TABLE_24 = {
+    "compute_environment": "LOCAL_MACHINE", "debug": False, "distributed_type": "DEEPSPEED",
+    "downcast_bf16": "no", "enable_cpu_affinity": False, "machine_rank": 0,
+    "main_training_function": "main", "mixed_precision": "bf16", "num_machines": 1,
+    "num_processes": 2, "rdzv_backend": "static", "same_network": True,
+    "tpu_use_cluster": False, "tpu_use_sudo": False, "use_cpu": False,
+}  # fmt: skip
+DEEPSPEED_24 = {
+    "gradient_accumulation_steps": 4, "offload_optimizer_device": "cpu",
+    "offload_param_device": "cpu", "zero3_init_flag": False, "zero3_save_16bit_model": True,
+    "zero_stage": 2,
+}  # fmt: skip
+
+
+def test_table_24_with_the_recipes_of_table_26() -> None:
+    fit = recipe("swift").fit
+    found = launching.configuration(launch("zero2"), fit, bf16=True)
+    deepspeed = found.pop("deepspeed_config")
+    assert found == TABLE_24
+    # filled in by the trainer from the recipe, where it is Table 24's 1.0
+    assert deepspeed.pop("gradient_clipping") == "auto"
+    assert fit.max_grad_norm == 1.0
+    assert deepspeed == DEEPSPEED_24
+
+
+def test_table_25_with_the_recipe_of_table_27() -> None:
+    found = launching.configuration(launch("zero0"), recipe("star-gate-d").fit, bf16=True)
+    deepspeed = found.pop("deepspeed_config")
+    assert deepspeed["zero_stage"] == 0
+    assert deepspeed["offload_optimizer_device"] == deepspeed["offload_param_device"] == "none"
+    assert deepspeed["gradient_accumulation_steps"] == 4
+
+
+def test_commands(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    script = launching.locate("swift")
+    alone = launching.command(launch("none"), script, file, Fit(), gpus=0)
+    assert alone == [sys.executable, str(script), "--recipe", str(file)]
+    many = launch("ddp", **{"accelerate.num_machines": 2, "accelerate.num_processes": 16,
+                            "accelerate.main_process_ip": "10.0.0.1"})  # fmt: skip
+    parts = launching.command(many, script, file, Fit(), gpus=8)
+    assert parts[1:3] == ["-m", "accelerate.commands.launch"]
+    written = yaml.safe_load((tmp_path / "accelerate.yaml").read_text())
+    assert parts[3:5] == ["--config_file", str(tmp_path / "accelerate.yaml")]
+    assert (written["num_machines"], written["num_processes"]) == (2, 16)
+    assert written["main_process_ip"] == "10.0.0.1"
+    assert "main_process_port" not in written
+    assert written["mixed_precision"] == "bf16"
+
+
+def test_a_launch_that_does_not_fit_this_machine_falls_back_and_says_so() -> None:
+    options = TrainOptions("swift")
+    chosen, notes = choose_launch(options, recipe("swift"), {}, gpus=0)
+    assert chosen.name == "none"
+    assert "asks for 2 accelerators and 0 are here" in notes[0]
+    chosen, notes = choose_launch(options, recipe("swift"), {}, gpus=2)
+    assert (chosen.name, notes) == ("zero2", [])
+    insisted = TrainOptions("swift", launch="ddp")
+    assert choose_launch(insisted, recipe("swift"), {}, gpus=0)[0].name == "ddp"
+
+
+def test_sets_are_sorted() -> None:
+    pairs = ("fit.epochs=1", "recipe.weighting.clip=2", "launch.num_processes=4")
+    assert sort_sets(pairs) == (
+        {"fit.epochs": 1, "weighting.clip": 2},
+        {"accelerate.num_processes": 4},
+    )
+    assert SpecOptions(sets=pairs).sets == pairs
+
+
+def test_unknown_scripts_are_named() -> None:
+    with pytest.raises(SpecError, match=r"'swyft'.*swift"):
+        launching.locate("swyft")
+
+
+def worker(tmp_path: Path, code: str) -> str:
+    """Run code as a worker; return why it is said to have failed."""
+    with pytest.raises(TrainError) as caught:
+        launching.run([sys.executable, "-c", code], {}, tmp_path / "log", Fit(batch_size=8))
+    return str(caught.value)
+
+
+def test_a_workers_last_words(tmp_path: Path) -> None:
+    told = worker(tmp_path, "raise SystemExit('convbench: error: rewards are equal; judge')")
+    assert told.startswith("rewards are equal; judge (whole output:")
+    raised = worker(tmp_path, "print('[rank0]: ValueError: too short'); raise SystemExit(1)")
+    assert "ValueError: too short" in raised
+    mute = worker(tmp_path, "raise SystemExit(7)")
+    assert "exit code 7" in mute
+    assert (tmp_path / "log").read_text()
+
+
+def test_out_of_memory_says_what_to_change(tmp_path: Path) -> None:
+    code = "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')"
+    assert "fit.batch_size=4 --set fit.accumulation=8" in worker(tmp_path, code)
+    killed = worker(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert "out of memory" in killed

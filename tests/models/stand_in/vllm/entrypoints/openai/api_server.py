@@ -1,0 +1,32 @@
+"""Takes vLLM's arguments and serves the scripted provider on its port."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--host")
+parser.add_argument("--port", type=int)
+parser.add_argument("--model")
+parser.add_argument("--served-model-name")
+parser.add_argument("--max-model-len", type=int)
+options = parser.parse_args()
+print("starting", options.model, flush=True)
+if options.model == "broken":
+    print("OSError: broken is not a local folder and is not a valid model identifier", flush=True)
+    sys.exit(1)
+
+sys.path.insert(0, os.environ["CONVBENCH_ROOT"])
+from tests.support.chat.plan import Plan
+from tests.support.provider import Provider
+
+Path(os.environ["CONVBENCH_PIDS"]).write_text(str(os.getpid()))
+server = Provider(Plan(models=(options.served_model_name,)), port=options.port)
+with server:
+    threading.Event().wait(60)
+time.sleep(1)

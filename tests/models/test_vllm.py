@@ -1,0 +1,162 @@
+"""The server we start: waited for, used, and gone afterwards whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convbench.errors import FatalModelError
+from convbench.models import open_model, policy_or_default
+from convbench.models.vllm import VLLMModel
+from convbench.schema import Completion, Sampling
+
+ROOT = Path(__file__).resolve().parents[2]
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An interpreter that finds the stand-in when asked for vLLM."""
+    wrapper = tmp_path / "python"
+    stand_in = ROOT / "tests" / "models" / "stand_in"
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={stand_in} exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CONVBENCH_ROOT", str(ROOT))
+    monkeypatch.setenv("CONVBENCH_PIDS", str(tmp_path / "pid"))
+    return wrapper
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within ten seconds."""
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:
+    async def main() -> tuple[Completion, int]:
+        model = open_model(
+            "vllm:org/name", vllm_python=python, log_dir=tmp_path / "run", context=512
+        )
+        try:
+            reply = await model.complete(HELLO, Sampling(), key="k")
+            return reply, int((tmp_path / "pid").read_text())
+        finally:
+            await model.aclose()
+
+    reply, pid = asyncio.run(main())
+    assert reply.content
+    assert (reply.cost_usd, reply.model) == (0.0, "org/name")
+    assert gone(pid)
+    assert "starting org/name" in (tmp_path / "run" / "vllm-org-name.log").read_text()
+
+
+def test_a_server_that_does_not_start_says_why(python: Path, tmp_path: Path) -> None:
+    model = VLLMModel("vllm:broken", python=python, log_dir=tmp_path)
+    with pytest.raises(FatalModelError, match=r"did not start; log .*broken is not a local folder"):
+        asyncio.run(model.start())
+
+
+def test_a_server_that_dies_says_so(python: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        model = VLLMModel("vllm:m", python=python, log_dir=tmp_path)
+        await model.start()
+        try:
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+            await asyncio.to_thread(model._process.wait, 10)
+            await model.complete(HELLO, Sampling(), key="k")
+        finally:
+            await model.aclose()
+
+    with pytest.raises(FatalModelError, match="the vLLM server ended"):
+        asyncio.run(main())
+
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+from convbench.engine import run
+from convbench.models.vllm import VLLMModel
+
+async def main():
+    model = VLLMModel("vllm:m", python=sys.argv[1], log_dir=Path(sys.argv[2]))
+    {before}
+    await model.start()
+    print("up", flush=True)
+    await asyncio.sleep(60)
+
+run(main)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_however_we_end_it_ends_too(
+    python: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.format(before=""), str(python), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(number)
+    assert process.wait(10) != 0
+    assert gone(int((tmp_path / "pid").read_text()))
+    process.stdout.close()
+
+
+def test_without_vllm_the_line_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONVBENCH_VLLM_PYTHON", raising=False)
+    with pytest.raises(FatalModelError, match="--vllm-python"):
+        open_model("vllm:org/name")
+    with pytest.raises(FatalModelError, match="vLLM is not installed there"):
+        open_model("vllm:org/name", vllm_python=sys.executable)
+    with pytest.raises(FatalModelError, match="found no such program"):
+        open_model("vllm:org/name", vllm_python="/nowhere/python")
+
+
+def test_the_default_policy_names_the_ways_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONVBENCH_MODEL", "CONVBENCH_VLLM_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(FatalModelError, match=r"llama-3\.1-8b .*--api-base.*convbench demo"):
+        policy_or_default()
+    monkeypatch.setenv("CONVBENCH_MODEL", "openai/gpt-4o-mini")
+    assert policy_or_default() == "openai/gpt-4o-mini"
+    assert policy_or_default("local:x") == "local:x"
+
+
+def test_an_adapter_is_served_on_its_base(
+    python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
+) -> None:
+    (tmp_path / "adapter_config.json").write_text(
+        '{"base_model_name_or_path": "org/base", "r": 8}'
+    )
+    command = VLLMModel(f"vllm:{tmp_path}", python=python, log_dir=tmp_path).command(7)
+    asserted(command, "--model", "org/base")
+    asserted(command, "--max-lora-rank", "8")
+    asserted(command, "--lora-modules", f"{tmp_path}={tmp_path}")
+
+
+@pytest.fixture
+def asserted() -> Callable[[list[str], str, str], None]:
+    """Checks that an option has a value."""
+
+    def check(command: list[str], option: str, value: str) -> None:
+        assert command[command.index(option) + 1] == value
+
+    return check

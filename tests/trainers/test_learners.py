@@ -1,0 +1,272 @@
+"""Every learner from a judged run to a checkpoint that any loader takes, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+
+from convbench.commands.specs import SpecOptions
+from convbench.commands.train import TrainOptions, TrainResult, train
+from convbench.errors import SpecError, TrainError
+from convbench.learn import fitting, launch
+from convbench.learn.distil import distillation
+from convbench.learn.job import Job
+from convbench.learn.rows import training_rows
+from convbench.learn.weighted_sft import trainer_for
+from convbench.schema.recipe import Distil
+from convbench.store.run import Run
+from tests.learn import tiny
+
+QUICK = (
+    "fit.max_steps=3", "fit.gradient_checkpointing=false", "fit.batch_size=4",
+    "fit.accumulation=1", "fit.learning_rate=0.01", "fit.save=end", "fit.log_every=1",
+)  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A judged run of a tiny model of its own."""
+    model = tiny.save_model(tmp_path / "model")
+    return tiny.judged_run(tmp_path / "run", f"local:{model}")
+
+
+def do(run: Run, recipe: str, *sets: str, **more: Any) -> TrainResult:
+    """Train in this process."""
+    specs = SpecOptions(sets=(*QUICK, *sets))
+    return train(TrainOptions(recipe, run=run.path, specs=specs, in_process=True, **more))
+
+
+def weights_of(path: Path | str) -> dict[str, torch.Tensor]:
+    """A checkpoint's parameters."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def base_of(run: Run) -> Path:
+    """The folder of the run's policy."""
+    return Path(run.manifest.cast["student"].model.removeprefix("local:"))
+
+
+@pytest.mark.parametrize("recipe", ["refit", "swift", "star-gate", "dpo", "step-dpo"])
+def test_a_learner_leaves_a_checkpoint(run: Run, recipe: str) -> None:
+    result = do(run, recipe)
+    assert result.path == run.checkpoints / recipe
+    base, learnt = weights_of(base_of(run)), weights_of(result.path)
+    assert base.keys() == learnt.keys()
+    assert any(not torch.equal(base[name], learnt[name]) for name in base)
+    words = AutoTokenizer.from_pretrained(result.path)
+    assert words.chat_template == tiny.tokenizer().chat_template
+    summary = json.loads((result.path / "training.json").read_text())
+    assert (summary["recipe"], summary["run"]) == (recipe, run.manifest.id)
+    assert (summary["base"], summary["judge"]) == (str(base_of(run)), "j")
+    assert len([entry for entry in summary["log"] if "loss" in entry]) == 3
+    assert not (result.path / "README.md").exists(), "the card is publish's"
+
+
+def test_refit_learns_what_was_rewarded(run: Run) -> None:
+    """log pi of rewarded conversations rises, and the log follows it."""
+    path = do(run, "refit", "fit.max_steps=12").path
+    assert path is not None
+    log = json.loads((path / "training.json").read_text())["log"]
+    ratios = [entry["log_ratio"] for entry in log if "log_ratio" in entry]
+    assert ratios[-1] > ratios[0] > 0
+    rewarded = [entry["log_pi_positive"] for entry in log if "log_pi_positive" in entry]
+    assert len(rewarded) > 6
+    assert not any("log_pi_negative" in entry for entry in log)
+
+
+def test_swift_raises_its_objective_and_lowers_what_was_punished(run: Run) -> None:
+    path = do(run, "swift", "fit.max_steps=9", "fit.learning_rate=0.003").path
+    assert path is not None
+    entries = json.loads((path / "training.json").read_text())["log"]
+    assert any("log_pi_negative" in entry for entry in entries)
+    job = Job.read(path / "recipe.yaml")
+    rows = training_rows(launch.load(launch.locate("swift")).data(job), job.chat).rows
+    before, after = (log_pi(where, rows) for where in (base_of(run), path))
+    change = [(row.weight, now - then) for row, now, then in zip(rows, after, before, strict=True)]
+    assert sum(weight * moved for weight, moved in change) > 0, "equation (9) is maximised"
+    assert sum(moved for weight, moved in change if weight < 0) < 0
+
+
+def log_pi(where: Path, rows: Any) -> list[float]:
+    """log pi of the policy's tokens of each row."""
+    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+    found = []
+    for row in rows:
+        ids, on = torch.tensor([row.tokens.ids]), torch.tensor(row.tokens.mask[1:])
+        with torch.no_grad():
+            each = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+        found.append((each.gather(-1, ids[0, 1:, None])[:, 0] * on).sum().item())
+    return found
+
+
+def test_star_gate_d_distils_the_newest_star_gate_checkpoint(run: Run) -> None:
+    with pytest.raises(TrainError, match="convbench train star-gate"):
+        do(run, "star-gate-d")
+    teacher = do(run, "star-gate").path
+    with pytest.raises(TrainError, match="the base has 2 layers"):
+        do(run, "star-gate-d")
+    path = do(run, "star-gate-d", "distil.student_layers=1").path
+    assert path is not None
+    student = AutoModelForCausalLM.from_pretrained(path)
+    assert student.config.num_hidden_layers == len(student.model.layers) == 1
+    assert json.loads((path / "training.json").read_text())["teacher"] == str(teacher)
+
+
+def test_star_gate_d_with_an_adapter_on_the_student(run: Run) -> None:
+    do(run, "star-gate")
+    path = do(
+        run, "star-gate-d", "distil.student_layers=null", "distil.lora_on=student",
+        "fit.learning_rate=0.1",
+    ).path  # fmt: skip
+    assert path is not None
+    assert (path / "adapter" / "adapter_config.json").exists()
+    base, learnt = weights_of(base_of(run)), weights_of(path)
+    changed = {name for name in base if not torch.allclose(base[name], learnt[name])}
+    assert changed
+    assert all("_proj" in name for name in changed)
+
+
+def test_distillation_by_hand() -> None:
+    # two words, student even, teacher 3 : 1, label the first word
+    student = torch.tensor([[0.0, 0.0]], dtype=torch.float64)
+    teacher = torch.tensor([[3.0, 1.0]], dtype=torch.float64).log()
+    label = torch.tensor([0])
+    entropy = 0.693147  # log 2
+    apart = 0.75 * 0.405465 + 0.25 * -0.693147  # sum p log(p / 0.5)
+    at_one = distillation(student, teacher, label, Distil(alpha=0.25, temperature=1.0))
+    assert at_one.item() == pytest.approx(0.25 * entropy + 0.75 * apart, abs=1e-5)
+    # at T = 2 the teacher is sqrt(3) : 1 = 0.633975 : 0.366025
+    softer = 0.633975 * 0.237402 + 0.366025 * -0.311904
+    at_two = distillation(student, teacher, label, Distil(alpha=0.5, temperature=2.0))
+    assert at_two.item() == pytest.approx(0.5 * entropy + 0.5 * 4 * softer, abs=1e-5)
+
+
+@pytest.mark.parametrize("recipe", ["swift", "dpo"])
+def test_lora_is_merged_into_the_checkpoint(run: Run, recipe: str) -> None:
+    from peft import PeftModel
+
+    path = do(run, recipe, "lora.r=4", "fit.learning_rate=0.05").path
+    assert path is not None
+    base = AutoModelForCausalLM.from_pretrained(base_of(run))
+    adapted = PeftModel.from_pretrained(base, path / "adapter")
+    merged = AutoModelForCausalLM.from_pretrained(path)
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    with torch.no_grad():
+        one, other = adapted(input_ids=ids).logits, merged(input_ids=ids).logits
+        plain = adapted.get_base_model()
+        with adapted.disable_adapter():
+            before = plain(input_ids=ids).logits
+    assert torch.allclose(one, other, atol=1e-5)
+    assert not torch.allclose(before, other, atol=1e-3)
+
+
+def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path: Path) -> None:
+    sets = {"fit.max_steps": None, "fit.epochs": 2, "fit.save": "epoch", "fit.optimizer":
+            "adamw_torch", "fit.learning_rate": 0.01, "fit.scheduler": "linear"}  # fmt: skip
+    script = launch.load(launch.locate("swift"))
+    whole = Job.read(tiny.resolved(tmp_path / "whole", "swift", run, base_of(run), **sets))
+    script.fit(whole, script.data(whole))
+
+    class Stop(TrainerCallback):
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.epoch and state.epoch >= 1:
+                raise KeyboardInterrupt
+
+    job = Job.read(tiny.resolved(tmp_path / "half", "swift", run, base_of(run), **sets))
+    data = script.data(job)
+    trainer = trainer_for(job, training_rows(data, job.chat).rows)
+    trainer.add_callback(Stop)
+    with pytest.raises(KeyboardInterrupt):
+        fitting.train(trainer, job)
+    script.fit(job, data)
+    log = json.loads((job.folder / "training.json").read_text())["log"]
+    steps = [entry["step"] for entry in log if "loss" in entry]
+    assert steps == sorted(set(steps)), "no step is taken twice"
+    one, other = weights_of(whole.folder), weights_of(job.folder)
+    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)
+
+
+def test_a_second_training_does_not_touch_the_first(run: Run) -> None:
+    first = do(run, "swift").path
+    assert do(run, "swift").path == run.checkpoints / "swift-2"
+    with pytest.raises(TrainError, match="holds a checkpoint already"):
+        do(run, "swift", out=first)
+
+
+def test_the_script_runs_by_hand(run: Run, tmp_path: Path) -> None:
+    """`python trainers/swift.py --recipe FILE`, nothing of convbench around it."""
+    file = tiny.resolved(tmp_path / "by-hand", "swift", run, base_of(run))
+    script = launch.locate("swift")
+    env = launch.environment(launch_spec(), 0) | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), "--recipe", str(file)],
+        env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "", "stdout is for results"
+    assert "step 3/3" in done.stderr
+    assert weights_of(file.parent).keys() == weights_of(base_of(run)).keys()
+
+
+def launch_spec() -> Any:
+    """The launch of one process."""
+    from convbench import catalog
+    from convbench.schema.recipe import Launch
+
+    return catalog.load(Launch, "launch", "none")
+
+
+def test_train_starts_a_worker_and_relays_why_it_failed(run: Run) -> None:
+    """In a process of its own; a rewarded conversation with a reward below 0 is refused there
+    and here alike, so the failure is made by a model that only the worker finds broken."""
+    (base_of(run) / "model.safetensors").write_bytes(b"not weights")
+    with pytest.raises(TrainError) as caught:
+        train(TrainOptions("swift", run=run.path, specs=SpecOptions(sets=QUICK)))
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "train.log" in text
+    assert "header" in text.lower() or "safetensors" in text.lower(), text
+
+
+def test_the_resolved_recipe_lies_with_the_checkpoint(run: Run) -> None:
+    path = do(run, "swift", "weighting.clip=1.5").path
+    assert path is not None
+    written = yaml.safe_load((path / "recipe.yaml").read_text())
+    assert written["run"] == "../.."
+    assert written["model"] == str(base_of(run))
+    assert written["weighting"]["clip"] == 1.5
+    assert Job.read(path / "recipe.yaml").run.manifest.id == run.manifest.id
+
+
+def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
+    result = do(run, "swift", dry_run=True)
+    text = "\n".join(result.preview)
+    assert "questions whose rewards do not differ: 33.3%" in text
+    assert "left out: 1 not in split train" in text
+    assert text.count("weight ") == 3
+    assert "weight +1.1547" in text
+    assert "LOSS" in text
+    assert not run.checkpoints.exists()
+    pairs = "\n".join(do(run, "dpo", dry_run=True).preview)
+    assert "2 pairs" in pairs
+    assert "'end q0 2<|eot_id|>'" in pairs
+
+
+def test_what_train_refuses(run: Run) -> None:
+    with pytest.raises(TrainError, match="convbench eval"):
+        do(run, "base")
+    with pytest.raises(TrainError, match="no config"):
+        do(run, "swift", model="nowhere/at-all")
+    with pytest.raises(SpecError, match="offloads the optimiser"):
+        do(run, "swift", "fit.optimizer=sgd", launch="zero2")
+    with pytest.raises(SpecError, match="learning_rat"):
+        do(run, "swift", "fit.learning_rat=1")

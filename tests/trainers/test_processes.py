@@ -1,0 +1,64 @@
+"""One process, accumulation, DDP and ZeRO-0, -2, -3 do the same: gradients and parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convbench import catalog
+from convbench.learn import launch
+from convbench.learn.job import Job
+from convbench.schema.recipe import Launch
+from convbench.store.run import Run
+from tests.learn import tiny
+from tests.trainers.gradients import GRADIENTS, record
+from tests.trainers.test_exact import apart
+
+WORKER = Path(__file__).with_name("gradients.py")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Nine conversations: two processes of two rows take windows of 4, 4 and 1."""
+    folder = tmp_path_factory.mktemp("data")
+    model = tiny.save_model(folder / "model")
+    return tiny.judged_run(folder / "run", f"local:{model}")
+
+
+def file_of(folder: Path, run: Run, **sets: Any) -> Path:
+    """Write the resolved recipe."""
+    model = Path(run.manifest.cast["student"].model.removeprefix("local:"))
+    return tiny.resolved(folder, "swift", run, model, **sets)
+
+
+@pytest.fixture(scope="module")
+def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one process does."""
+    job = Job.read(file_of(tmp_path_factory.mktemp("alone"), run, **{"fit.batch_size": 4}))
+    return record(job, launch.load(launch.locate("swift")).data(job))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ddp", "zero0", "zero2", "zero3"])
+def test_two_processes_do_what_one_does(
+    name: str, run: Run, alone: dict[str, Any], tmp_path: Path
+) -> None:
+    """The shipped launch file; only zero2's offload, which takes AdamW alone, is off."""
+    file = file_of(tmp_path, run, **{"fit.batch_size": 2})
+    sets = {"accelerate.deepspeed_config.offload_optimizer_device": "none",
+            "accelerate.deepspeed_config.offload_param_device": "none"}  # fmt: skip
+    spec = catalog.load(Launch, "launch", name, sets=sets if name == "zero2" else {})
+    fit = Job.read(file).recipe.fit
+    env = launch.environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
+    launch.run(launch.command(spec, WORKER, file, fit, 0), env, tmp_path / "log", fit)
+    found = torch.load(tmp_path / GRADIENTS)
+    assert found["processes"] == 2
+    assert found["deepspeed"] == name.startswith("zero")
+    for step in range(3):
+        assert apart(found["steps"][step], alone["steps"][step]) < 1e-5, f"step {step}"
+    assert apart(found["parameters"], alone["parameters"]) < 1e-5
+    assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
