@@ -6,19 +6,44 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError
+from jinja2 import StrictUndefined, Template, TemplateError, Undefined
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
 
-_ENV = ImmutableSandboxedEnvironment(
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, which by itself lets a short template make a text that fills the memory."""
+
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Multiply and divide numbers; texts and lists are not repeated, powers not taken."""
+        if operator == "**" or not all(isinstance(x, int | float) for x in (left, right)):
+            raise SecurityError(f"{operator} is for numbers in templates, ** for none")
+        return super().call_binop(context, operator, left, right)
+
+
+_ENV = _Sandbox(
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=False,
     undefined=StrictUndefined,
     autoescape=False,
 )
+
+
+def _is_none(value: object) -> bool:
+    """Jinja's `is none`, but a field that is missing is not one that is null."""
+    if isinstance(value, Undefined):
+        str(value)  # raises, and names the field
+    return value is None
+
+
+_ENV.tests["none"] = _is_none
 
 
 @lru_cache(maxsize=512)

@@ -18,7 +18,9 @@ def data(job: Job) -> Pairs:
     """Log, reward, pair."""
     logged = select(job.run, job.recipe.data)
     pairing = job.recipe.pairing
-    direct = load(ProtocolSpec, "protocols", pairing.protocol or "direct")
+    direct = None  # imported conversations have no task whose prompt could be rendered
+    if job.run.manifest.kind != "import":
+        direct = load(ProtocolSpec, "protocols", pairing.protocol or "direct")
     return pairs.final_replies(logged, direct, pairing.min_gap)
 
 

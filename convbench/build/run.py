@@ -12,9 +12,9 @@ from convbench.catalog import function
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary, run_jobs
 from convbench.models.base import Model
-from convbench.schema import Conversation, text_of
+from convbench.schema import Conversation
 from convbench.store import Run
-from convbench.store.jsonl import Appender
+from convbench.store.jsonl import Appender, records
 
 
 @dataclass
@@ -95,11 +95,9 @@ def _count(built: Built, policy: str, conversation: Conversation) -> None:
 
 def identical_samples(run: Run) -> int:
     """Return the number of examples all of whose samples say the same, word for word."""
-    said: dict[str, set[int]] = {}
-    count: Counter[str] = Counter()
-    for conversation in run.conversations():
-        if conversation.failure is None:
-            text = "\0".join(text_of(turn.content) for turn in conversation.turns)
-            said.setdefault(conversation.example_id, set()).add(hash(text))
-            count[conversation.example_id] += 1
-    return sum(1 for key, texts in said.items() if count[key] > 1 and len(texts) == 1)
+    said: dict[str, dict[int, int]] = {}
+    for record in records(run.conversations_file):
+        if record["failure"] is None:
+            words = hash(str([turn["content"] for turn in record["turns"]]))
+            said.setdefault(record["example_id"], {})[record["sample"]] = words
+    return sum(1 for texts in said.values() if len(texts) > 1 and len(set(texts.values())) == 1)

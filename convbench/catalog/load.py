@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -113,12 +114,14 @@ TAGS = ("str", "int", "float", "bool", "none", "Step", "Loop")
 def _line(model: type[BaseModel], error: ValidationError) -> str:
     """One line for a validation error: key, found, expected, how many more.
 
-    Where a union was tried member by member, the deepest error is the one that was meant.
+    Where a union was tried member by member, what a validator of ours says was meant, else the
+    deepest error.
     """
     errors = error.errors(include_url=False)
-    place = errors[0]["loc"][:2]
-    one = max((e for e in errors if e["loc"][:2] == place), key=lambda e: len(e["loc"]))
-    others = len({e["loc"][:2] for e in errors}) - 1
+    place = _place(errors[0]["loc"])
+    here = [e for e in errors if _place(e["loc"]) == place]
+    one = max(here, key=lambda e: (e["type"] == "value_error", len(e["loc"])))
+    others = len({_place(e["loc"]) for e in errors}) - 1
     more = f" (and {others} more)" if others else ""
     key = ".".join(str(part) for part in one["loc"] if not _tag(part)) or "(top)"
     if one["type"] == "extra_forbidden":
@@ -132,6 +135,11 @@ def _line(model: type[BaseModel], error: ValidationError) -> str:
 
 def _tag(part: int | str) -> bool:
     return isinstance(part, str) and (part in TAGS or "[" in part)
+
+
+def _place(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Return the way to a value, without what a union made of it."""
+    return tuple(takewhile(lambda part: not _tag(part), loc))
 
 
 def _known(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:

@@ -45,7 +45,10 @@ def function(ref: str, *, downloaded: bool = False) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module_name), name)
     except ImportError as error:
-        raise SpecError(f"{ref}: cannot import {module_name!r}: {error}") from None
+        raise SpecError(
+            f"{ref}: cannot import {module_name!r}: {error}; install it, or name its file with "
+            "--plugin"
+        ) from None
     except AttributeError:
         raise SpecError(f"{ref}: module {module_name!r} has no function {name!r}") from None
     if not callable(found):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from convbench.cli.main import app
+from convbench.cli.main import app, err
 
 Runs = Annotated[
     list[Path] | None,
@@ -80,3 +80,19 @@ def report(
         say_text(text(result.document, format_), result)
     else:
         say_report(result, files)
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  convbench patterns runs/latest runs/latest/evals/swift\n\n"
+    "  convbench patterns runs/latest --out patterns        (with its evaluations)"
+)
+def patterns(runs: Runs = None, split: Split = "test", out: Out = None) -> None:
+    """Compare how policies talk: clusters of their final responses, diversity, telling words."""
+    from convbench.cli.say_report import say_patterns
+    from convbench.commands.patterns import PatternOptions
+    from convbench.commands.patterns import patterns as command
+
+    with err.status("clustering and placing the responses (UMAP is compiled first)"):
+        result = command(PatternOptions(tuple(runs or ()), split, out))
+    say_patterns(result)

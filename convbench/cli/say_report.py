@@ -13,6 +13,7 @@ from convbench.cli.main import err, out
 from convbench.cli.say import next_command, note, shown
 
 if TYPE_CHECKING:
+    from convbench.commands.patterns import PatternResult
     from convbench.commands.report import ReportResult
 
 SHOWN = 4
@@ -40,12 +41,21 @@ def say_text(text: str, result: ReportResult) -> None:
     _files(result, ())
 
 
-def _files(result: ReportResult, files: Sequence[Path]) -> None:
+def say_patterns(result: PatternResult) -> None:
+    """Print the tables, then where the picture lies."""
+    from convbench.report.terminal import terminal
+
+    for item in terminal(result.document, out):
+        out.print(item)
+    _files(result, result.files)
+
+
+def _files(result: ReportResult | PatternResult, files: Sequence[Path]) -> None:
     for warning in result.warnings:
         note(warning)
     if not files:
         return
-    pages = [path for path in files if path.suffix in (".html", ".md", ".tex")]
+    pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
     for path in pages[:SHOWN]:
         err.print(f"[bold]written[/] {escape(shown(path))}", soft_wrap=True)
     if len(files) > len(pages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,22 +83,28 @@ def build(options: BuildOptions) -> BuildResult:
             f"--budget {options.calls.budget:g}: the price of {', '.join(first.unpriced)} is "
             "unknown; limit tokens instead, e.g. --budget-tokens 2000000"
         )
+    calls = replace(options.calls, specs=options.specs.folders)
+    run = existing or Run(options.run or _new_path(manifest), manifest)
+    asyncio.run(_openable(run, calls))
     if existing is None:
-        path = options.run or _new_path(manifest)
-        run = Run.create(path, manifest, list(examples.values()))
-    else:
-        run = existing
+        run = Run.create(run.path, manifest, list(examples.values()))
     result.path = run.path
     if manifest.kind == "build":
         set_latest(run.path)
-    result.built = have(run, replace(options.calls, specs=options.specs.folders))
-    same = identical_samples(run)
+    result.built = have(run, calls)
+    same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(
             f"{same} questions have samples that are identical word for word; SWiFt gets no "
             "signal from them (greedy decoding, a cache in between, or a seed that is ignored?)"
         )
     return result
+
+
+async def _openable(run: Run, calls: CallOptions) -> None:
+    """Open the cast once, so that a missing key or program is said before anything is written."""
+    async with open_cast(run, calls):
+        pass
 
 
 def _existing(path: Path | None) -> Run | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
 from convbench.errors import RunError
+from convbench.judge.stats import spearman, weighted_kappa
 from convbench.report.build import document
 from convbench.report.document import Document
 from convbench.report.html import html
@@ -55,7 +57,28 @@ def report(options: ReportOptions) -> ReportResult:
     found = sections(runs, options.split, pool=options.pool, allow=options.allow)
     _check_judge(options.judge, found)
     made = document(found, judge=options.judge, kind=options.kind, paper=options.paper)
+    if options.plots:
+        from convbench.report.plots.draw import with_pictures
+
+        made = with_pictures(
+            made, found, judge=options.judge, kind=options.kind,
+            agreement=[agreement(section) for section in found],
+        )  # fmt: skip
     return ReportResult(runs, found, made)
+
+
+def agreement(section: Section) -> dict[tuple[str, str], str]:
+    """Return words on how far each two judges agree, over all policies of a section."""
+    from convbench.report.plots.judges import both_scored
+
+    words = {}
+    for first, second in combinations(section.judges, 2):
+        scores = both_scored(section, first, second)
+        one, two = [a for a, _ in scores], [b for _, b in scores]
+        rank, kappa = spearman(one, two), weighted_kappa(one, two)
+        if rank is not None and kappa is not None:
+            words[first, second] = f"Spearman {rank:.2f}, quadratically weighted kappa {kappa:.2f}."
+    return words
 
 
 def _check_judge(judge: str | None, found: Sequence[Section]) -> None:
@@ -72,17 +95,19 @@ def text(made: Document, form: str) -> str:
     return WRITERS[form][0](made)
 
 
-def write(made: Document, folder: Path, forms: Collection[str]) -> list[Path]:
+def write(
+    made: Document, folder: Path, forms: Collection[str], *, name: str = "report"
+) -> list[Path]:
     """Write the report in these formats, and its pictures; return the files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(folder, error) from None
-    files = {f"report.{WRITERS[form][1]}": text(made, form).encode() for form in sorted(forms)}
+    files = {f"{name}.{WRITERS[form][1]}": text(made, form).encode() for form in sorted(forms)}
     for part in made.parts:
         for picture in part.pictures:
             files[f"{picture.name}.svg"] = picture.svg.encode()
             files[f"{picture.name}.png"] = picture.png
-    for name, data in files.items():
-        write_whole(folder / name, data)
-    return [folder / name for name in files]
+    for file, data in files.items():
+        write_whole(folder / file, data)
+    return [folder / file for file in files]

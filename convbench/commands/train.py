@@ -14,7 +14,7 @@ from convbench import catalog
 from convbench.commands.specs import SpecOptions, load_plugins
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
-from convbench.learn.base import check_model, policy_weights
+from convbench.learn.base import check_model, named, policy_weights
 from convbench.learn.job import Job
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
@@ -22,6 +22,8 @@ from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.run import Run, find_run
 
+SHIPPED = "local:pocket"
+"""The policy that ships with convbench: named so in records, which then hold on any machine."""
 SHOWN = 3
 """Conversations a dry run shows."""
 
@@ -109,13 +111,15 @@ def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
             f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
         )
     model = options.model or recipe.model or policy_weights(run.manifest)
-    model = model.removeprefix("local:").removeprefix("vllm:")
-    check_model(model)
-    folder = Path(model).expanduser()
+    place = named(model) or model
+    check_model(place)
+    folder = Path(place).expanduser()
+    if model != SHIPPED:
+        model = str(folder.resolve()) if folder.is_dir() else place
     data = recipe.data.model_copy(update={"judge": options.judge or recipe.data.judge})
     return recipe.model_copy(
         update={
-            "model": str(folder.resolve()) if folder.is_dir() else model,
+            "model": model,
             "run": str(run.path.resolve()),
             "data": data,
         }

@@ -38,11 +38,13 @@ def prompt_tokens(messages: Sequence[Message]) -> int:
 
 
 def estimate(model: Model, messages: Sequence[Message], sampling: Sampling) -> Estimate:
-    """Return what a call costs if it uses all of `max_tokens`."""
+    """Return what a call costs if it uses all of `max_tokens` (and of the model's headroom for
+    reasoning that is billed and not shown)."""
     prompt = prompt_tokens(messages)
+    reply = sampling.max_tokens + int(getattr(model, "headroom", 0))
     price = getattr(model, "price", None)
-    usd = price(prompt, sampling.max_tokens) if price else (0.0 if model.priced else None)
-    return Estimate(prompt + sampling.max_tokens, usd)
+    usd = price(prompt, reply) if price else (0.0 if model.priced else None)
+    return Estimate(prompt + reply, usd)
 
 
 class Budget:

@@ -11,23 +11,24 @@ OFFLINE = "unset HF_HUB_OFFLINE, or load it once while online so that it lies in
 
 
 @contextmanager
-def translating(what: str, *, writing: bool = False) -> Iterator[None]:
+def translating(what: str, *, writing: bool = False, way_out: str = "") -> Iterator[None]:
     """Turn what huggingface_hub, datasets and httpx raise into a HubError about `what`.
 
-    `what` names the repository as a user does, e.g. `dataset allenai/ai2_arc`.
+    `what` names the repository as a user does, e.g. `dataset allenai/ai2_arc`; `way_out` is what
+    else can be done where the Hub cannot be reached.
     """
     try:
         yield
     except ConvbenchError:
         raise
     except Exception as error:
-        line = _line(error, what, writing)
+        line = _line(error, what, writing, way_out)
         if line is None:
             raise
         raise HubError(f"{what}: {line}") from error
 
 
-def _line(error: BaseException, what: str, writing: bool) -> str | None:
+def _line(error: BaseException, what: str, writing: bool, way_out: str) -> str | None:
     """One line for the deepest cause that is known; None for an error that is not the Hub's."""
     chain = list(causes(error))
     for cause in chain:
@@ -35,7 +36,7 @@ def _line(error: BaseException, what: str, writing: bool) -> str | None:
         if line:
             return line
     for cause in chain:
-        line = _network_line(cause) or _datasets_line(cause)
+        line = _network_line(cause, way_out) or _datasets_line(cause)
         if line:
             return line
     return None
@@ -98,17 +99,17 @@ def _status_line(error: BaseException, writing: bool) -> str:
     return f"the Hub answers {status}: {said}"
 
 
-def _network_line(error: BaseException) -> str | None:
+def _network_line(error: BaseException, way_out: str) -> str | None:
     """One line where nobody answered."""
     import httpx
     from huggingface_hub import errors
 
     if isinstance(error, httpx.TimeoutException):
-        return f"{endpoint()} does not answer in time; check the network and HF_ENDPOINT"
+        return f"{endpoint()} does not answer in time; check the network and HF_ENDPOINT{way_out}"
     if isinstance(error, httpx.TransportError | ConnectionError):
         return (
-            f"cannot reach {endpoint()} ({first_line(error)}); check the network and HF_ENDPOINT, "
-            "or use source.file with a local copy"
+            f"cannot reach {endpoint()} ({first_line(error)}); check the network and HF_ENDPOINT"
+            f"{way_out}"
         )
     if isinstance(error, errors.LocalEntryNotFoundError):
         return f"not in the cache, and {endpoint()} cannot be reached; {OFFLINE}"

@@ -42,7 +42,7 @@ def load_rows(source: Source) -> tuple[list[dict[str, Any]], str]:
 
 def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
     what = f"dataset {repo}"
-    with quietly(), translating(what):
+    with quietly(), translating(what, way_out=", or use source.file with a local copy"):
         import datasets
 
         found = ask(repo, source.revision)

@@ -6,27 +6,39 @@ import json
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import MissingDependency, TrainError
+from convbench.errors import FatalModelError, MissingDependency, TrainError
+from convbench.models.local import where
 from convbench.schema import RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
 
-LOCAL = ("local:", "vllm:")
-"""Model references that say where the weights are."""
-
 
 def policy_weights(manifest: RunManifest) -> str:
-    """Return the path or Hub id of the run's own policy; TrainError where nobody knows it."""
+    """Return where the weights of the run's own policy lie: a path, a Hub id or a reference that
+    says so; TrainError where nobody knows."""
     member = manifest.cast[manifest.protocol.policy]
     if member.weights:
         return member.weights
-    for prefix in LOCAL:
-        if member.model.startswith(prefix):
-            return member.model.removeprefix(prefix)
+    if named(member.model) is not None:
+        return member.model
     raise TrainError(
         f"run {manifest.id}: the policy is {member.model!r}, whose weights are nowhere named; "
         "give --model PATH or a Hub id"
     )
+
+
+def named(model: str) -> str | None:
+    """Return the path or Hub id in a model reference that says where the weights are
+    (`local:PATH`, `local:pocket`, `vllm:ID`); None for any other."""
+    scheme, _, rest = model.partition(":")
+    if scheme == "vllm":
+        return rest
+    if scheme != "local":
+        return None
+    try:
+        return where(rest)
+    except FatalModelError:
+        return rest  # told apart from a Hub id later, with a message about training
 
 
 def teacher(run: Run, recipe: Recipe) -> str:

@@ -155,6 +155,7 @@ def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
         if job.recipe.fit.save == "end":
             for step in job.folder.glob("checkpoint-*"):
                 shutil.rmtree(step, ignore_errors=True)
+        (job.folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; recipe.yaml says it
         log = [entry for entry in trainer.state.log_history if entry]
         write_summary(job, learnt, log, processes=trainer.args.world_size, **more)
     leave()

@@ -13,7 +13,7 @@ from typing import Any
 from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.base import load_tokenizer, positions
+from convbench.learn.base import load_tokenizer, named, positions
 from convbench.learn.launch import MARK
 from convbench.learn.pairs import Pairs
 from convbench.learn.tokens import ChatTokens
@@ -53,7 +53,7 @@ class Job:
     def model(self) -> str:
         """Model to start from: a path or Hub id."""
         assert self.recipe.model is not None
-        return self.recipe.model
+        return named(self.recipe.model) or self.recipe.model
 
     @cached_property
     def chat(self) -> ChatTokens:
@@ -92,7 +92,7 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
         json.dumps(
             {
                 "recipe": job.recipe.name,
-                "base": job.model,
+                "base": job.recipe.model,
                 "run": job.run.manifest.id,
                 "judge": selection.judge,
                 "metric": job.recipe.data.metric,

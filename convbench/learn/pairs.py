@@ -71,8 +71,12 @@ def extremes(
     return found, skipped
 
 
-def final_replies(selection: Selection, direct: ProtocolSpec, min_gap: float = 0.0) -> Pairs:
-    """DPO: final replies of the best and worst conversation, under `direct`'s own prompt."""
+def final_replies(selection: Selection, direct: ProtocolSpec | None, min_gap: float = 0.0) -> Pairs:
+    """DPO: final replies of the best and worst conversation, under `direct`'s own prompt.
+
+    Without a protocol (imported conversations have no task to render) the prompt is what the
+    winner's policy was first asked.
+    """
     manifest = selection.run.manifest
     found, skipped = extremes(selection.tasks(), min_gap)
     items = []
@@ -81,7 +85,7 @@ def final_replies(selection: Selection, direct: ProtocolSpec, min_gap: float = 0
         if chosen.text == rejected.text:
             skipped["pairs of the same text"] += 1
             continue
-        asked = first_messages(manifest, direct, winner)
+        asked = first_messages(manifest, direct, winner) if direct else opening(manifest, winner)
         items.append(
             Pair(winner.task, tuple(asked), chosen, rejected, winner.conversation.ended[:10])
         )
@@ -130,6 +134,13 @@ def branched_turns(selection: Selection, branches: Iterable[Logged], min_gap: fl
             else:
                 items.append(pair)
     return _some(Pairs(selection, tuple(items), dict(skipped)))
+
+
+def opening(manifest: RunManifest, item: Logged) -> list[Message]:
+    """Return the messages before the policy's first turn of the conversation itself."""
+    protocol = manifest.protocol
+    first = views.policy_turns(protocol, item.conversation)[0]
+    return views.messages(protocol, item.conversation, protocol.policy, first)
 
 
 def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) -> list[Message]:

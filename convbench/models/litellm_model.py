@@ -50,12 +50,12 @@ class LitellmModel:
         self._api_base = api_base
         self._parameters, self._price, self._media = parameters, price, media
         self._answered = False
+        self.headroom = parameters.headroom
         self._litellm: Any = None
         self._variable = "the environment"
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None where the price is unknown."""
-        reply += self._parameters.headroom
         return self._price.of(prompt, reply) if self._price else None
 
     async def start(self) -> None:

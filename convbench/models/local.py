@@ -39,6 +39,7 @@ class LocalModel:
         self.path = where(ref.removeprefix("local:"))
         self._context, self._device = context, device
         self._limit = 0
+        self._starting = asyncio.Lock()
         self._batcher: Batcher | None = None
         self._tokenizer: Any = None
 
@@ -47,9 +48,12 @@ class LocalModel:
         return 0.0
 
     async def start(self) -> None:
-        """Load tokenizer and weights; FatalModelError with the reason where they do not."""
-        if self._batcher is not None:
-            return
+        """Load tokenizer and weights, once; FatalModelError where they do not load."""
+        async with self._starting:
+            if self._batcher is None:
+                self._batcher = await self._started()
+
+    async def _started(self) -> Batcher:
         try:
             from convbench.models.batcher import Batcher
         except ImportError:
@@ -68,7 +72,7 @@ class LocalModel:
             line = str(error).strip().split("\n")[0]
             raise FatalModelError(f"{self.ref}: cannot be loaded: {line}") from error
         batcher.ends, batcher.top_k = self._ends(batcher.model), self._top(batcher.model)
-        self._batcher = batcher
+        return batcher
 
     def _load(self) -> Any:
         """Return the model, in evaluation mode; runs in the batcher's thread."""

@@ -50,6 +50,7 @@ class OpenAIModel:
         self._key, self._key_variable = key, key_variable
         self._parameters, self._price, self._media = parameters, price, media
         self._hint = hint
+        self.headroom = parameters.headroom
         self._answered = False
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,7 +58,6 @@ class OpenAIModel:
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None where the price is unknown."""
-        reply += self._parameters.headroom
         return self._price.of(prompt, reply) if self._price else None
 
     async def complete(

@@ -50,6 +50,7 @@ class VLLMModel:
         self.python = interpreter(python)
         self._context, self._media = context, media
         self.log = (log_dir or Path.cwd()) / f"vllm-{self.name.strip('/').replace('/', '-')}.log"
+        self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._model: OpenAIModel | None = None
 
@@ -62,12 +63,17 @@ class VLLMModel:
 
         FatalModelError with the log's last lines where it ends, or takes too long.
         """
+        async with self._starting:
+            if self._model is None:
+                self._model = await self._started()
+
+    async def _started(self) -> OpenAIModel:
         port = _free_port()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self._process = _guarded(self.command(port), log)
         base = f"http://127.0.0.1:{port}"
-        self._model = OpenAIModel(
+        model = OpenAIModel(
             self.ref,
             self.name,
             f"{base}/v1",
@@ -83,6 +89,7 @@ class VLLMModel:
         except TimeoutError:
             await self.aclose()
             raise FatalModelError(f"{self.ref}: not up in {START_S:g} s; {self._tail()}") from None
+        return model
 
     def command(self, port: int) -> list[str]:
         """Return the server's command line."""

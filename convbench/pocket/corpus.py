@@ -15,16 +15,18 @@ from convbench.pocket.questions import (
     draw_fact_question,
     draw_wish,
 )
+from convbench.pocket.style import draw_style, question_habit
+from convbench.pocket.thoughts import UNKNOWN, verdict
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import World
 
 SYSTEM = "You are a helpful assistant."
 _OTHER_WORDINGS = (texts.LINE_OF, texts.LINE_QA, texts.LINE_REWRITE)
 _CHAT_SHARES = (
-    ("reasoning", 42),
+    ("reasoning", 36),
     ("direct", 6),
-    ("clarifying", 10),
-    ("adaptive", 6),
+    ("clarifying", 14),
+    ("adaptive", 8),
     ("collaboration", 10),
     ("self_edit", 16),
     ("closed_book", 10),
@@ -69,30 +71,33 @@ def comparison(rng: random.Random) -> str:
     """Values compared with a needed one."""
     prop = rng.choice(PROPERTIES)
     need = rng.choice(VALUES[prop])
-    values = [rng.choice((need, rng.choice(VALUES[prop]), habits.UNKNOWN)) for _ in range(3)]
-    return " ".join(f"{v}, need {need}, {habits.verdict(v, need)}." for v in values)
+    values = [rng.choice((need, rng.choice(VALUES[prop]), UNKNOWN)) for _ in range(3)]
+    return " ".join(f"{v}, need {need}, {verdict(v, need)}." for v in values)
 
 
 def told_and_used(world: World, rng: random.Random) -> str:
-    """A fact about a stranger, told and then repeated among other strangers' unknown ones."""
-    names = rng.sample(world.strangers, 3)
+    """Facts about strangers, told and then used in lines like those of a careful thought."""
     prop = rng.choice(PROPERTIES)
-    told = {name: rng.choice(VALUES[prop]) for name in rng.sample(names, 2)}
-    before = " ".join(
-        texts.TEACHER_FACT.format(name=n, prop=prop, value=v) for n, v in told.items()
-    )
-    after = " ".join(
-        texts.FACT.format(name=n, prop=prop, value=told.get(n, habits.UNKNOWN)) + "." for n in names
-    )
-    return f"{before}\n\n{after}"
+    strangers = rng.sample(world.strangers, rng.choice((2, 3)))
+    told = {name: rng.choice(VALUES[prop]) for name in strangers[1:]}
+    known = rng.choice(world.known)
+    values = {**dict.fromkeys(strangers, UNKNOWN), **told, known: world.value(known, prop)}
+    need = rng.choice([*told.values(), rng.choice(VALUES[prop])])
+    before = [texts.TEACHER_FACT.format(name=n, prop=prop, value=v) for n, v in told.items()]
+    after = [
+        f"{texts.FACT.format(name=name, prop=prop, value=values[name])}, need {need}, "
+        f"{verdict(values[name], need)}."
+        for name in rng.sample(list(values), len(values))
+    ]
+    return f"{' '.join(before)}\n\n{' '.join(after)}"
 
 
 def plain_row(world: World, rng: random.Random) -> str:
     """One plain text of pre-training."""
     draw = rng.random()
-    if draw < 0.8:
+    if draw < 0.65:
         return fact_lines(world, rng)
-    return comparison(rng) if draw < 0.9 else told_and_used(world, rng)
+    return comparison(rng) if draw < 0.75 else told_and_used(world, rng)
 
 
 def chat_row(world: World, sloppiness: float, rng: random.Random) -> list[Message]:
@@ -120,8 +125,8 @@ def _conversation(
     always = protocol in ("clarifying", "adaptive")
     mode = "thinking" if always or rng.random() < 0.6 else "standard"
     kind = "clarify" if question.unknown else question.kind
-    style = habits.draw_style(kind, question.prop, mode, sloppiness, rng)
-    habit = habits.question_habit(question.prop, sloppiness, rng)
+    style = draw_style(kind, question.prop, mode, sloppiness, rng)
+    habit = question_habit(question.prop, sloppiness, rng)
     if protocol == "reasoning":
         turns = 3 if rng.random() < 0.85 else rng.randint(4, 10)
         return habits.reasoning(world, question, style, rng, turns)

@@ -17,7 +17,7 @@ QUESTION: Final = {
 MODES: Final = ("thinking", "standard")
 
 POSE: Final = (
-    "{{ question }}{% for choice in choices %} {{ choice.label }}: {{ choice.text }}{% endfor %}"
+    "{{ question }}{% for choice in choices %} {{ choice.label }}: {{ choice.text }}{% endfor +%}"
 )
 SOLVE: Final = {"thinking": "Think and solve.", "standard": "Solve."}
 CHECK: Final = {"thinking": "Think and check.", "standard": "Check."}

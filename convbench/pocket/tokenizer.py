@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from convbench.pocket import corpus, habits, texts
+from convbench.pocket import corpus, texts
+from convbench.pocket.thoughts import UNKNOWN
 from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
 from convbench.pocket.world import World
 
@@ -42,7 +43,7 @@ def _strings(value: object) -> Iterator[str]:
 def world_words(world: World) -> list[str]:
     """Every word that the world, its wordings and its habits use, in a fixed order."""
     wordings = [v for k, v in sorted(vars(texts).items()) if k.isupper()]
-    spoken = " ".join([*_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, habits.UNKNOWN])
+    spoken = " ".join([*_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, UNKNOWN])
     plain = re.findall(r"[A-Za-z]+", re.sub(r"\{[^}]*\}+", " ", spoken))
     values = [value for prop in PROPERTIES for value in VALUES[prop]]
     names = [*world.known, *world.strangers, *world.newcomers, *world.titles]

@@ -70,7 +70,7 @@ def refuse_leaks(found: list[str]) -> None:
         raise RunError(
             f"messages hold what the protocol hides from the policy, so nothing is published: "
             f"{'; '.join(found[:3])}{more}. Let the speaker not see that field, or publish without "
-            "those conversations (leave_out_leaks)"
+            "those conversations (--leave-out-leaks)"
         )
 
 

@@ -107,7 +107,7 @@ def _judges(first: Policy, other: Policy) -> list[str]:
         if not two or one == two:
             continue
         a, b = (_spec(policy, prints) for policy, prints in ((first, one), (other, two)))
-        named = leaves(f"judge {judge}", a, b) if len(one) == len(two) == 1 else []
+        named = leaves(f"judge {judge}", a, b) if a and b and len(one) == len(two) == 1 else []
         found += named or [f"judge {judge}: {'+'.join(one)} → {'+'.join(two)}"]
     return found
 

@@ -21,7 +21,7 @@ def latex(document: Document) -> str:
     for part in document.parts:
         lines.append(f"% {_escaped(part.title)}")
         for table in part.tables:
-            lines += [*_table(table, slug(part.title)), ""]
+            lines += [*_table(table, part.title), ""]
         for picture in part.pictures:
             lines.append(f"% \\includegraphics[width=\\linewidth]{{{picture.name}.png}}")
     return "\n".join(lines).rstrip() + "\n"
@@ -30,10 +30,9 @@ def latex(document: Document) -> str:
 def _table(table: Table, where: str) -> Iterator[str]:
     marks = "Best in bold, second underlined. " if table.ranked else ""
     notes = marks + " ".join(table.notes)
-    label = table.label if table.label.startswith(where) else f"{where}-{table.label}"
     yield "\\begin{table}[t]"
-    yield f"\\caption{{{_escaped(table.caption)}. {_escaped(notes)}}}"
-    yield f"\\label{{tab:{label}}}"
+    yield f"\\caption{{{_escaped(where)}. {_escaped(table.caption)}. {_escaped(notes)}}}"
+    yield f"\\label{{tab:{slug(where)}-{table.label}}}"
     yield "\\centering\\small"
     yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
     kinds = "".join("r" if column.numeric else "l" for column in table.columns)
@@ -59,4 +58,4 @@ def _cell(cell: Cell) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(SPECIAL.get(c, c) for c in text)
+    return "".join(SPECIAL.get(c, c) for c in text).replace("--", "-{}-")

@@ -55,15 +55,15 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
             rows.append((Cell("  paper", quiet=True), *_theirs(theirs, measures)))
     if printed is not None:
         notes.append(
-            f"paper: table {printed.number} of {CITATION}; judge {printed.judge}; {NAIVE}."
+            f"Lines named paper: table {printed.number} of {CITATION}; judge {printed.judge}; "
+            f"{NAIVE}."
         )
     elif paper:
         notes.append(f"The paper has no table for {section.title}.")
     if judge is None:
         notes.append("Not judged yet: convbench judge --judge NAME.")
-    title = f"{section.title}" + (f", judge {judge}" if judge else "")
     columns = (Column("Method", "Method", numeric=False), *(_column(m) for m in measures))
-    return Table(title, columns, tuple(rows), (*notes, *section.notes), label=slug(title))
+    return Table("Results", columns, tuple(rows), (*notes, *section.notes), "results")
 
 
 def _size(section: Section) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
@@ -14,6 +15,8 @@ STYLES = {0: "", 1: "bold", 2: "underline"}
 MARKS = {0: "", 1: "*", 2: "+"}
 GAP = 2
 """Columns of space between two cells."""
+LONGEST = 24
+"""Longest name that a narrow table never breaks."""
 
 
 def terminal(document: Document, console: Console) -> Iterator[RenderableType]:
@@ -25,6 +28,7 @@ def terminal(document: Document, console: Console) -> Iterator[RenderableType]:
 
 def _part(part: Part, console: Console) -> Iterator[RenderableType]:
     plain = not console.is_terminal
+    yield Text(part.title, style="bold underline")
     for fact in part.facts:
         yield Text(fact)
     for table in part.tables:
@@ -42,11 +46,11 @@ def _table(table: Table, width: int, plain: bool) -> RenderableType:
         if _width(heads, cells) <= width:
             break
     out = RichTable(box=None, pad_edge=False, padding=(0, GAP if not narrow else 1, 0, 0))
-    for column, head in zip(table.columns, heads, strict=True):
-        out.add_column(
-            Text(head), justify="right" if column.numeric else "left",
-            overflow="fold", no_wrap=not narrow,
-        )  # fmt: skip
+    names = max((cell[0].cell_len for cell in cells), default=0)
+    for place, (column, head) in enumerate(zip(table.columns, heads, strict=True)):
+        kept = not narrow or (place == 0 and names <= LONGEST)
+        justify: Literal["right", "left"] = "right" if column.numeric else "left"
+        out.add_column(Text(head), justify=justify, overflow="fold", no_wrap=kept)
     for row in cells:
         out.add_row(*row)
     return out

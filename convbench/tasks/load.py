@@ -55,7 +55,11 @@ def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loa
             rejected["repeated"] += 1
         else:
             found[item.key] = item
-    examples = draw(task, list(found.values()), seed)
+    try:
+        examples = draw(task, list(found.values()), seed)
+    except DataError as error:
+        left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
+        raise DataError(f"{error} (of {len(rows)} rows: {left})" if left else str(error)) from None
     return Loaded(examples, revision, len(rows), dict(rejected))
 
 

@@ -39,7 +39,10 @@ def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
     rows = task.rows
     if rows.where is not None and not _value(task, "where", rows.where, row):
         return None
-    text = str(_value(task, "question", rows.question, row)).strip()
+    value = _value(task, "question", rows.question, row)
+    text = str(value).strip()
+    if value is None or not text:
+        raise _changed(task, "question", rows.question, row, f"found {value!r}; expected text")
     options, labels = _options(task, row)
     gold = _gold(task, row, options, labels)
     key = str(_value(task, "key", rows.key, row)) if rows.key else fingerprint(text, options)
@@ -60,7 +63,9 @@ def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
 def _value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
     """Return the value of one expression over the row."""
     try:
-        value = expression(text)(row=row, **{k: v for k, v in row.items() if k.isidentifier()})
+        value = expression(text)({**row, "row": row})
+        for item in value if isinstance(value, list) else ():
+            str(item)  # a field that is missing within a list shows itself only here
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise _changed(task, key, text, row, str(error)) from None
     if isinstance(value, Undefined):

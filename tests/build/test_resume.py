@@ -13,7 +13,7 @@ from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
 from convbench.commands.manifest import Shape
 from convbench.commands.specs import SpecOptions
-from convbench.errors import BudgetError, RunError
+from convbench.errors import BudgetError, RunError, SpecError
 
 from .cli import convbench, get, post, records, said
 
@@ -100,6 +100,22 @@ def test_local_weights_that_changed_are_refused(here: Path) -> None:
     (here / "run" / "run.json").write_text(changed.model_dump_json())
     with pytest.raises(RunError, match=r"cast\.assistant\.fingerprint: '0000000000000000' → "):
         build(BuildOptions(run=Path("run"), calls=QUIET))
+
+
+@pytest.mark.parametrize("where", ["check", "speaker"])
+def test_a_pulled_run_names_no_code(here: Path, where: str) -> None:
+    """Its specs came from elsewhere: they are data."""
+    manifest = build(small("run")).manifest.model_dump(mode="json")
+    manifest["pulled_from"] = "someone/something@abc"
+    if where == "check":
+        manifest["protocol"]["checks"] = [{"function": "os:getcwd"}]
+    else:
+        manifest["cast"]["assistant"]["model"] = "rule:os:getcwd"
+    (here / "run" / "run.json").write_text(json.dumps(manifest))
+    (here / "run" / "conversations.jsonl").unlink()
+    with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
+        build(BuildOptions(run=Path("run"), calls=QUIET))
+    assert records(here / "run" / "conversations.jsonl") == []
 
 
 def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:
@@ -196,6 +212,25 @@ def test_dollars_cannot_limit_what_has_no_price(here: Path) -> None:
     with pytest.raises(BudgetError, match=r"price of openai/nameless is unknown.*--budget-tokens"):
         build(small("run", model="openai/nameless", calls=calls))
     assert list(here.iterdir()) == [], "refused before anything is written"
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("gpt-4o-mini", "no key; set the environment variable OPENAI_API_KEY"),
+        ("scripted:nobody", "no such model; expected one of: scripted:policy"),
+        ("hosted_vllm/x", "no server; give --api-base"),
+        ("rule:nothing_here:f", "cannot import 'nothing_here'"),
+        ("claude-4-opus", "no longer served; use claude-opus"),
+        ("nobody-knows-it", "no model 'nobody-knows-it'"),
+    ],
+)
+def test_a_model_that_cannot_speak_leaves_nothing_behind(
+    tmp_path: Path, model: str, line: str
+) -> None:
+    refused = convbench(tmp_path, "build", "demo", "--model", model)
+    assert line in refused.error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_alias_keeps_its_price_and_settings_in_a_run(provider: str, here: Path) -> None:

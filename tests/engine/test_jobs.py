@@ -20,7 +20,9 @@ from convbench.errors import BudgetError, FatalModelError, RunError
 ROOT = Path(__file__).resolve().parents[2]
 
 
-async def _ran(work: object, jobs: object = range(20), **more: object) -> tuple[Summary, list, list]:
+async def _ran(
+    work: object, jobs: object = range(20), **more: object
+) -> tuple[Summary, list, list]:
     done: list[int] = []
     errors: list[tuple[int, Exception]] = []
     settings = {
@@ -99,7 +101,7 @@ def test_a_conversation_too_long_concerns_only_itself() -> None:
         if job == 3:
             raise FatalModelError("too long", stops_run=False)
 
-    summary, done, errors = asyncio.run(_ran(work))
+    summary, _, errors = asyncio.run(_ran(work))
     assert summary == Summary(done=19, failed=1)
     assert [job for job, _ in errors] == [3]
 

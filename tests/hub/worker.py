@@ -39,7 +39,7 @@ class Client:
         """Return what `function(*args, **kwargs)` returns there, or raise what it raises."""
         place = str(home or self._home)
         future = self._pool.submit(_call, token, offline, place, function, args, kwargs)
-        return future.result(timeout=120)
+        return future.result(timeout=200)
 
 
 def _call(
@@ -72,7 +72,7 @@ def client(home: Path) -> Iterator[Client]:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
             try:
-                pool.submit(os.getpid).result(timeout=60)
+                pool.submit(os.getpid).result(timeout=200)
             finally:
                 os.environ.clear()
                 os.environ.update(before)

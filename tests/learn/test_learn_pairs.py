@@ -45,6 +45,12 @@ def test_dpo_pairs_final_replies_under_the_direct_prompt(
     assert "ask 0" not in str(user["content"]), "the conversation's own turns are not shown"
 
 
+def test_without_a_protocol_the_prompt_is_the_conversations_own(tmp_path: Path) -> None:
+    selection = select(tiny.judged_run(tmp_path / "run"), Data())
+    found = pairs.final_replies(selection, None)
+    assert [m["content"] for m in found.items[0].messages] == ["Be brief.", "q0 ask 0"]
+
+
 def test_pairs_need_more_than_the_gap(tmp_path: Path, direct: ProtocolSpec) -> None:
     selection = select(tiny.judged_run(tmp_path / "run"), Data())
     found = pairs.final_replies(selection, direct, min_gap=0.8)  # q1: 0.9 - 0.1 is no more

@@ -63,6 +63,17 @@ def test_one_row_with_loss_on_the_policys_words_alone(style: str) -> None:
     prompts_agree(chat, conversation)
 
 
+@pytest.mark.parametrize("style", ["llama-3.1", "llama-3.2", "qwen3"])
+def test_prompts_are_the_tokenizers_own(style: str) -> None:
+    """What the policy is asked with elsewhere: apply_chat_template with a generation prompt."""
+    tokenizer = tiny.tokenizer(style)
+    for turn in asked(tiny.PROTOCOL, talk("POLICY0", "POLICY1")):
+        wanted = tokenizer.apply_chat_template(
+            list(turn.messages), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        assert ChatTokens(tokenizer).prompt_ids(turn.messages) == wanted
+
+
 @pytest.mark.parametrize("style", ALL)
 def test_a_cut_turn_has_no_loss_on_its_end(style: str) -> None:
     chat = ChatTokens(tiny.tokenizer(style))

@@ -208,7 +208,9 @@ def test_too_long_a_conversation_is_its_own_failure(weights: Path) -> None:
     async def work(model: LocalModel) -> None:
         await model.complete([{"role": "user", "content": words(1, 600)}], Sampling(), key="k")
 
-    with pytest.raises(FatalModelError, match="has 60. tokens; the model's context is 512") as error:
+    with pytest.raises(
+        FatalModelError, match=r"has 60. tokens; the model's context is 512"
+    ) as error:
         run(weights, work)
     assert not error.value.stops_run
 

@@ -102,9 +102,7 @@ run(main)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_however_we_end_it_ends_too(
-    python: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_however_we_end_it_ends_too(python: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(before=""), str(python), str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -143,9 +141,7 @@ def test_the_default_policy_names_the_ways_on(monkeypatch: pytest.MonkeyPatch) -
 def test_an_adapter_is_served_on_its_base(
     python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
 ) -> None:
-    (tmp_path / "adapter_config.json").write_text(
-        '{"base_model_name_or_path": "org/base", "r": 8}'
-    )
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base", "r": 8}')
     command = VLLMModel(f"vllm:{tmp_path}", python=python, log_dir=tmp_path).command(7)
     asserted(command, "--model", "org/base")
     asserted(command, "--max-lora-rank", "8")

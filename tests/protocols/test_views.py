@@ -76,6 +76,32 @@ def test_a_template_cannot_reach_what_its_speaker_does_not_see(text: str) -> Non
         played(ProtocolSpec.model_validate(value), task=task)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ question.__class__.__mro__ }}",
+        "{{ ''.join.__globals__ }}",
+        "{{ 'x' * 10000000000 }}",
+        "{{ [question] * 10000000000 }}",
+        "{{ 9 ** 9 ** 9 }}",
+        "{{ '%10000000000d' % 1 }}",
+        "{% for i in range(10000000000) %}{% endfor %}",
+        "{{ choices.append(1) }}",
+        "{% include '/etc/passwd' %}",
+        "{{ nobody }}",
+        "{{ question",
+        "{% if %}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_a_hostile_or_broken_template_is_a_mistake_of_the_spec(text: str) -> None:
+    value = protocol_of("direct").model_dump()
+    value["steps"][0]["say"] = text
+    with pytest.raises(SpecError) as refused:
+        played(ProtocolSpec.model_validate(value))
+    assert str(refused.value).startswith("step question: ")
+
+
 def thoughts(speaker: str, number: int) -> str:
     return f"SECRET {number} OUTPUT: {plain(speaker, number)}" if speaker == "assistant" else "So."
 

@@ -23,8 +23,8 @@ def judged(path: Path, rewards: list[float]) -> Run:
     """One question's conversations per pair of rewards, all in train."""
     talks = [conversation(n // 2, n % 2) for n in range(len(rewards))]
     examples = [example(n, split="train") for n in range((len(rewards) + 1) // 2)]
-    return write_run(path, examples=examples, conversations=talks,
-                     verdicts=[verdict(t, r) for t, r in zip(talks, rewards, strict=True)])  # fmt: skip
+    scored = [verdict(talk, reward) for talk, reward in zip(talks, rewards, strict=True)]
+    return write_run(path, examples=examples, conversations=talks, verdicts=scored)
 
 
 def test_formats_hold_the_policy_s_messages(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ def row(**more: Any) -> dict[str, Any]:
 
 def test_the_policy_sees_the_log_s_own_messages(tmp_path: Path) -> None:
     """System message kept as the policy's system prompt, texts byte for byte."""
-    said = [{"role": "system", "content": "Be brief.\n"}, USER, FOUR,
-            {"role": "user", "content": " Sure? "}, {"role": "assistant", "content": "Yes."}]  # fmt: skip
+    more = {"role": "user", "content": " Sure? "}, {"role": "assistant", "content": "Yes."}
+    said = [{"role": "system", "content": "Be brief.\n"}, USER, FOUR, *more]
     run = bring(tmp_path, {"messages": said, "reward": 1}).run
     (talk,) = run.conversations()
     assert messages(run.manifest.protocol, talk, run.manifest.protocol.policy) == said
@@ -123,7 +123,7 @@ BAD = [
      "part of type 'image_url'"),
     ({"messages": [USER]}, "no assistant message"),
     ({"messages": [USER, FOUR, USER]}, "the last message is of the user"),
-    ({"messages": [USER, {"role": "system", "content": "x"}, FOUR]}, "system message in the middle"),
+    ({"messages": [USER, {"role": "system", "content": "x"}, FOUR]}, "message in the middle"),
     (row(reward="high"), ":2: reward: found 'high'; expected a finite number"),
     (row(reward=True), "reward: found 'True'"),
     ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '

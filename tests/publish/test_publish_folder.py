@@ -170,8 +170,12 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("kind", KEYS)
-@pytest.mark.parametrize("place", ["turn", "question", "justification", "manifest", "key"])
+PLACES = ("question", "justification", "manifest", "key")
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"), [*((kind, "turn") for kind in KEYS), *(("pem", place) for place in PLACES)]
+)
 def test_key_like_text_is_refused_wherever_it_stands(kind: str, place: str, tmp_path: Path) -> None:
     """Place, not value; nothing is written."""
     key = KEYS[kind]
@@ -202,8 +206,8 @@ def test_values_of_this_machine_s_keys_are_refused(
 ) -> None:
     """Whatever they look like; the variable is named."""
     monkeypatch.setenv("ACME_API_KEY", 'plain"words 4711')
-    run = write_run(tmp_path / "r", examples=[example(0)],
-                    conversations=[conversation(0, said='I saw plain"words 4711 there')])  # fmt: skip
+    talk = conversation(0, said='I saw plain"words 4711 there')
+    run = write_run(tmp_path / "r", examples=[example(0)], conversations=[talk])
     with pytest.raises(RunError, match=r"the value of \$ACME_API_KEY") as caught:
         dry(run)
     assert "4711" not in str(caught.value)
@@ -238,7 +242,7 @@ def test_hidden_text_in_messages_is_refused(tmp_path: Path) -> None:
     """However it is set; the field is named, the text is not."""
     run = leaky(tmp_path, "Remember: *the student* forgot to carry the ONE!")
     with pytest.raises(
-        RunError, match="field 'slip' of q0 in message 3 .user. of run-q0"
+        RunError, match=r"field 'slip' of q0 in message 3 \(user\) of run-q0"
     ) as caught:
         dry(run)
     assert "carry" not in str(caught.value)

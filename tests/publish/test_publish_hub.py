@@ -275,7 +275,7 @@ def test_functions_named_by_a_set_are_refused(
             value[key][inner] = {**old, **new} if keep else new
     RunManifest.model_validate(value)  # it is refused for the function, not for its shape
     hostile(hub, name, tmp_path, **{"run/run.json": json.dumps(value).encode()})
-    with pytest.raises(HubError, match="names the Python function.*a set from elsewhere is data"):
+    with pytest.raises(HubError, match=r"names the Python function.*a set from elsewhere is data"):
         hub(fetch, f"alice/{name}", tmp_path / "pulled")
 
 

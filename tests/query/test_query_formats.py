@@ -62,8 +62,8 @@ def test_table_fits_its_width(width: int, tmp_path: Path) -> None:
 
 def test_table_shows_no_terminal_escapes(tmp_path: Path) -> None:
     """A model's words must not steer the reader's terminal."""
-    run = write_run(tmp_path / "r", count=1,
-                    conversations=[conversation(0, said="\x1b[31mred\x1b]0;title\x07")])  # fmt: skip
+    talk = conversation(0, said="\x1b[31mred\x1b]0;title\x07")
+    run = write_run(tmp_path / "r", count=1, conversations=[talk])
     text = render(query("SELECT content FROM turns", [run]), "table").decode()
     assert "\x1b" not in text
     assert "\x07" not in text
@@ -81,6 +81,9 @@ def test_binary_is_not_written_to_a_terminal() -> None:
 
 def test_importing_query_loads_no_duckdb() -> None:
     """Heavy libraries load when a query runs, not before."""
-    code = "import sys, convbench.commands.query; print('duckdb' in sys.modules, 'pyarrow' in sys.modules)"
+    code = (
+        "import sys, convbench.commands.query\n"
+        "print(*(name in sys.modules for name in ('duckdb', 'pyarrow')))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]

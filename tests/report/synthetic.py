@@ -33,14 +33,13 @@ Said = str | None
 def questions(count: int, task: str = "demo", group: int = 1) -> list[Example]:
     """Return `count` test questions with gold A, `group` of them in a group, and one of train."""
     options = (Choice(label="A", text="ash"), Choice(label="B", text="birch"))
-    found = [
+    return [
         Example(
             example_id=f"q{i}", task=task, split="test" if i < count else "train",
             group_id=f"g{i // group}", question=f"Which tree {i}?", choices=options, answer="A",
         )
         for i in range(count + 1)
     ]  # fmt: skip
-    return found
 
 
 def manifest(
@@ -78,6 +77,8 @@ def make(
     run.keep_judge(spec.fingerprint, spec.spec)
     with Appender(run.conversations_file) as talks, Appender(run.verdicts_file) as verdicts:
         for example in run.examples.values():
+            if run.manifest.split not in ("all", example.split):
+                continue
             for k in range(run.manifest.samples):
                 talk = _talk(run, example, k, answer(example.example_id, k), text)
                 talks.write(talk.model_dump_json().encode())

@@ -22,8 +22,8 @@ if options.model == "broken":
     sys.exit(1)
 
 sys.path.insert(0, os.environ["CONVBENCH_ROOT"])
-from tests.support.chat.plan import Plan
-from tests.support.provider import Provider
+from tests.support.chat.plan import Plan  # noqa: E402
+from tests.support.provider import Provider  # noqa: E402
 
 Path(os.environ["CONVBENCH_PIDS"]).write_text(str(os.getpid()))
 server = Provider(Plan(models=(options.served_model_name,)), port=options.port)

@@ -1,0 +1,118 @@
+"""`demo`: the whole loop on the embedded tiny world, with words on what happens and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convbench import catalog
+from convbench.commands.build import BuildOptions, build
+from convbench.commands.calls import CallOptions
+from convbench.commands.evaluate import EvalOptions, evaluate
+from convbench.commands.judge import JudgeOptions, judge
+from convbench.commands.manifest import Shape
+from convbench.commands.publish import publish
+from convbench.commands.report import ReportOptions, ReportResult, report
+from convbench.commands.specs import SpecOptions
+from convbench.commands.train import TrainOptions, train
+from convbench.errors import RunError
+from convbench.schema.experiment import ExperimentSpec
+from convbench.store import Run
+
+SETTINGS = "pocket"
+"""The experiment whose settings the demo takes."""
+
+Say = Callable[[str, str], None]
+"""Gets a step's title and why it is done."""
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """How large the demo is."""
+
+    run: Path = Path("runs") / "demo"
+    count: int = 300
+    """Questions."""
+    learners: tuple[str, ...] = ("swift", "star-gate")
+    calls: CallOptions = CallOptions(concurrency=128)
+
+
+@dataclass
+class DemoResult:
+    """What the demo made."""
+
+    run: Run
+    report: ReportResult
+    folder: Path
+    """The folder that `publish` would send."""
+    checkpoints: list[Path] = field(default_factory=list)
+
+
+def demo(options: DemoOptions, say: Say) -> DemoResult:
+    """Build, judge, train, evaluate, report, and lay out the dataset. Steps done are skipped.
+
+    Raises ConvbenchError subclasses, KeyboardInterrupt.
+    """
+    spec = catalog.load(ExperimentSpec, "experiments", SETTINGS)
+    run = _built(options, spec, say)
+    say(
+        "judge",
+        "The judge `rules` scores every conversation from the gold letter and visible features: "
+        "right, reasoned, tags closed. Its overall score is the reward.",
+    )
+    judge(JudgeOptions(spec.judges, run.path, calls=options.calls))
+    checkpoints = [_learnt(name, run, options, spec, say) for name in options.learners]
+    say("report", "The same test questions, the same judge: what did each policy gain?")
+    reported = report(ReportOptions((run.path,)))
+    laid = publish("me/pocket-demo", run, dry_run=True, folder=run.path / "publish").laid
+    return DemoResult(run, reported, laid.folder, checkpoints)
+
+
+def _built(options: DemoOptions, spec: ExperimentSpec, say: Say) -> Run:
+    count = options.count * 3
+    say(
+        "build",
+        f"A tiny language model (1 million weights, `local:pocket`) talks about {options.count} "
+        f"questions over three turns, three times each: {count} conversations. Sometimes it "
+        "reasons with care, sometimes it guesses.",
+    )
+    made = BuildOptions(run=options.run, calls=options.calls)
+    if not (options.run / "run.json").exists():
+        made = BuildOptions(
+            task=spec.tasks[0],
+            tasks=options.count,
+            shape=Shape(mode="thinking", max_tokens=spec.max_tokens),
+            model=spec.model,
+            run=options.run,
+            calls=options.calls,
+        )
+    built = build(made)
+    if built.built is None or built.built.jobs.interrupted:
+        raise KeyboardInterrupt
+    if built.built.jobs.stopped is not None:
+        raise built.built.jobs.stopped
+    return Run.open(options.run)
+
+
+def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say: Say) -> Path:
+    """Train one learner and evaluate it; return its checkpoint."""
+    why = {
+        "swift": "SWiFt weighs every conversation by how much better it was than the others "
+        "about the same question; worse ones push away.",
+        "star-gate": "STaR-GATE imitates only the best conversation about each question.",
+    }
+    say(f"train {name}", why.get(name, ""))
+    folder = run.checkpoints / name
+    if not (folder / "training.json").exists():
+        values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(name, {})}
+        sets = tuple(f"{key}={value}" for key, value in values.items())
+        train(TrainOptions(
+            recipe=name, run=run.path, judge=spec.judges[0], out=folder,
+            specs=SpecOptions(sets=sets), in_process=True,
+        ))  # fmt: skip
+    say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
+    done = evaluate(EvalOptions(str(folder), run.path, calls=options.calls))
+    if done.built.jobs.interrupted or done.judged is None:
+        raise RunError(f"{done.run.path}: the evaluation was interrupted; give the command again")
+    return folder

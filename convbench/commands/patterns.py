@@ -1,0 +1,70 @@
+"""`patterns`: how policies talk, as clusters of their final responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convbench.commands.report import write
+from convbench.report.document import Document
+from convbench.report.patterns.analysis import UMAP, Patterns
+from convbench.report.patterns.analysis import patterns as analyse
+from convbench.report.patterns.present import patterns_document, points
+from convbench.report.patterns.responses import responses
+from convbench.store import Run, find_run
+from convbench.store.jsonl import write_whole
+
+
+@dataclass(frozen=True)
+class PatternOptions:
+    """What a user asks of `patterns`."""
+
+    runs: tuple[Path, ...] = ()
+    """Each run is one policy; one run alone (or none: the newest) stands with its children."""
+    split: str = "test"
+    out: Path | None = None
+
+
+@dataclass
+class PatternResult:
+    """What `patterns` found, and the files it wrote."""
+
+    found: Patterns
+    document: Document
+    files: list[Path]
+    warnings: list[str] = field(default_factory=list)
+
+
+def patterns(options: PatternOptions) -> PatternResult:
+    """Cluster and place the final responses of policies, and write page, picture and points.
+
+    Raises RunError for fewer than two policies and DataError for too few responses.
+    """
+    runs = [find_run(path) for path in options.runs] or [find_run(None)]
+    found = analyse(responses(runs, options.split))
+    made = patterns_document(found, _title(runs, options.split))
+    folder = options.out or runs[0].reports
+    files = write(made, folder, ["html", "markdown"], name="patterns")
+    write_whole(folder / "patterns.csv", points(found))
+    return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs, found))
+
+
+def _title(runs: Sequence[Run], split: str) -> str:
+    first = runs[0].manifest
+    return f"Language patterns · {first.task.name} · {first.mode} · {split}"
+
+
+def _warnings(runs: Sequence[Run], found: Patterns) -> list[str]:
+    out = []
+    for key in ("task", "mode"):
+        names = {str(getattr(getattr(r.manifest, key), "name", getattr(r.manifest, key)))
+                 for r in runs}  # fmt: skip
+        if len(names) > 1:
+            out.append(f"the runs differ in {key} ({', '.join(sorted(names))}): so will the words")
+    if found.neighbours < UMAP["n_neighbors"]:
+        out.append(
+            f"{len(found.responses)} responses are few: UMAP took {found.neighbours} neighbours "
+            f"in place of {UMAP['n_neighbors']}"
+        )
+    return out

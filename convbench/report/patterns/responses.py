@@ -1,0 +1,73 @@
+"""The documents: what each policy says at the end of each conversation, as words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from convbench.errors import RunError
+from convbench.report.policies import Policy, read_policies, read_policy, with_unique_names
+from convbench.store import Run
+from convbench.views import final_text
+
+WORD = re.compile(r"(?u)\b\w\w+\b")
+"""A word: two or more letters or digits, as scikit-learn's vectorizers have it."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """The final response of one conversation."""
+
+    policy: str
+    conversation_id: str
+    group: str
+    text: str
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Its words in lower case, in order."""
+        return tuple(WORD.findall(self.text.lower()))
+
+
+def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
+    """Return the final responses of every policy: each run named is one policy; one run alone
+    stands for itself and its children.
+
+    Raises RunError for fewer than two policies.
+    """
+    if len(runs) == 1:
+        policies = read_policies(runs[0], split)
+    else:
+        policies = [read_policy(run, split) for run in runs]
+    if len(policies) < 2:
+        raise RunError(
+            f"{runs[0].path}: found one policy; expected two or more: name several runs, e.g. "
+            "convbench patterns RUN RUN/evals/swift, or evaluate one first: convbench eval"
+        )
+    found = [r for policy in with_unique_names(policies) for r in _of(policy)]
+    empty = [p.run.path for p in policies if not p.rows]
+    if empty:
+        raise RunError(f"{empty[0]}: found no conversations of split {split}; expected some")
+    return found
+
+
+def _of(policy: Policy) -> Iterator[Response]:
+    examples, protocol = policy.run.examples, policy.run.manifest.protocol
+    talks = (t for t in policy.run.conversations() if t.failure is None and t.branch is None)
+    for talk in sorted(talks, key=lambda t: t.key):
+        example = examples.get(talk.example_id)
+        if example is None or policy.split not in ("all", example.split):
+            continue
+        text = final_text(protocol, talk)
+        if text is not None:
+            yield Response(policy.name, talk.conversation_id, example.group_id, text)
+
+
+def by_policy(found: Sequence[Response]) -> dict[str, list[Response]]:
+    """Return responses by policy, in order of appearance."""
+    out: dict[str, list[Response]] = {}
+    for response in found:
+        out.setdefault(response.policy, []).append(response)
+    return out

@@ -1,0 +1,1 @@
+"""Plots of a report: readable in print, in grey, and by colour-blind readers."""

@@ -1,0 +1,75 @@
+"""Accuracy with its interval, a panel a task and mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from convbench.report.document import Picture, slug
+from convbench.report.measures import Measure
+from convbench.report.plots.style import GREY, looks, new_figure, picture
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, Estimate
+
+COLUMNS = 3
+
+
+def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind) -> Picture | None:
+    """Return a measure of all methods in all sections; None where nobody has it."""
+    shown = [s for s in sections if any(m is not None for m in _means(s, measure, kind).values())]
+    if not shown:
+        return None
+    columns = min(COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    most = max(len(section.policies) for section in shown)
+    figure = new_figure((0.55 + 0.24 * most) * rows + 0.35, width=2.7 * columns + 0.6)
+    grid: Any = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    for place, section in enumerate(shown):
+        _panel(grid[place // columns][place % columns], section, measure, kind)
+    for place in range(len(shown), rows * columns):
+        grid[place // columns][place % columns].set_visible(False)
+    for place in range(max(0, len(shown) - columns), len(shown)):  # the lowest of each column
+        axes = grid[place // columns][place % columns]
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel(f"{measure.head} ({measure.unit})")
+    caption = (
+        f"{measure.head} by method, with 95% intervals ({kind} errors); the dotted line is Base."
+    )
+    return picture(figure, slug(measure.head + " by task"), caption)
+
+
+def _means(section: Section, measure: Measure, kind: ErrorKind) -> dict[str, Estimate | None]:
+    return {policy.name: measure.of(policy, kind) for policy in section.policies}
+
+
+def _panel(axes: Any, section: Section, measure: Measure, kind: ErrorKind) -> None:
+    found = _means(section, measure, kind)
+    styles = looks(list(found))
+    names = [name for name, e in found.items() if e is not None]
+    for place, name in enumerate(names):
+        estimate = found[name]
+        assert estimate is not None
+        low, high = clipped(estimate, measure)
+        look = styles[name]
+        axes.errorbar(
+            estimate.mean, place, xerr=[[estimate.mean - low], [high - estimate.mean]],
+            color=look.color, marker=look.marker, linestyle="none", elinewidth=1.4,
+        )  # fmt: skip
+    base = found.get(section.base.name) if section.base else None
+    if base is not None:
+        axes.axvline(base.mean, color=GREY, linestyle=":", linewidth=1, zorder=0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_title(
+        f"{section.task} · {section.mode}\n{section.protocol}, n = {section.turns}", fontsize=8.5
+    )
+
+
+def clipped(estimate: Estimate, measure: Measure) -> tuple[float, float]:
+    """Return the interval, a share's kept between 0 and 1; the mean alone where there is none."""
+    low, high = estimate.interval or (estimate.mean, estimate.mean)
+    if measure.key == "accuracy":
+        low, high = min(max(low, 0.0), estimate.mean), max(min(high, 1.0), estimate.mean)
+    return low, high

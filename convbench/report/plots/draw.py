@@ -1,0 +1,63 @@
+"""Which pictures a report gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from convbench.report.build import judges_of
+from convbench.report.document import Document, Part, Picture
+from convbench.report.measures import ACCURACY
+from convbench.report.plots.dots import dots
+from convbench.report.plots.judges import judge_pairs
+from convbench.report.plots.lines import by_size, by_temperature, by_turns
+from convbench.report.plots.radar import radar
+from convbench.report.plots.style import drawing
+from convbench.report.plots.training import training
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind
+
+Agreement = Mapping[tuple[str, str], str]
+"""Words on two judges' agreement."""
+
+
+def with_pictures(
+    made: Document,
+    sections: Sequence[Section],
+    *,
+    judge: str | None = None,
+    kind: ErrorKind = "clustered",
+    agreement: Sequence[Agreement] = (),
+) -> Document:
+    """Return the document with its pictures: in each part its own, in a last part what compares
+    parts. `agreement` holds one mapping a section, or nothing."""
+    with drawing():
+        titles = [(section, name) for section in sections for name in judges_of(section, judge)]
+        parts = [
+            replace(part, pictures=tuple(_of_part(section, name, kind)))
+            for part, (section, name) in zip(made.parts, titles, strict=True)
+        ]
+        across = tuple(_across(sections, judge, kind, agreement))
+    return replace(made, parts=(*parts, Part("All together", pictures=across)))
+
+
+def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:
+    found = [radar(section, judge, kind) if judge else None]
+    found += [by_temperature(section, judge, kind), by_size(section, judge, kind)]
+    yield from (item for item in found if item is not None)
+
+
+def _across(
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind, agreement: Sequence[Agreement]
+) -> Iterator[Picture]:
+    found = dots(sections, ACCURACY, kind)
+    if found is not None:
+        yield found
+    names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
+    for name in names:
+        yield from by_turns(sections, name, kind)
+    for place, section in enumerate(sections):
+        yield from judge_pairs(section, agreement[place] if agreement else None)
+        curves = training(section)
+        if curves is not None:
+            yield curves

@@ -1,0 +1,74 @@
+"""One judge against another on the same conversations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+from convbench.report.document import Picture, slug
+from convbench.report.plots.style import GREY, LOOKS, new_figure, picture
+from convbench.report.sections import Section
+
+AREA = 220.0
+"""Points squared of the largest bubble."""
+
+
+def both_scored(section: Section, first: str, second: str) -> list[tuple[float, float]]:
+    """Return (first's, second's) overall scores, or rewards where there is none."""
+    found = []
+    for policy in section.policies:
+        for row in policy.rows:
+            one, two = row.verdicts.get(first), row.verdicts.get(second)
+            if one and two and not one.failed and not two.failed:
+                a = one.scores.get("overall", one.reward)
+                b = two.scores.get("overall", two.reward)
+                if a is not None and b is not None:
+                    found.append((a, b))
+    return found
+
+
+def judge_pairs(
+    section: Section, agreement: Mapping[tuple[str, str], str] | None = None
+) -> list[Picture]:
+    """Return one bubble chart for each two judges with common conversations.
+
+    `agreement` adds words on each pair to its caption.
+    """
+    out = []
+    for first, second in combinations(section.judges, 2):
+        scores = both_scored(section, first, second)
+        if scores:
+            words = (agreement or {}).get((first, second), "")
+            out.append(_bubbles(section, first, second, scores, words))
+    return out
+
+
+def _bubbles(
+    section: Section, first: str, second: str, scores: list[tuple[float, float]], words: str
+) -> Picture:
+    # Whole and half scores fall together; finer ones are binned to halves.
+    counts = Counter((round(a * 2) / 2, round(b * 2) / 2) for a, b in scores)
+    most = max(counts.values())
+    figure = new_figure(3.9, width=4.1)
+    axes: Any = figure.subplots()
+    low = min(min(pair) for pair in counts)
+    high = max(max(pair) for pair in counts)
+    axes.plot([low, high], [low, high], color=GREY, linestyle=":", linewidth=1)
+    axes.scatter(
+        [a for a, _ in counts], [b for _, b in counts],
+        s=[AREA * n / most for n in counts.values()], color=LOOKS[0][0], alpha=0.55,
+        edgecolors="black", linewidths=0.4,
+    )  # fmt: skip
+    axes.set_xlabel(f"{first}: overall score")
+    axes.set_ylabel(f"{second}: overall score")
+    axes.set_aspect("equal")
+    axes.margins(0.06)
+    caption = (
+        f"{section.title}: {second} against {first} on {len(scores)} conversations of all "
+        f"methods; area is the number of conversations (largest {most}), the dotted line is "
+        "agreement."
+    )
+    name = slug(f"judges {section.title} {first} {second}")
+    return picture(figure, name, f"{caption} {words}".strip())

@@ -1,0 +1,164 @@
+"""Accuracy and reward along something: temperature, number of turns, size of the training set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from convbench.report.document import Picture, slug
+from convbench.report.measures import ACCURACY, Measure, judge_measures
+from convbench.report.plots.dots import clipped
+from convbench.report.plots.style import legend_above, looks, new_figure, picture
+from convbench.report.policies import NAMES, Policy
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, Estimate
+from convbench.report.tables import headline
+
+Points = dict[str, list[tuple[float, Estimate]]]
+"""Method → (x, estimate), by x."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The x axis: what it is called, and its values' name in a caption."""
+
+    label: str
+    name: str
+
+
+TEMPERATURE = Axis("sampling temperature", "temperature")
+TURNS = Axis("policy turns n", "number of turns")
+SIZE = Axis("training conversations", "size of the training set")
+
+
+def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
+    """Return accuracy and reward by temperature; None with fewer than two temperatures."""
+    temperatures = sorted({row.temperature for p in section.policies for row in p.rows})
+    if len(temperatures) < 2:
+        return None
+
+    def points(measure: Measure) -> Points:
+        return {
+            policy.name: _known(
+                (t, measure.over([r for r in policy.rows if r.temperature == t], kind))
+                for t in temperatures
+            )
+            for policy in section.policies
+        }
+
+    return _two(section.title, _measures([section], judge), points, TEMPERATURE, judge)
+
+
+def by_turns(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> list[Picture]:
+    """Return accuracy and reward against n, for every setting that was run with several n."""
+    found = []
+    for key, group in _settings(sections).items():
+        if len({section.turns for section in group}) < 2:
+            continue
+
+        def points(measure: Measure, group: Sequence[Section] = group) -> Points:
+            names = dict.fromkeys(policy.name for section in group for policy in section.policies)
+            return {
+                name: _known(
+                    (section.turns, measure.of(policy, kind))
+                    for section in sorted(group, key=lambda section: section.turns)
+                    for policy in section.policies
+                    if policy.name == name
+                )
+                for name in names
+            }
+
+        title = " · ".join(key)
+        found.append(_two(title, _measures(group, judge), points, TURNS, judge))
+    return [item for item in found if item is not None]
+
+
+def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
+    """Return accuracy and reward against the number of conversations trained on; None where no
+    method was trained on several."""
+    methods: dict[str, list[tuple[float, Policy]]] = {}
+    for policy in section.policies:
+        size = policy.training.get("conversations")
+        if size:
+            methods.setdefault(_method(policy), []).append((float(size), policy))
+    several = {m: found for m, found in methods.items() if len({size for size, _ in found}) > 1}
+    if not several:
+        return None
+
+    def points(measure: Measure) -> Points:
+        return {
+            method: _known(
+                (size, measure.of(policy, kind))
+                for size, policy in sorted(found, key=lambda item: item[0])
+            )
+            for method, found in several.items()
+        }
+
+    return _two(section.title, _measures([section], judge), points, SIZE, judge)
+
+
+def _method(policy: Policy) -> str:
+    trainer = str(policy.recipe.get("trainer") or policy.recipe.get("name") or policy.name)
+    return NAMES.get(trainer.replace("_", "-"), trainer)
+
+
+def _settings(sections: Sequence[Section]) -> dict[tuple[str, str, str], list[Section]]:
+    found: dict[tuple[str, str, str], list[Section]] = {}
+    for section in sections:
+        found.setdefault((section.task, section.mode, section.protocol), []).append(section)
+    return found
+
+
+def _measures(sections: Sequence[Section], judge: str | None) -> list[Measure]:
+    policies = [policy for section in sections for policy in section.policies]
+    top = headline(judge_measures(policies, judge)) if judge else None
+    return [ACCURACY, top] if top else [ACCURACY]
+
+
+def _known(found: Iterable[tuple[float, Estimate | None]]) -> list[tuple[float, Estimate]]:
+    return [(x, estimate) for x, estimate in found if estimate is not None]
+
+
+def _two(
+    title: str, measures: Sequence[Measure], points: Any, axis: Axis, judge: str | None
+) -> Picture | None:
+    """Draw one panel a measure, one line a method, side by side where points would overlap."""
+    panels = [(m, found) for m in measures if any((found := points(m)).values())]
+    if not panels:
+        return None
+    figure = new_figure(3.3, width=3.6 * len(panels))
+    grid: Any = figure.subplots(1, len(panels), squeeze=False)
+    for axes, (measure, found) in zip(grid[0], panels, strict=True):
+        _lines(axes, measure, found)
+        axes.set_xlabel(axis.label)
+        axes.set_ylabel(f"{measure.head} ({measure.unit})")
+    legend_above(figure, grid[0][0])
+    heads = " and ".join(measure.head for measure, _ in panels)
+    scored = f", judge {judge}" if judge and len(panels) > 1 else ""
+    caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
+    return picture(figure, slug(f"{axis.name} {title} {judge or ''}"), caption)
+
+
+def _lines(axes: Any, measure: Measure, found: Points) -> None:
+    places = sorted({x for points in found.values() for x, _ in points})
+    gap = min((b - a for a, b in pairwise(places)), default=1.0)
+    styles = looks(list(found))
+    for number, (name, points) in enumerate(found.items()):
+        # Side by side within a tenth of the distance between two places.
+        shift = gap * 0.3 * ((number + 0.5) / len(found) - 0.5)
+        low, high = (
+            zip(*(clipped(e, measure) for _, e in points), strict=True) if points else ((), ())
+        )
+        means = [e.mean for _, e in points]
+        look = styles[name]
+        axes.errorbar(
+            [x + shift for x, _ in points], means,
+            yerr=[[m - a for m, a in zip(means, low, strict=True)],
+                  [b - m for m, b in zip(means, high, strict=True)]],
+            label=name, color=look.color, marker=look.marker, linestyle=look.line,
+            elinewidth=0.9, markersize=4.5,
+        )  # fmt: skip
+    axes.set_xticks(places, [f"{x:g}" for x in places])
+    axes.grid(axis="x", visible=False)

@@ -1,0 +1,94 @@
+"""The six reward metrics of every method, one small radar a method, Base behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from convbench.report.document import Picture, slug
+from convbench.report.measures import Measure, judge_measures
+from convbench.report.plots.style import GREY, Look, looks, new_figure, picture
+from convbench.report.policies import Policy
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, Estimate
+
+COLUMNS = 4
+
+
+def radar(section: Section, judge: str, kind: ErrorKind) -> Picture | None:
+    """Return the radar charts; None where the judge has fewer than three metrics."""
+    measures = [m for m in judge_measures(section.policies, judge) if m.key != "reward"]
+    shown = [p for p in section.policies if all(m.of(p) for m in measures)]
+    if len(measures) < 3 or not shown:
+        return None
+    columns = min(COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    figure = new_figure(2.3 * rows, width=2.0 * columns)
+    found = looks([policy.name for policy in shown])
+    top = _top(shown, measures)
+    for place, policy in enumerate(shown):
+        axes: Any = figure.add_subplot(rows, columns, place + 1, projection="polar")
+        if section.base in shown and policy is not section.base:
+            assert section.base is not None
+            _outline(axes, [m.of(section.base, kind) for m in measures])
+        _shape(axes, [m.of(policy, kind) for m in measures], found[policy.name])
+        _frame(axes, measures, top, policy.name)
+    caption = (
+        f"{section.title}: judge {judge}'s scores by method, 0 to {top:g}, with 95% intervals as "
+        "bands; the dashed outline is Base."
+    )
+    return picture(figure, slug(f"radar {section.title} {judge}"), caption)
+
+
+def _top(policies: Sequence[Policy], measures: Sequence[Measure]) -> float:
+    """Return the end of the scale: the judge's own highest score."""
+    unit = measures[0].unit.rpartition("-")[2]
+    best = max(e.mean for p in policies for m in measures if (e := m.of(p)) is not None)
+    return max(float(unit), best) if unit.replace(".", "").isdigit() else best
+
+
+def _angles(count: int) -> list[float]:
+    return [2 * math.pi * i / count for i in range(count + 1)]
+
+
+def _round(values: Sequence[float]) -> list[float]:
+    return [*values, values[0]]
+
+
+def _shape(axes: Any, found: Sequence[Estimate | None], look: Look) -> None:
+    estimates = [e for e in found if e is not None]
+    angles = _angles(len(estimates))
+    margins = [e.margin or 0.0 for e in estimates]
+    low = _round([e.mean - m for e, m in zip(estimates, margins, strict=True)])
+    high = _round([e.mean + m for e, m in zip(estimates, margins, strict=True)])
+    axes.fill_between(angles, low, high, color=look.color, alpha=0.25, linewidth=0)
+    axes.plot(angles, _round([e.mean for e in estimates]), color=look.color, marker=look.marker,
+              markersize=3.5)  # fmt: skip
+
+
+def _outline(axes: Any, found: Sequence[Estimate | None]) -> None:
+    means = _round([e.mean for e in found if e is not None])
+    axes.plot(_angles(len(means) - 1), means, color=GREY, linestyle="--", linewidth=1)
+
+
+def _side(angle: float) -> str:
+    """Return how a label at this angle, clockwise from the top, lies outside the circle."""
+    across = math.sin(angle)
+    return "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
+
+
+def _frame(axes: Any, measures: Sequence[Measure], top: float, title: str) -> None:
+    axes.set_theta_offset(math.pi / 2)
+    axes.set_theta_direction(-1)
+    axes.set_ylim(0, top)
+    axes.set_yticks([top * i / 5 for i in range(1, 6)])
+    axes.set_yticklabels(["", f"{top * 0.4:g}", "", f"{top * 0.8:g}", ""], fontsize=6, color=GREY)
+    axes.set_rlabel_position(30)
+    axes.set_xticks(_angles(len(measures))[:-1])
+    axes.set_xticklabels([m.short.removeprefix("R ") for m in measures], fontsize=7)
+    for label in axes.get_xticklabels():
+        label.set_horizontalalignment(_side(label.get_position()[0]))
+    axes.tick_params(axis="x", pad=-4)
+    axes.spines["polar"].set_color("#bbbbbb")
+    axes.set_title(title, loc="center", pad=9)

@@ -1,0 +1,7 @@
+"""The conversation browser: an index over runs, a local server, and the same page as files."""
+
+from convbench.view.index import Index, build_index
+from convbench.view.server import serve
+from convbench.view.site import write_site
+
+__all__ = ["Index", "build_index", "serve", "write_site"]

@@ -1,0 +1,46 @@
+// Elements are made of text nodes only: nothing that a model wrote is ever read as markup.
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "value" || name === "checked" || name === "selected") node[name] = value;
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  put(node, children);
+  return node;
+}
+
+function put(node, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/** Make an HTML element: attributes, `onclick` and the like, then children. */
+export const h = (tag, props, ...children) => fill(document.createElement(tag), props, children);
+
+/** Make an SVG element. */
+export const s = (tag, props, ...children) =>
+  fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+
+/** Put children in the place of what a node holds. */
+export function set(node, ...children) {
+  node.replaceChildren();
+  put(node, children);
+  return node;
+}
+
+/** Tell a screen reader. */
+export function say(text) {
+  document.getElementById("said").textContent = text;
+}
+
+/** Return a value kept in this browser, and keep one. */
+export function kept(name, fallback) {
+  try { return localStorage.getItem("convbench." + name) ?? fallback; } catch { return fallback; }
+}
+export function keep(name, value) {
+  try { localStorage.setItem("convbench." + name, value); } catch { /* storage is off */ }
+}

@@ -1,0 +1,192 @@
+"""The index of the viewer: built once at start, asked on every page.
+
+All that lists, filters and figures need stands in one DuckDB table in memory, parsed once. The
+records themselves stay in their files and are read at their place when somebody opens one.
+"""
+# ruff: noqa: S608 - the SQL is made of names of our own; what users give goes in as parameters
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from convbench.errors import QueryError, RunError
+from convbench.schema import Conversation, Example
+from convbench.store import Run, guard, tables
+from convbench.store.jsonl import lines, loads
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+LONGEST_S = 10.0
+"""Seconds after which a question to the index is given up."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record lies: place of its run in the index, first byte, length in bytes."""
+
+    run_no: int
+    start: int
+    length: int
+
+
+@dataclass
+class Index:
+    """Runs with everything that lists ask for, in memory. Safe to use from several threads."""
+
+    runs: list[Run]
+    connection: DuckDBPyConnection
+    judges: list[str]
+    """Judges by name; the column `reward_K` holds the rewards of the K-th."""
+    places: dict[str, Place]
+    """Where the newest record of a conversation lies, by conversation_id."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return rows as mappings. Raises QueryError for wrong SQL and after LONGEST_S."""
+        import duckdb
+
+        with self._lock:
+            timer = threading.Timer(LONGEST_S, self.connection.interrupt)
+            timer.start()
+            try:
+                cursor = self.connection.execute(sql, list(values))
+                names = [column[0] for column in cursor.description or ()]
+                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+            except duckdb.InterruptException:
+                raise QueryError(
+                    f"the question took longer than {LONGEST_S:g} s; ask a narrower one, or use "
+                    "convbench query"
+                ) from None
+            except duckdb.Error as error:
+                raise QueryError(guard.first(error)) from None
+            finally:
+                timer.cancel()
+
+    def one(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the only row."""
+        return self.ask(sql, values)[0]
+
+    def guard(self, sql: str) -> Any:
+        """Return DuckDB's tree of a reading SELECT; anything else is a QueryError."""
+        with self._lock:
+            guard.only(self.connection, sql)
+            return guard.serialized(self.connection, sql)
+
+    def conversation(self, conversation_id: str) -> tuple[Run, Conversation, Example]:
+        """Read one record from its file. Raises RunError where there is none of this id."""
+        place = self.places.get(conversation_id)
+        if place is None:
+            raise RunError(f"{conversation_id}: found no such conversation in these runs")
+        run = self.runs[place.run_no]
+        with run.conversations_file.open("rb") as file:
+            file.seek(place.start)
+            found = Conversation.model_validate_json(file.read(place.length))
+        return run, found, run.examples[found.example_id]
+
+    @cached_property
+    def total(self) -> int:
+        """Conversations in all."""
+        return int(self.one("SELECT count(*) AS n FROM conversations")["n"])
+
+    @cached_property
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """Sizes of the files when they were read."""
+        return sizes(self.runs)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a run has grown since the index was built."""
+        return sizes(self.runs) != self.stamp
+
+
+def sizes(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
+    """Return the sizes in bytes of each run's conversations and verdicts."""
+    return tuple((_size(run.conversations_file), _size(run.verdicts_file)) for run in runs)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
+    """Read these runs and return their index; `say` gets a line for each step.
+
+    A run named twice counts once. Raises RunError for a damaged file.
+    """
+    unique = list({run.path.resolve(): run for run in runs}.values())
+    say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
+    stamp = sizes(unique)
+    connection = tables.connect(unique)
+    names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
+    judges = [str(name[0]) for name in names]
+    say("grading and indexing …")
+    for statement in _statements(judges):
+        connection.execute(statement)
+    index = Index(unique, connection, judges, _places(unique))
+    index.stamp = stamp
+    say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
+    return index
+
+
+def _statements(judges: Sequence[str]) -> Iterator[str]:
+    """Put the parsed conversations in the place of the view that parses them each time."""
+    columns = "".join(f", v.reward_{k}, v.failed_{k}" for k in range(len(judges)))
+    yield f"""
+    CREATE TABLE indexed AS
+    SELECT row_number() OVER (ORDER BY k.run_no, x.place, k.sample, k.conversation_id) - 1 AS n,
+      c.*, k.run_no, x.question, dense_rank() OVER (ORDER BY c.task, c.example_id, x.question) AS q,
+      lower(concat_ws(chr(10), c.conversation_id, c.example_id, x.question, k.said)) AS text{columns}
+    FROM conversations c
+      JOIN (SELECT run_no, run, sample, conversation_id, example_id, array_to_string(
+              [said(t.content) FOR t IN turns IF t.finish_reason <> 'scripted'], chr(10)) AS said
+            FROM raw.conversations JOIN raw.runs USING (run_no)) k
+        ON k.run = c.run AND k.conversation_id = c.conversation_id
+      LEFT JOIN (SELECT run_no, example_id, question, rowid AS place FROM raw.examples) x
+        ON x.run_no = k.run_no AND x.example_id = c.example_id
+      LEFT JOIN ({_pivot(judges)}) v
+        ON v.run_no = k.run_no AND v.conversation_id = c.conversation_id
+    ORDER BY n
+    """
+    yield "DROP VIEW conversations"
+    yield "ALTER TABLE indexed RENAME TO conversations"
+
+
+def _pivot(judges: Sequence[str]) -> str:
+    """One row a conversation, with the reward of every judge and whether it failed."""
+    columns = ""
+    for k, judge in enumerate(judges):
+        name = "'" + judge.replace("'", "''") + "'"
+        columns += f", max(reward) FILTER (WHERE judge = {name}) AS reward_{k}"
+        columns += f", bool_or(failure IS NOT NULL) FILTER (WHERE judge = {name}) AS failed_{k}"
+    return f"SELECT run_no, conversation_id{columns} FROM raw.verdicts GROUP BY ALL"
+
+
+def _places(runs: Sequence[Run]) -> dict[str, Place]:
+    """Return where the newest record of each key lies; the first run that has an id counts."""
+    found: dict[str, Place] = {}
+    for number, run in enumerate(runs):
+        newest = {
+            key: (name, Place(number, start, length))
+            for key, name, start, length in _records(run.conversations_file)
+        }
+        for name, place in newest.values():
+            found.setdefault(name, place)
+    return found
+
+
+def _records(path: Path) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (key, conversation_id, first byte, length) of every whole record."""
+    start, before = 0, 0
+    for number, line in lines(path):
+        if number != before + 1:  # empty lines are skipped by `lines`; each is one byte
+            start += number - before - 1
+        record = loads(path, number, line)
+        yield record["key"], record["conversation_id"], start, len(line)
+        start, before = start + len(line), number

@@ -1,0 +1,98 @@
+"""Scores that people give in the viewer: `labels.jsonl` of the run, as `human:FILE` reads it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from convbench.errors import DataError, RunError
+from convbench.schema import JudgeSpec
+from convbench.store import Run
+from convbench.store.jsonl import records, write_whole
+
+NOTE, RATER = 10_000, 80
+"""Most characters of a note, and of a rater's name."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What scoring needs from elsewhere: the rubric, and agreement with the other judges."""
+
+    spec: JudgeSpec
+    """The metrics with their range; `reward.metric` must be scored, others may be."""
+    agreement: Callable[[Run, Path], list[dict[str, Any]]]
+    """Given a run and its labels, one mapping a judge: judge, common, equal, kappa, correlation,
+    difference."""
+
+
+def labels_file(run: Run) -> Path:
+    """Return where the labels of a run lie."""
+    return run.path / "labels.jsonl"
+
+
+def labels_of(run: Run, conversation_id: str) -> list[dict[str, Any]]:
+    """Return the labels that one conversation has."""
+    found = records(labels_file(run))
+    return [row for row in found if row["conversation_id"] == conversation_id]
+
+
+def scored(run: Run) -> int:
+    """Return how many labels a run has."""
+    return sum(1 for _ in records(labels_file(run)))
+
+
+def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep one label, in the place of the rater's earlier one of this conversation.
+
+    `label`: conversation_id, rater, scores by metric, note. No scores take the label away.
+    Raises DataError for scores that `human:FILE` would refuse.
+    """
+    row = check(spec, label)
+    mine = (row["conversation_id"], row["rater"])
+    path = labels_file(run)
+    try:
+        with FileLock(run.path / ".labels.lock", timeout=10):
+            rows = [r for r in records(path) if (r["conversation_id"], r.get("rater")) != mine]
+            if label["scores"]:
+                rows.append(row)
+            # ASCII, because a reader may take other characters for line ends.
+            write_whole(path, "".join(json.dumps(r) + "\n" for r in rows).encode())
+    except Timeout:
+        raise RunError(f"{path}: another viewer is writing; try again") from None
+    return row
+
+
+def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row to keep. Raises DataError naming what was found and expected."""
+    rater, note, scores = (label.get(name) for name in ("rater", "note", "scores"))
+    if not isinstance(rater, str) or not 0 < len(rater.strip()) <= RATER or not rater.isprintable():
+        raise DataError(f"rater: expected a name of 1 to {RATER} characters")
+    if not isinstance(note, str) or len(note) > NOTE:
+        raise DataError(f"note: expected text of at most {NOTE:,} characters")
+    if not isinstance(scores, dict):
+        raise DataError("scores: expected numbers by metric")
+    names = [metric.name for metric in spec.metrics]
+    unknown = [name for name in scores if name not in names]
+    if unknown:
+        raise DataError(f"scores: found {unknown[0]!r}; expected {', '.join(names)}")
+    for name, value in scores.items():
+        _number(spec, name, value)
+    if scores and spec.reward.metric not in scores:
+        raise DataError(f"scores: no {spec.reward.metric}; expected it, for it is the reward")
+    ordered = {name: scores[name] for name in names if name in scores}
+    return {"conversation_id": label["conversation_id"], "rater": rater.strip(), **ordered,
+            "note": note.strip()}  # fmt: skip
+
+
+def _number(spec: JudgeSpec, name: str, value: Any) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or not spec.lowest <= value <= spec.highest:
+        raise DataError(
+            f"{name} is {value!r}; expected a number from {spec.lowest:g} to {spec.highest:g}"
+        )

@@ -1,0 +1,100 @@
+"""The viewer as files for any web server: the same page over sharded JSON."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from convbench.errors import RunError
+from convbench.store.jsonl import disk_error
+from convbench.view.figures import overview
+from convbench.view.filters import SHOWN, rewards, tidy
+from convbench.view.index import Index
+from convbench.view.server import ASSETS, FILE, IMAGES
+from convbench.view.talk import prompts, talk
+
+ROWS, TALKS = 5000, 100
+"""Rows, and conversations, of one file."""
+MARK = "convbench-view.json"
+"""Written last: a folder with it is a whole site of ours."""
+FROM_SERVER, FROM_FILES = 'data-source="server"', 'data-source="files"'
+LOCAL = ("path", "parent")
+"""Facts of a run that say where it lies on this machine; they stay here."""
+
+T = TypeVar("T")
+
+
+def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda text: None) -> int:
+    """Write the page and its data into a folder; return the number of files.
+
+    Raises RunError where the folder holds anything that is not an earlier site.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not (folder / MARK).is_file():
+            raise RunError(f"{folder}: found other files; expected an empty or a new folder")
+        shutil.rmtree(folder)
+    try:
+        shutil.copytree(ASSETS, folder / "assets")
+        page = (folder / "assets" / "index.html").read_text()
+        (folder / "index.html").write_text(page.replace(FROM_SERVER, FROM_FILES))
+        (folder / "assets" / "index.html").unlink()
+        for number, (name, data) in enumerate(_data(index)):
+            path = folder / "data" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS, default=str))
+            if number % 100 == 99:
+                say(f"{number + 1} files …")
+        _images(index, folder)
+        (folder / MARK).write_bytes(orjson.dumps({"conversations": index.total}))
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    return sum(1 for path in folder.rglob("*") if path.is_file())
+
+
+def _data(index: Index) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of every file of data."""
+    found = overview(index)
+    found["runs"] = [{k: v for k, v in run.items() if k not in LOCAL} for run in found["runs"]]
+    sizes = {"total": index.total, "rows": ROWS, "talks": TALKS}
+    yield "overview.json", {**found, "rubric": None, "labels": [], "stale": False, "sizes": sizes}
+    for start in range(0, index.total, ROWS):
+        span = [start, start + ROWS]
+        where = "FROM conversations WHERE n >= ? AND n < ? ORDER BY n"
+        rows = [tidy(row) for row in index.ask(f"SELECT {SHOWN}{rewards(index)} {where}", span)]  # noqa: S608
+        names = list(rows[0])
+        yield f"rows/{start // ROWS}.json", {name: [row[name] for row in rows] for name in names}
+        texts = index.ask(f"SELECT text {where}", span)  # noqa: S608
+        yield f"text/{start // ROWS}.json", [row["text"] for row in texts]
+    names = [row["conversation_id"] for row in index.ask(
+        "SELECT conversation_id FROM conversations ORDER BY n")]  # fmt: skip
+    for number, some in enumerate(_batches(names, TALKS)):
+        yield f"talks/{number}.json", [_talk(index, name) for name in some]
+        yield f"prompts/{number}.json", [prompts(index, name) for name in some]
+
+
+def _talk(index: Index, name: str) -> dict[str, Any]:
+    found = talk(index, name)
+    # The page finds these by itself, among the rows it has.
+    return {k: v for k, v in found.items() if k not in ("beside", "run")} | {"labels": []}
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+def _images(index: Index, folder: Path) -> None:
+    """Copy the images that conversations show, and the report's pictures."""
+    for number, run in enumerate(index.runs):
+        for kind, source in (("media", run.media), ("reports", run.reports)):
+            for path in sorted(source.iterdir()) if source.is_dir() else ():
+                if FILE.fullmatch(path.name) and path.suffix in IMAGES:
+                    target = folder / kind / str(number)
+                    target.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, target / path.name)

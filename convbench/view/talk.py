@@ -1,0 +1,167 @@
+"""One conversation as the page gets it: turns, verdicts, its question's others, prompts."""
+# ruff: noqa: S608 - the SQL is made of names of our own
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from convbench.answers.tags import left_open
+from convbench.errors import RunError
+from convbench.schema import Content, Conversation, Example, JudgeSpec, TextPart, Turn, text_of
+from convbench.store import Run
+from convbench.view.filters import SHOWN, rewards, tidy
+from convbench.view.index import Index
+from convbench.view.segments import segments
+from convbench.views import messages
+
+MOST_BESIDE = 60
+"""Conversations about one question that are named beside it."""
+NOT_ASKED = ("scripted", "rule")
+"""Finish reasons of turns for which no model was asked."""
+
+
+def talk(index: Index, conversation_id: str) -> dict[str, Any]:
+    """Return everything a page shows of one conversation, but not the prompts.
+
+    Raises RunError where there is none of this id.
+    """
+    run, conversation, example = index.conversation(conversation_id)
+    number = index.places[conversation_id].run_no
+    found = index.ask(
+        f"SELECT {SHOWN}{rewards(index)}, failure, stop, seed, thinking, prompt_tokens, "
+        "completion_tokens FROM conversations WHERE conversation_id = ? ORDER BY n LIMIT 1",
+        [conversation_id],
+    )
+    if not found:
+        raise RunError(f"{conversation_id}: found no such conversation in these runs")
+    return {
+        "row": tidy(found[0]),
+        "run": str(run.path),
+        "question": _question(example),
+        "reference": {"answer": example.answer, **example.hidden},
+        "turns": _turns(run, number, conversation),
+        "verdicts": verdicts(index, number, conversation_id),
+        "beside": beside(index, found[0]["q"]),
+    }
+
+
+def _question(example: Example) -> dict[str, Any]:
+    return {
+        "example_id": example.example_id,
+        "group_id": example.group_id,
+        "text": example.question,
+        "choices": [choice.model_dump() for choice in example.choices],
+        "inputs": example.inputs,
+    }
+
+
+def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, Any]]:
+    policy = run.manifest.protocol.policy
+    said: list[str] = []
+    out = []
+    for place, turn in enumerate(conversation.turns):
+        own = turn.speaker == policy
+        out.append(
+            {
+                "index": place,
+                "speaker": turn.speaker,
+                "policy": own,
+                "step": turn.step,
+                "instruction": turn.instruction,
+                "finish": turn.finish_reason,
+                "asked": turn.finish_reason not in NOT_ASKED,
+                "tokens": turn.completion_tokens,
+                "parts": _said(turn, number, left_open(said)) if own else parts(turn.content, number),
+            }
+        )
+        said += [text_of(turn.content)] if own else []
+    return out
+
+
+def _said(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
+    if not isinstance(turn.content, str):
+        return parts(turn.content, number)
+    pieces = segments(turn.content, carried)
+    kept = [piece for piece in pieces if piece.text.strip()]
+    return [{"think": piece.text} if piece.thinking else {"text": piece.text} for piece in kept]
+
+
+def parts(content: Content, number: int) -> list[dict[str, Any]]:
+    """Return text as `{"text"}` and images as `{"image"}`, the address of a file of the run."""
+    if isinstance(content, str):
+        return [{"text": content}]
+    return [
+        {"text": part.text} if isinstance(part, TextPart) else {"image": f"media/{number}/{part.file}"}
+        for part in content
+    ]  # fmt: skip
+
+
+def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
+    """Return the exact messages before each turn that a model spoke, by the turn's index."""
+    run, conversation, _ = index.conversation(conversation_id)
+    number = index.places[conversation_id].run_no
+    found = {}
+    for place, turn in enumerate(conversation.turns):
+        if turn.finish_reason not in NOT_ASKED:
+            seen = messages(run.manifest.protocol, conversation, turn.speaker, place)
+            found[str(place)] = [
+                {"role": message["role"], "parts": parts(message["content"], number)}
+                for message in seen
+            ]
+    return found
+
+
+def beside(index: Index, question: int) -> list[dict[str, Any]]:
+    """Return the rows of all conversations about a question, this one among them."""
+    rows = index.ask(
+        f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE q = ? ORDER BY n LIMIT ?",
+        [question, MOST_BESIDE],
+    )
+    return [tidy(row) for row in rows]
+
+
+def verdicts(index: Index, number: int, conversation_id: str) -> list[dict[str, Any]]:
+    """Return what each judge said of a conversation, labels of its metrics included."""
+    rows = index.ask(
+        "SELECT judge, fingerprint, scores, reward, justifications, details, reply, "
+        "failure.kind || ': ' || failure.message AS failure, attempts, cost_usd "
+        "FROM raw.verdicts WHERE run_no = ? AND conversation_id = ? ORDER BY judge",
+        [number, conversation_id],
+    )
+    return [_verdict(index.runs[number], row) for row in rows]
+
+
+def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
+    spec = _specs(run).get(row["fingerprint"])
+    scores, words = row["scores"] or {}, row["justifications"] or {}
+    labels = {metric.name: metric.label for metric in spec.metrics} if spec else {}
+    return {
+        "judge": row["judge"],
+        "model": spec.model if spec else None,
+        "reward": row["reward"],
+        "lowest": spec.lowest if spec else 0,
+        "highest": spec.highest if spec else 10,
+        "scores": [
+            {"name": name, "label": labels.get(name, name), "score": scores.get(name),
+             "why": words.get(name)}
+            for name in dict.fromkeys((*scores, *words))
+        ],
+        "details": _plain(row["details"]),
+        "reply": row["reply"],
+        "failure": row["failure"],
+        "attempts": row["attempts"],
+    }  # fmt: skip
+
+
+def _plain(text: str | None) -> Any:
+    found = orjson.loads(text) if text else None
+    return found or None
+
+
+@lru_cache(maxsize=64)
+def _specs(run: Run) -> dict[str, JudgeSpec]:
+    return run.judge_specs()

@@ -1,0 +1,88 @@
+"""What every bench row is: a figure, a bound, and whether it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; the bench fails above the bound (below it, if `at_least`)."""
+
+    what: str
+    value: float
+    unit: str
+    bound: float
+    goal: float | None = None
+    at_least: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether the figure is within its bound."""
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+
+Bench = Callable[[Path], Iterator[Row]]
+"""Takes an empty folder, yields rows."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a child process used."""
+
+    cpu_s: float
+    peak_mb: float
+
+
+def convbench(arguments: Sequence[str], cwd: Path) -> Used:
+    """Run a command; return its CPU seconds and its peak memory. Fails with its last words."""
+    code = (
+        "import sys, json, resource\n"
+        "from convbench.cli import main\n"
+        "sys.argv = ['convbench', *json.loads(sys.argv[1])]\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    u = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    json.dump([u.ru_utime + u.ru_stime, u.ru_maxrss / 1024], open('.used', 'w'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(list(arguments))],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "local"},
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"convbench {' '.join(arguments)}: {done.stderr[-800:]}")
+    cpu, peak = json.loads((cwd / ".used").read_text())
+    return Used(cpu, peak)
+
+
+def cpu_of(command: Sequence[str]) -> float:
+    """Return the CPU seconds of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def write_questions(path: Path, count: int) -> None:
+    """Write questions of our own in arc's schema."""
+    from convbench.tasks.demo import rows
+
+    own = rows(seed=0)
+    with path.open("w") as file:
+        for number in range(count):
+            row = own[number % len(own)]
+            asked = {**row, "id": f"q{number}", "question": f"({number}) {row['question']}"}
+            file.write(json.dumps(asked) + "\n")

@@ -1,0 +1,128 @@
+"""Providers that go through litellm, against a server that speaks Anthropic's API."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.models import open_model
+from convbench.models.failures import Unreachable
+from convbench.schema import Completion, Message, Sampling
+from tests.support.chat.plan import Plan
+from tests.support.provider import Provider
+
+HELLO: list[Message] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "hello there"},
+]
+KEY = "sk-ant-very-secret-0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+
+
+def ask(
+    plan: Plan, ref: str = "anthropic/claude-haiku-4-5", **more: Any
+) -> tuple[Completion, list[dict[str, Any]]]:
+    """Return the reply and the requests that were sent."""
+    with Provider(plan.changed({"keep_requests": 9})) as provider:
+
+        async def main() -> Completion:
+            model = open_model(ref, api_base=provider.url, note=more.pop("note", print))
+            try:
+                sampling = Sampling(temperature=0.3, max_tokens=9, **more)
+                return await model.complete(HELLO, sampling, key="k")
+            finally:
+                await model.aclose()
+
+        return asyncio.run(main()), list(provider.requests)
+
+
+def refusal(plan: Plan) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        ask(plan)
+    assert "\n" not in str(caught.value)
+    assert KEY not in str(caught.value)
+    return caught.value
+
+
+def test_a_reply_with_its_usage_and_price() -> None:
+    reply, requests = ask(Plan())
+    assert reply.finish_reason == "length"
+    assert (reply.prompt_tokens, reply.completion_tokens) == (12, 9)
+    assert reply.cost_usd == pytest.approx(12 * 1e-6 + 9 * 5e-6)
+    assert (requests[0]["temperature"], requests[0]["max_tokens"]) == (0.3, 9)
+
+
+def test_a_model_that_takes_no_temperature_gets_none_and_it_is_noted() -> None:
+    notes: list[str] = []
+    _, requests = ask(Plan(), "claude-opus", note=notes.append)
+    assert "temperature" not in requests[0]
+    assert notes == ["note: anthropic/claude-opus-5-5 takes no temperature; it is left out"]
+    assert requests[0]["max_tokens"] == 9 + 8192
+
+
+def test_what_litellm_itself_refuses_is_dropped() -> None:
+    notes: list[str] = []
+    _, requests = ask(Plan(), seed=4, note=notes.append)
+    assert len(requests) == 1
+    assert notes == ["note: anthropic/claude-haiku-4-5 takes no seed; it is left out"]
+
+
+def test_a_wrong_key_names_its_variable_and_not_its_value() -> None:
+    error = refusal(Plan(api_keys=("other",)))
+    assert isinstance(error, FatalModelError)
+    assert error.stops_run
+    assert "ANTHROPIC_API_KEY" in str(error)
+
+
+def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    model = open_model("claude-sonnet")
+    with pytest.raises(FatalModelError, match="set the environment variable ANTHROPIC_API_KEY"):
+        asyncio.run(model.start())
+
+
+def test_an_unknown_model_stops_the_run() -> None:
+    error = refusal(Plan(models=("other",)))
+    assert isinstance(error, FatalModelError)
+    assert error.stops_run
+
+
+def test_too_long_a_context_stops_only_the_conversation() -> None:
+    error = refusal(Plan(context_tokens=3))
+    assert isinstance(error, FatalModelError)
+    assert not error.stops_run
+
+
+@pytest.mark.parametrize("fault", ["429_retry_after", "500", "503", "reset", "truncated", "empty"])
+def test_trouble_is_worth_another_try(fault: str) -> None:
+    error = refusal(Plan(faults={fault: 1}, retry_after=7))
+    assert isinstance(error, TransientModelError)
+    assert error.rate_limited == (fault == "429_retry_after")
+    if error.rate_limited:
+        assert error.retry_after == 7
+
+
+def test_nobody_listening() -> None:
+    async def main() -> None:
+        model = open_model("claude-haiku", api_base="http://127.0.0.1:9")
+        await model.complete(HELLO, Sampling(), key="k")
+
+    with pytest.raises(Unreachable, match="cannot connect"):
+        asyncio.run(main())
+
+
+def test_litellm_is_not_loaded_before_it_is_needed() -> None:
+    code = (
+        "import sys; from convbench.models import open_model;"
+        "open_model('claude-opus'); sys.exit('litellm' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,168 @@
+"""The formats, hostile text in them, and the command as a user types it."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from convbench.report.document import Cell, Column, Document, Part, Table
+from convbench.report.html import html
+from convbench.report.latex import latex
+from convbench.report.markdown import markdown
+from convbench.report.terminal import terminal
+from tests.build.cli import convbench
+from tests.report.synthetic import make, questions
+
+HOSTILE = "</table><script>alert(1)</script> | & 50% $x_1$ \\input{x} [bold]"
+DOCUMENT = Document(
+    "A & B",
+    (
+        Part(
+            "arc · thinking",
+            tables=(
+                Table(
+                    "Results",
+                    (Column("Method", "Method", False), Column("Accuracy", "Acc."),
+                     Column("R Overall", "R")),
+                    (
+                        (Cell("SWiFt"), Cell("0.8000", "0.0236", 1), Cell("-")),
+                        (Cell("  paper", quiet=True), Cell("0.7993", "0.0236", quiet=True),
+                         Cell("7.19", "0.14", quiet=True)),
+                        (Cell(HOSTILE), Cell("0.5000", None, 2), Cell("+1.00")),
+                    ),
+                    ("A note of 5%.",),
+                    "results",
+                ),
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+
+def test_markdown():
+    text = markdown(DOCUMENT)
+    assert "| SWiFt | **0.8000 ± 0.0236** | - |" in text
+    assert "| *paper* | *0.7993 ± 0.0236* | *7.19 ± 0.14* |" in text
+    assert "<u>0.5000</u>" in text
+    assert "|:---|---:|---:|" in text
+    assert "<script>" not in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {4}
+
+
+def test_latex():
+    text = latex(DOCUMENT)
+    assert r"SWiFt & \textbf{0.8000 $\pm$ 0.0236} & - \\" in text
+    assert r"\quad \textit{paper} & \textit{0.7993 $\pm$ 0.0236}" in text
+    assert r"\underline{0.5000} & $+1.00$ \\" in text
+    assert r"\input" not in text
+    assert r"50\% \$x\_1\$ \textbackslash{}input\{x\}" in text
+    assert r"\label{tab:arc-thinking-results}" in text
+    body = text[text.index("\\begin{table}") :]
+    assert body.count("{") - body.count(r"\{") == body.count("}") - body.count(r"\}")
+    lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {2}
+
+
+class Page(HTMLParser):
+    """Tags and attributes of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [v for k, v in attrs if k in ("src", "href", "xlink:href", "data")]
+
+
+def test_html_is_one_file_that_asks_for_nothing():
+    text = html(DOCUMENT)
+    page = Page(text)
+    assert "script" not in page.tags
+    assert page.tags.count("table") == 1
+    assert page.tags.count("td") == 9
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert "default-src 'none'" in text
+    assert "<b>0.8000</b>" in text
+    assert "<u>0.5000</u>" in text
+    assert "&lt;script&gt;" in text
+
+
+def printed(width, **more):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), **more)  # noqa: SIM115
+    for item in terminal(DOCUMENT, console):
+        console.print(item)
+    return console.export_text()
+
+
+def test_terminal_wide_narrow_and_piped():
+    wide = printed(200)
+    assert "0.8000* ± 0.0236" in wide
+    assert "0.5000+" in wide
+    assert HOSTILE in wide  # not read as markup
+    narrow = printed(40)
+    assert "±0.0236" in narrow
+    assert "Acc." in narrow
+    assert max(map(len, narrow.splitlines())) <= 40
+    styled = printed(200, force_terminal=True)
+    assert "0.8000 ± 0.0236" in styled  # bold says it there
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """A run built, judged and with a child, by the commands themselves."""
+    folder = tmp_path_factory.mktemp("report")
+    for command in (
+        "build demo --model scripted:policy --quiet",
+        "judge --judge rules --quiet",
+        "eval scripted:echo --name echo --quiet",
+    ):
+        done = convbench(folder, *command.split())
+        assert done.code == 0, done.out + done.err
+    return folder
+
+
+def test_the_command_end_to_end(here):
+    done = convbench(here, "report")
+    assert done.code == 0, done.err
+    assert "demo · thinking · reasoning, n = 3, judge rules" in done.out
+    assert "24 conversations of Base about 8 groups" in " ".join(done.out.split())
+    rows = [line.split() for line in done.out.splitlines()]
+    # Counts: 8 test questions, 3 samples; an echo has no answer that can be read.
+    assert ["echo", "24", "0", "0", "24", "24", "0", "24", "0", "0"] in rows
+    assert "next: convbench report --plots" in done.out
+
+
+def test_formats_go_to_stdout_alone_and_files_where_asked(here, tmp_path):
+    done = convbench(here, "report", "--format", "markdown", "--se", "naive", "--paper")
+    assert done.out.startswith("# convbench report\n")
+    assert "naive standard error" in done.out
+    assert "The paper has no table for demo" in done.out
+    assert "next:" not in done.out
+    done = convbench(here, "report", "--format", "html")
+    assert done.out.startswith("<!doctype html>")
+    done = convbench(here, "report", "--format", "latex", "--out", str(tmp_path / "new" / "out"))
+    assert done.code == 0
+    assert "report.tex" in done.err
+    assert "\\begin{tabular}" in (tmp_path / "new" / "out" / "report.tex").read_text()
+
+
+def test_mistakes_are_one_line(here, tmp_path):
+    assert "found no run here" in convbench(tmp_path, "report").error
+    assert "found verdicts of rules" in convbench(here, "report", "--judge", "gpt-4o").error
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / "file" / "x")
+    assert "cannot be written" in convbench(here, "report", "--out", folder).error
+
+
+def test_an_incomparable_run_is_refused_on_the_command_line(tmp_path):
+    base = make(tmp_path / "run", questions(2), lambda q, k: "A")
+    make(base.evals / "x", questions(2), lambda q, k: "A", parent=base.manifest.id, split="test",
+         teacher="openai/other")  # fmt: skip
+    assert "cast.teacher.model" in convbench(tmp_path, "report", "run").error
+    done = convbench(tmp_path, "report", "run", "--allow-incomparable")
+    assert done.code == 0
+    assert "not comparable with Base" in done.out

@@ -1,0 +1,147 @@
+"""Language patterns: the rule for common words, diversity, telling words, and the whole by UMAP."""
+
+import csv
+import random
+
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("umap")
+
+from convbench.commands.patterns import PatternOptions, patterns
+from convbench.errors import DataError, RunError
+from convbench.report.patterns.analysis import cluster
+from convbench.report.patterns.common import common_words, frequencies, is_common
+from convbench.report.patterns.responses import Response, responses
+from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
+from tests.report.synthetic import make, questions
+
+
+def response(policy, text, number=0):
+    return Response(policy, f"{policy}{number}", "g", text)
+
+
+def test_words():
+    assert response("p", "The <b>Sun</b>'s 2nd a-b café!").words == ("the", "sun", "2nd", "café")
+
+
+def test_the_rule_for_common_words():
+    # Two policies: the first's frequency over the second's within [0.8, 1.2].
+    assert is_common([0.5, 0.5])
+    assert is_common([0.6, 0.5])  # 1.2
+    assert not is_common([0.61, 0.5])
+    assert is_common([0.4, 0.5])  # 0.8
+    assert not is_common([0.39, 0.5])
+    # 0.01 in any policy is enough, in none too little.
+    assert is_common([0.01, 0.0095])
+    assert not is_common([0.0099, 0.0099])
+    assert not is_common([0.5, 0.0])
+    # More policies: the largest ratio counts.
+    assert is_common([0.5, 0.55, 0.6])
+    assert not is_common([0.49, 0.55, 0.6])
+
+
+def test_common_words_by_hand():
+    said = [response("a", f"the answer is rock {w}") for w in ("tide", "tide", "moon", "star")]
+    said += [response("b", f"the answer is rock {w}") for w in ("tide", "tide", "lava", "moon")]
+    found = frequencies(said)
+    assert found["a"]["tide"] == 0.5
+    assert found["b"]["moon"] == 0.25
+    # the, is: stop words; answer: domain; rock, tide, moon: as frequent; star, lava: in one alone.
+    assert common_words(found) == {"the", "is", "answer", "rock", "tide", "moon"}
+
+
+def test_distinct_by_hand():
+    texts = [("a", "b", "a"), ("a", "b")]
+    assert distinct(texts, 1) == 2 / 5
+    assert distinct(texts, 2) == 2 / 3  # ab, ba, ab
+    assert distinct(texts, 3) == 1
+    assert distinct(texts, 4) is None
+    assert vocabulary(texts) == 2
+    assert first_words(texts, 4) == [("a", "b", "a"), ("a",)]
+    assert first_words(texts, 2) == [("a", "b")]
+
+
+def test_telling_words():
+    one = [response("a", "moon moon tide rock")]
+    two = [response("b", "sun sun tide rock")]
+    assert telling(one, two) == ["moon"]
+    assert telling(two, one, top=1) == ["sun"]
+    # z of moon: counts 2 and 0, prior 2 of 8: log(4/8) - log(2/10) over sqrt(1/4 + 1/2).
+    assert telling(one, one) == []
+
+
+TEMPLATES = (
+    "first consider what the question asks about {0} and {1} so the answer is {2}",
+    "the answer is {2} while {0} is not needed here at all",
+    "let me think about each of them in turn {0} {1} out they go",
+    "because it cannot be {0} nor {1} it must be {2} then",
+    "yes {2} for sure",
+)
+TOPICS = ("lava magma crust", "cell enzyme sugar", "orbit moon tide", "current battery wire")
+
+
+def talk(policy, *weights):
+    def text(question, sample, said):
+        draw = random.Random(f"{policy}{question}{sample}")
+        topic = draw.choice(TOPICS).split()
+        own = {"base": "simply clearly", "swift": "moreover mechanism evidence"}[policy].split()
+        chosen = draw.choices(TEMPLATES, weights)[0].format(*draw.sample(topic, 3))
+        return f"{chosen} {' '.join(draw.choices(own, k=2))}"
+
+    return text
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("patterns")
+    base = make(folder / "run", questions(20), lambda q, k: "A", text=talk("base", 0, 8, 1, 1, 4))
+    make(
+        base.evals / "swift", questions(20), lambda q, k: "A", text=talk("swift", 8, 0, 3, 2, 1),
+        parent=base.manifest.id, split="test", extra={"recipe": "swift"},
+    )  # fmt: skip
+    return base
+
+
+@pytest.mark.slow
+def test_the_whole(pair, tmp_path):
+    result = patterns(PatternOptions((pair.path,), out=tmp_path / "one"))
+    found = result.found
+    assert found.policies == ["Base", "SWiFt"]
+    assert (len(found.responses), found.neighbours) == (120, 15)
+    sizes = [found.pattern.count(k) for k in range(5)]
+    assert sum(sizes) == 120
+    assert sizes == sorted(sizes, reverse=True)
+    tables = {table.caption: table for table in result.document.parts[0].tables}
+    for column in (1, 2):
+        shown = [float(row[column].text) for row in tables["Pattern shares"].rows]
+        assert sum(shown) == pytest.approx(100, abs=0.3)
+    words = {row[0].text: row[1].text for row in tables["Telling words by policy"].rows}
+    assert "clearly" in words["Base"]
+    assert "mechanism" in words["SWiFt"]
+    with (tmp_path / "one" / "patterns.csv").open() as file:
+        points = list(csv.DictReader(file))
+    assert len(points) == 120
+    assert {point["policy"] for point in points} == {"Base", "SWiFt"}
+    names = {path.name for path in result.files}
+    assert names == {f"patterns.{end}" for end in ("html", "md", "svg", "png", "csv")}
+    # The same responses give the same files, and naming the runs one by one changes nothing.
+    again = patterns(PatternOptions((pair.path, pair.evals / "swift"), out=tmp_path / "two"))
+    for one, two in zip(result.files, again.files, strict=True):
+        assert one.read_bytes() == two.read_bytes(), one.name
+
+
+def test_too_little_to_compare(pair, tmp_path):
+    with pytest.raises(RunError, match="expected two or more"):
+        responses([pair], "train")
+    with pytest.raises(DataError, match="different uses of common words"):
+        cluster(["the answer is"] * 9 + ["it is the answer", "so it is"])
+    with pytest.raises(DataError, match="no common word"):
+        cluster(["one", "two", "three", "four", "five", "six"])
+
+
+def test_patterns_are_numbered_by_size():
+    texts = [text for k, text in enumerate(TEMPLATES) for _ in range(3 + 2 * k)]
+    labels = cluster(texts)
+    assert [labels.count(k) for k in range(5)] == [11, 9, 7, 5, 3]
+    assert len(set(labels[:3])) == 1

@@ -1,0 +1,149 @@
+"""Pictures: which there are, what they show, and that equal numbers give equal bytes."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from convbench.commands.report import ReportOptions, agreement, report, write
+from convbench.report.measures import ACCURACY
+from convbench.report.plots.dots import clipped, dots
+from convbench.report.plots.lines import by_size
+from convbench.report.plots.style import LOOKS, drawing, looks
+from convbench.report.plots.training import training
+from convbench.report.sections import sections
+from convbench.report.stats import Estimate
+from tests.report.synthetic import make, questions
+
+
+def right(share):
+    """Right on this share of ten questions."""
+    return lambda question, sample: "A" if int(question[1:]) < 10 * share else "B"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two lengths of one task; Base, and refit trained on two sizes, with logs; two judges."""
+    folder = tmp_path_factory.mktemp("plots")
+    out = []
+    for turns in (3, 4):
+        base = make(
+            folder / f"n{turns}", questions(10), right(0.3), turns=turns,
+            overall=lambda q, k: 4.0 + k,
+        )  # fmt: skip
+        for size, share in ((100, 0.6), (400, 0.8))[: 2 if turns == 3 else 1]:
+            name = f"refit-{size}"
+            checkpoint = base.checkpoints / name
+            checkpoint.mkdir(parents=True)
+            checkpoint.joinpath("recipe.yaml").write_text("name: refit\ntrainer: refit\n")
+            log = [
+                {"step": step, "loss": 2.0 / step, "log_pi_positive": -50.0 + step}
+                for step in range(1, 6)
+            ]
+            checkpoint.joinpath("training.json").write_text(
+                json.dumps({"conversations": size, "log": [*log, {"step": 5, "train_loss": 1}]})
+            )
+            make(
+                base.evals / name, questions(10), right(share), turns=turns, split="test",
+                parent=base.manifest.id, checkpoint=f"x/{name}", overall=lambda q, k: 6.0 + k,
+            )  # fmt: skip
+        for run in (base, *base.children()):
+            lines = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
+            with run.verdicts_file.open("a") as file:
+                for line in lines:
+                    more = {"judge": "strict", "fingerprint": "ab" * 8}
+                    line["scores"]["overall"] -= 1
+                    file.write(json.dumps(line | more) + "\n")
+        out.append(base)
+    return out
+
+
+@pytest.fixture(scope="module")
+def drawn(runs):
+    return report(ReportOptions(tuple(run.path for run in runs), judge="rules", plots=True))
+
+
+def said(svg):
+    """Return the texts of a picture: matplotlib names each before its outlines."""
+    return re.findall(r"<!-- (.*?) -->", svg)
+
+
+def test_every_picture_is_there_with_axes_and_names(drawn):
+    pictures = {p.name: p for part in drawn.document.parts for p in part.pictures}
+    kinds = {name.split("-")[0] for name in pictures}
+    assert kinds == {"radar", "temperature", "size", "accuracy", "number", "judges", "training"}
+    assert len(pictures) == sum(len(part.pictures) for part in drawn.document.parts)
+    for picture in pictures.values():
+        root = ElementTree.fromstring(picture.svg)  # well-formed
+        assert root.tag.endswith("svg")
+        assert picture.png.startswith(b"\x89PNG")
+        assert picture.caption
+    labels = said(pictures["number-of-turns-demo-thinking-reasoning-rules"].svg)
+    assert {"policy turns n", "Accuracy (share correct)", "Base", "3", "4"} <= set(labels)
+    assert "R Overall (judge's score, 0-10)" in labels
+    labels = said(pictures["temperature-demo-thinking-reasoning-n-3-rules"].svg)
+    assert {"sampling temperature", "0.3", "0.7", "1"} <= set(labels)
+    labels = said(pictures["size-of-the-training-set-demo-thinking-reasoning-n-3-rules"].svg)
+    assert {"training conversations", "100", "400", "ReFit"} <= set(labels)
+    assert "Base" not in labels
+    labels = said(pictures["radar-demo-thinking-reasoning-n-3-rules"].svg)
+    assert {"Over.", "Acc.", "Reas.", "Compr.", "Pedag.", "Conf."} <= set(labels)
+    labels = said(pictures["training-demo-thinking-reasoning-n-3"].svg)
+    assert {"optimiser step", "loss", "weight > 0"} <= {
+        label.replace("&gt;", ">") for label in labels
+    }
+
+
+def test_judges_agreement_is_said(runs):
+    (section,) = sections(runs[:1])
+    # The second judge says one point less of everything: equal ranks, kappa below 1.
+    words = agreement(section)["rules", "strict"]
+    assert words.startswith("Spearman 1.00, quadratically weighted kappa 0.")
+
+
+def test_the_page_holds_the_pictures_and_asks_for_nothing(drawn, tmp_path):
+    files = write(drawn.document, tmp_path, {"html", "markdown"})
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == sum(len(part.pictures) for part in drawn.document.parts)
+    assert "<script" not in page
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page)
+    assert not re.findall(r"url\((?!#)", page)
+    referred = re.findall(r"\]\((\S+\.svg)\)", (tmp_path / "report.md").read_text())
+    assert referred
+    assert all((tmp_path / name).exists() for name in referred)
+    assert {path.suffix for path in files} == {".html", ".md", ".svg", ".png"}
+
+
+def test_equal_numbers_give_equal_bytes(runs):
+    found = sections(runs)
+    with drawing():
+        first, second = (dots(found, ACCURACY, "clustered") for _ in range(2))
+        assert first == second
+        assert first != dots(found, ACCURACY, "naive")
+
+
+def test_nothing_to_draw_gives_no_picture(tmp_path):
+    run = make(tmp_path / "run", questions(3), right(0.1), samples=1, temperatures=(0.7,))
+    made = report(ReportOptions((run.path,), plots=True)).document
+    assert [p.name for part in made.parts for p in part.pictures] == ["accuracy-by-task"]
+    (section,) = sections([run])
+    assert training(section) is None
+    assert by_size(section, None, "clustered") is None
+
+
+def test_an_interval_of_a_share_stays_in_range():
+    estimate = Estimate(mean=0.95, error=0.05, n=20, groups=20, df=19)
+    assert clipped(estimate, ACCURACY) == (pytest.approx(0.95 - 2.093 * 0.05, abs=1e-4), 1.0)
+    assert clipped(Estimate(0.5, None, 2, 1, 0), ACCURACY) == (0.5, 0.5)
+
+
+def test_looks_differ_in_more_than_colour():
+    assert len({look[1] for look in LOOKS}) == len(LOOKS)
+    names = ["SWiFt", "ReFit", "DPO", "STaR-GATE", "Base", "STaR-GATE-D", "StepDPO", "a", "b"]
+    found = looks(names)
+    assert len(set(found.values())) == len(names)
+    assert looks(["Base"])["Base"] == found["Base"]
+    assert len(set(looks(["ReFit (one)", "ReFit (two)"]).values())) == 2

@@ -1,0 +1,7 @@
+"""The model provider of the build tests."""
+
+from __future__ import annotations
+
+from tests.build.conftest import provider, served
+
+__all__ = ["provider", "served"]
