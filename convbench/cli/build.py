@@ -82,7 +82,7 @@ def build(
         ),
     ] = None,
     api_base: ApiBase = None,
-    concurrency: Concurrency = 32,
+    concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
     vllm_python: VllmPython = None,

@@ -64,7 +64,7 @@ def experiment(
         typer.Option(metavar="DIR", help="Folder of its runs; without it runs/experiments/NAME."),
     ] = None,
     api_base: ApiBase = None,
-    concurrency: Concurrency = 32,
+    concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
     specs: Specs = None,

@@ -43,7 +43,7 @@ def evaluate(
         Literal["train", "validation", "test"], typer.Option(help="Which split to evaluate on.")
     ] = "test",
     api_base: ApiBase = None,
-    concurrency: Concurrency = 32,
+    concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
     vllm_python: VllmPython = None,

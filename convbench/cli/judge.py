@@ -42,7 +42,7 @@ def judge(
     ] = None,
     run: RunDir = None,
     api_base: ApiBase = None,
-    concurrency: Concurrency = 32,
+    concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
     vllm_python: VllmPython = None,

@@ -66,11 +66,11 @@ ApiBase = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--concurrency",
         min=1,
-        help="Most calls in flight; shrinks by itself when a provider says it is too many.",
+        help="Most calls in flight (32); shrinks by itself when a provider says it is too many.",
         rich_help_panel=MODELS,
     ),
 ]

@@ -11,7 +11,7 @@ from typing import Literal
 from convbench.build.run import Built, identical_samples
 from convbench.build.run import build as build_run
 from convbench.catalog import names
-from convbench.commands.calls import SCRIPT, CallOptions, calling, open_cast
+from convbench.commands.calls import SCRIPT, CallOptions, at_once, calling, open_cast
 from convbench.commands.cast import fingerprinted, make_cast
 from convbench.commands.manifest import Shape, make_manifest, refuse_changes
 from convbench.commands.preview import Preview, preview
@@ -225,11 +225,10 @@ def have(run: Run, options: CallOptions) -> Built:
     from convbench.engine.jobs import run as run_loop
 
     async def go() -> Built:
-        async with (
-            calling(run, options, label="build") as caller,
-            open_cast(run, options) as cast,
-        ):
-            return await build_run(run, cast, caller, concurrency=options.concurrency)
+        async with open_cast(run, options) as cast:
+            many = at_once(options, cast.values())
+            async with calling(run, options, "build", many) as caller:
+                return await build_run(run, cast, caller, concurrency=many)
 
     with run.lock():
         return run_loop(go)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,9 @@ from convbench.models.open import open_model
 from convbench.schema import Member
 from convbench.store import Run
 
+USUAL = 32
+"""Calls in flight where nobody says."""
+
 SCRIPT = "script"
 """Stands for a model where all of a speaker's steps are scripted."""
 
@@ -24,8 +27,8 @@ class CallOptions:
 
     api_base: str | None = None
     """Address of an OpenAI-compatible server."""
-    concurrency: int = 32
-    """Most calls in flight."""
+    concurrency: int | None = None
+    """Most calls in flight; None leaves 32, or what a model in this process does best with."""
     budget: float | None = None
     """Most dollars, run-wide."""
     budget_tokens: int | None = None
@@ -47,13 +50,21 @@ def budget_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
     return budget
 
 
+def at_once(options: CallOptions, models: Iterable[Model]) -> int:
+    """Return how many jobs to have at once with these models."""
+    own = [getattr(model, "concurrency", None) or USUAL for model in models]
+    return options.concurrency or max(own, default=USUAL)
+
+
 @asynccontextmanager
-async def calling(run: Run, options: CallOptions, label: str) -> AsyncIterator[Caller]:
+async def calling(
+    run: Run, options: CallOptions, label: str, concurrency: int
+) -> AsyncIterator[Caller]:
     """Open what a command needs to make calls for a run; closes the journal at the end."""
     journal = Journal(run.calls_file)
     status = Status()
     caller = Caller(
-        journal, budget_of(run, options, journal), Policy(concurrency=options.concurrency), status
+        journal, budget_of(run, options, journal), Policy(concurrency=concurrency), status
     )
     try:
         with Progress(status, label, quiet=options.quiet):

@@ -35,7 +35,7 @@ class DemoOptions:
     count: int = 300
     """Questions."""
     learners: tuple[str, ...] = ("swift", "star-gate")
-    calls: CallOptions = CallOptions(concurrency=128)
+    calls: CallOptions = CallOptions()
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.calls import CallOptions, calling
+from convbench.commands.calls import CallOptions, at_once, calling
 from convbench.commands.preview import dollars
 from convbench.commands.specs import SpecOptions, load_plugins, sort_sets
 from convbench.engine import Summary, run_jobs
@@ -175,10 +175,11 @@ async def _one(run: Run, judge: Judge, calls: CallOptions) -> Judged:
     run.keep_judge(judge.fingerprint, judge.spec)
     model = _open(run, judge, calls)
     try:
-        async with calling(run, calls, f"judge {judge.name}") as caller:
+        many = at_once(calls, [model] if model else [])
+        async with calling(run, calls, f"judge {judge.name}", many) as caller:
             with Appender(run.verdicts_file) as file:
                 keep = _keeper(judge, judged, file, caller)
-                judged.jobs = await _score(run, judge, model, caller, pending, keep, calls)
+                judged.jobs = await _score(run, judge, model, caller, pending, keep, many)
     finally:
         if model is not None:
             await model.aclose()
@@ -209,7 +210,7 @@ async def _score(
     caller: Caller,
     pending: dict[str, int],
     keep: Keep,
-    calls: CallOptions,
+    concurrency: int,
 ) -> Summary:
     prefix = f"judge/{judge.fingerprint}/"
     if caller.journal is not None:
@@ -237,7 +238,7 @@ async def _score(
     return await run_jobs(
         conversations(),
         work,
-        concurrency=calls.concurrency,
+        concurrency=concurrency,
         on_done=keep,
         on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
         status=caller.status,

@@ -12,6 +12,10 @@ from transformers.utils import logging
 from convbench.errors import MissingDependency
 from convbench.models.local import adapter_base
 
+SMALL = 20_000_000
+"""Weights below which one thread is faster: several spend their time waiting for each other,
+all the more on a machine that has other work (5 times the CPU time on two busy cores)."""
+
 
 def load_tokenizer(path: str) -> Any:
     """Return the tokenizer; ValueError where it has no chat template."""
@@ -34,6 +38,8 @@ def load_model(path: str, device: str | None = None) -> Any:
     )
     if base is not None:
         model = _adapted(model, path)
+    if device == "cpu" and model.num_parameters() < SMALL:
+        torch.set_num_threads(1)
     return model.to(device).eval()
 
 

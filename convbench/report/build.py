@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 from convbench.report.document import Document, Part, Table
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind
-from convbench.report.tables import count_table, difference_table, main_table, temperature_table
+from convbench.report.tables import (
+    count_table,
+    difference_table,
+    main_table,
+    run_table,
+    temperature_table,
+)
 
 
 def document(
@@ -38,8 +44,10 @@ def _title(section: Section, judge: str | None) -> str:
 
 def _tables(section: Section, judge: str | None, kind: ErrorKind, paper: bool) -> Iterator[Table]:
     yield main_table(section, judge, kind, paper=paper)
-    for table in (difference_table, temperature_table):
-        found = table(section, judge, kind)
-        if found is not None:
-            yield found
+    found = (
+        difference_table(section, judge, kind),
+        run_table(section, judge),
+        temperature_table(section, judge, kind),
+    )
+    yield from (table for table in found if table is not None)
     yield count_table(section, judge)

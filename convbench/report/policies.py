@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,8 @@ class Policy:
     """The resolved recipe of its checkpoint, where it lies here."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """`training.json` of its checkpoint, where it lies here."""
+    members: tuple[Policy, ...] = ()
+    """The policies this one was pooled from."""
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -199,43 +201,3 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def in_order(policies: list[Policy]) -> list[Policy]:
-    """Return policies in the order of the paper's tables, others after them by name."""
-    rank = {name: place for place, name in enumerate(NAMES.values())}
-    return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
-
-
-def with_unique_names(policies: list[Policy]) -> list[Policy]:
-    """Tell policies of one name apart: by model (Base), by folder, by run id."""
-    for more in (_what, lambda policy: policy.run.manifest.id):
-        names = [policy.name for policy in policies]
-        policies = [
-            replace(policy, name=f"{policy.name} ({more(policy)})")
-            if names.count(policy.name) > 1
-            else policy
-            for policy in policies
-        ]
-    return policies
-
-
-def _what(policy: Policy) -> str:
-    manifest = policy.run.manifest
-    if policy.is_base and manifest.protocol.policy in manifest.cast:
-        return manifest.cast[manifest.protocol.policy].model
-    return policy.run.path.name
-
-
-def pooled(policies: list[Policy]) -> list[Policy]:
-    """Join policies of one name into one; conversations of different families never pair."""
-    joined: dict[str, Policy] = {}
-    for policy in policies:
-        rows = tuple(replace(row, unit=f"{policy.family}/{row.unit}") for row in policy.rows)
-        before = joined.get(policy.name)
-        joined[policy.name] = replace(
-            before or policy,
-            rows=(before.rows if before else ()) + rows,
-            planned=(before.planned if before else 0) + policy.planned,
-        )
-    return list(joined.values())

@@ -108,3 +108,10 @@ def paper_table(
     ]
     found.sort(key=lambda table: (table.judge == "claude-4-opus") != claude)
     return found[0] if found else None
+
+
+def size_table(task: str, mode: str) -> PaperTable | None:
+    """Return the paper's table by number of training rows (20, 21), whose methods are `1000` and
+    `2000` rows of ReFit; None where it has none."""
+    found = (t for t in paper_tables() if t.by_size and (t.task, t.mode) == (task, mode))
+    return next(found, None)

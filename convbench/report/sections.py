@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 from convbench.errors import RunError
 from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
-from convbench.report.policies import (
-    Policy,
-    in_order,
-    pooled,
-    read_policies,
-    read_policy,
-    with_unique_names,
-)
+from convbench.report.naming import in_order, pooled, with_unique_names
+from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.store import Run
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from convbench.commands.report import ReportOptions, report
 from convbench.errors import RunError
+from convbench.report import build
 from convbench.report.document import Cell
 from convbench.report.measures import ACCURACY, THINKING, metric
 from convbench.report.paired import by_temperature, paired
@@ -250,6 +251,11 @@ def test_sections_names_and_pooling(tmp_path):
     (pool,) = sections([thinking, again], pool=True)
     accuracy = ACCURACY.of(pool.policies[0])
     assert (accuracy.n, accuracy.groups, accuracy.mean) == (15, 3, 12 / 15)
+    (table,) = [t for t in build.document([pool]).parts[0].tables if t.caption == "By run"]
+    # Runs 1/2 and 1: mean 3/4, standard deviation 1/(2 sqrt 2), error 1/4.
+    assert [(c.text, c.error) for c in table.rows[0][1:]] == [
+        ("0.5000", None), ("1.0000", None), ("0.7500", "0.2500")
+    ]  # fmt: skip
     with pytest.raises(RunError, match="base model"):
         sections([thinking, other], pool=True)
 
@@ -311,6 +317,14 @@ def test_paper_stands_beside_ours(tmp_path):
     assert theirs[5 + 1] == Cell("5.80", "0.09", quiet=True)  # comprehensive
     assert theirs[6 + 1] == Cell("6.40", "0.11", quiet=True)  # pedagogic
     assert any(".7993*.2007/289" in note for note in table.notes)
+    sized = make(
+        run.evals / "refit-1000", questions(2, "arc"), right_on(0), task="arc", split="test",
+        parent=run.manifest.id, extra={"recipe": {"name": "refit", "data": {"rows": 1000}}},
+    )  # fmt: skip
+    assert sized.path.exists()
+    table = main_table(sections([run])[0], "rules", "clustered", paper=True)
+    assert [row[0].text for row in table.rows] == ["ReFit", "  paper", "Base", "  paper"]
+    assert table.rows[1][1] == Cell("0.7301", "0.0261", quiet=True)
     demo = make(tmp_path / "demo", questions(2), right_on(0))
     notes = main_table(sections([demo])[0], None, "clustered", paper=True).notes
     assert any("no table for demo" in note for note in notes)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from convbench.errors import RunError
-from convbench.report.policies import Policy, read_policies, read_policy, with_unique_names
+from convbench.report.naming import with_unique_names
+from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.store import Run
 from convbench.views import final_text
 

@@ -59,14 +59,16 @@ function column(found, about) {
       : h("p", { class: "none" }, row.failure ?? "The policy said nothing."));
 }
 
-/** Judges by row, metrics by column: numbers small enough to stand beside each other. */
+/** Judges by column, metrics by row, the reward last. */
 function grid(found) {
   if (!found.verdicts.length) return null;
   const metrics = [...new Map(found.verdicts.flatMap((one) => one.scores).map((one) => [one.name, one.label])).entries()];
-  const score = (one, name) => one.scores.find((each) => each.name === name);
-  return h("table", { class: "small judges" }, h("caption", { class: "unseen" }, "Verdicts"),
-    h("thead", null, h("tr", null, h("th", { scope: "col" }, "Judge"), metrics.map(([, label]) => h("th", { scope: "col", class: "num", title: label }, label.slice(0, 4), h("span", { class: "unseen" }, label.slice(4)))), h("th", { scope: "col", class: "num" }, "Reward"))),
-    h("tbody", null, found.verdicts.map((one) => h("tr", null, h("th", { scope: "row", title: one.judge }, one.judge),
-      metrics.map(([name]) => h("td", { class: "num", title: score(one, name)?.why }, one.failure ? "–" : fixed(score(one, name)?.score, 1))),
-      h("td", { class: "num" }, one.failure ? h("span", { title: one.failure }, "✗") : fixed(one.reward))))));
+  const cell = (one, name) => {
+    const score = one.scores.find((each) => each.name === name);
+    return h("td", { class: "num", title: score?.why }, one.failure ? "–" : fixed(score?.score, 1));
+  };
+  return h("div", { class: "wide" }, h("table", { class: "small judges" }, h("caption", { class: "unseen" }, "Verdicts"),
+    h("thead", null, h("tr", null, h("th", { scope: "col" }, h("span", { class: "unseen" }, "Metric")), found.verdicts.map((one) => h("th", { scope: "col", class: "num", title: one.judge }, one.judge)))),
+    h("tbody", null, metrics.map(([name, label]) => h("tr", null, h("th", { scope: "row" }, label), found.verdicts.map((one) => cell(one, name)))),
+      h("tr", { class: "headline" }, h("th", { scope: "row" }, "Reward"), found.verdicts.map((one) => h("td", { class: "num", title: one.failure ?? undefined }, one.failure ? "no score" : fixed(one.reward)))))));
 }

@@ -1,0 +1,55 @@
+"""Order, names and pooling of the policies of a section."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convbench.report.policies import NAMES, Policy
+
+
+def in_order(policies: list[Policy]) -> list[Policy]:
+    """Return policies in the order of the paper's tables, others after them by name."""
+    rank = {name: place for place, name in enumerate(NAMES.values())}
+    return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
+
+
+def with_unique_names(policies: list[Policy]) -> list[Policy]:
+    """Tell policies of one name apart: by model (Base), by folder, by run id."""
+    for more in (_what, lambda policy: policy.run.manifest.id):
+        names = [policy.name for policy in policies]
+        policies = [
+            replace(policy, name=f"{policy.name} ({more(policy)})")
+            if names.count(policy.name) > 1
+            else policy
+            for policy in policies
+        ]
+    return policies
+
+
+def _what(policy: Policy) -> str:
+    manifest = policy.run.manifest
+    if policy.is_base and manifest.protocol.policy in manifest.cast:
+        return manifest.cast[manifest.protocol.policy].model
+    return policy.run.path.name
+
+
+def pooled(policies: list[Policy]) -> list[Policy]:
+    """Join policies of one name and folder (Base: all of them) into one; conversations of
+    different families never pair."""
+    joined: dict[tuple[str, str], list[Policy]] = {}
+    for policy in policies:
+        folder = "" if policy.is_base else policy.run.path.name
+        joined.setdefault((policy.name, folder), []).append(policy)
+    return [
+        replace(
+            members[0],
+            rows=tuple(
+                replace(row, unit=f"{policy.family}/{row.unit}")
+                for policy in members
+                for row in policy.rows
+            ),
+            planned=sum(policy.planned for policy in members),
+            members=tuple(members),
+        )
+        for members in joined.values()
+    ]

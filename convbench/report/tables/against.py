@@ -1,0 +1,107 @@
+"""Policies against Base: paired differences, and McNemar's test at each temperature."""
+
+from __future__ import annotations
+
+from convbench.report.document import Cell, Column, Table, slug
+from convbench.report.measures import ACCURACY
+from convbench.report.paired import Paired, by_temperature, paired
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind
+from convbench.report.tables.cells import NONE, column, headline, measures_of, number, p_text
+
+
+def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return paired differences to Base with 95% intervals; None without Base or another."""
+    shown = [m for m in (ACCURACY, headline(measures_of(section, judge))) if m is not None]
+    found = [
+        (m, differences)
+        for m in shown
+        if (differences := paired(section, m, kind)) and any(d.n for d in differences)
+    ]
+    if not found or section.base is None:
+        return None
+    base = section.base.name
+    columns = [Column("Method", "Method", numeric=False)]
+    rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in found[0][1]}
+    for measure, differences in found:
+        columns += [
+            Column(
+                f"{measure.head} − {section.base.name}", f"{measure.short} −{section.base.name}"
+            ),
+            Column("95% interval", "95%"),
+            Column("p (Holm)", "p Holm"),
+            Column("pairs", "pairs"),
+        ]
+        for difference in differences:
+            rows[difference.name] += _difference(difference, measure.digits)
+    unit = "groups" if kind == "clustered" else "conversations"
+    notes = (
+        "Paired over conversations about the same question with the same sample and temperature; "
+        f"Student's t over {unit}; p adjusted by Holm over the methods.",
+    )
+    title = f"Differences to {base}, paired"
+    return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))
+
+
+def _difference(found: Paired, digits: int) -> list[Cell]:
+    estimate = found.estimate
+    if estimate is None:
+        return [NONE, NONE, NONE, Cell("0")]
+    interval = estimate.interval
+    return [
+        Cell(f"{estimate.mean:+.{digits}f}"),
+        Cell(f"[{interval[0]:+.{digits}f}, {interval[1]:+.{digits}f}]") if interval else NONE,
+        Cell(p_text(found.adjusted)),
+        Cell(str(found.n)),
+    ]
+
+
+def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return the figures at each temperature with McNemar's test; None for one temperature
+    without anything to compare."""
+    temperatures = sorted({row.temperature for p in section.policies for row in p.rows})
+    top = headline(measures_of(section, judge))
+    tests = by_temperature(section)
+    if len(temperatures) < 2 and not tests:
+        return None
+    columns = [
+        Column("Method", "Method", numeric=False), Column("T", "T"), Column("n", "n"),
+        Column("Accuracy", "Accuracy"),
+        *([column(top)] if top else []),
+    ]  # fmt: skip
+    if tests:
+        base = section.base.name if section.base else ""
+        columns += [
+            Column(f"only {base} right", f"only {base}"), Column("only it right", "only it"),
+            Column("McNemar p", "McN. p"), Column("p (Holm)", "p Holm"),
+        ]  # fmt: skip
+    rows = []
+    for policy in section.policies:
+        for temperature in temperatures:
+            at = [row for row in policy.rows if row.temperature == temperature]
+            if not at:
+                continue
+            had = sum(not row.failed for row in at)
+            cells = [Cell(policy.name), Cell(f"{temperature:g}"), Cell(str(had))]
+            cells.append(number(ACCURACY.over(at, kind), ACCURACY.digits))
+            cells += [number(top.over(at, kind), top.digits)] if top else []
+            if tests:
+                test = tests.get((policy.name, temperature))
+                cells += (
+                    [Cell(str(test.counts.only_first)), Cell(str(test.counts.only_second)),
+                     Cell(p_text(test.counts.p)), Cell(p_text(test.adjusted))]
+                    if test else [NONE] * 4
+                )  # fmt: skip
+            rows.append(tuple(cells))
+    notes = ["Temperatures are not repeats of one another, so each has its own line."]
+    if tests:
+        notes.append(
+            "McNemar's exact test on pairs about the same question; Holm over the methods at "
+            "that temperature."
+        )
+        if any(test.clustered for test in tests.values()):
+            notes.append(
+                "Some groups have several pairs at one temperature, which the test takes as "
+                "independent: read its p with the paired interval above."
+            )
+    return Table("By temperature", tuple(columns), tuple(rows), tuple(notes), "by-temperature")

@@ -1,0 +1,44 @@
+"""Cells of numbers, and the columns of measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from convbench.report.document import Cell, Column
+from convbench.report.measures import ACCURACY, THINKING, Measure, judge_measures
+from convbench.report.sections import Section
+from convbench.report.stats import Estimate
+
+NONE = Cell("-")
+
+
+def measures_of(section: Section, judge: str | None) -> list[Measure]:
+    """Return the columns of a section's table."""
+    more = judge_measures(section.policies, judge) if judge is not None else []
+    return [ACCURACY, THINKING, *more]
+
+
+def headline(measures: Sequence[Measure]) -> Measure | None:
+    """Return the judge's headline: its overall score, or the reward where it has none."""
+    keys = {measure.key: measure for measure in measures}
+    return keys.get("r_overall") or keys.get("reward")
+
+
+def column(measure: Measure) -> Column:
+    return Column(measure.head, measure.short)
+
+
+def number(found: Estimate | None, digits: int, rank: int = 0) -> Cell:
+    """Return the cell of an estimate: mean and standard error, rounded alike."""
+    if found is None:
+        return NONE
+    sign = "+" if signed else ""
+    error = None if found.error is None else f"{found.error * scale:.{digits}f}"
+    return Cell(f"{found.mean * scale:{sign}.{digits}f}", error, rank)  # type: ignore[arg-type]
+
+
+def p_text(p: float | None) -> str:
+    """Return a p value as text."""
+    if p is None:
+        return "-"
+    return "<.001" if p < 0.001 else f"{p:.3f}"

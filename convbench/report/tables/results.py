@@ -1,0 +1,111 @@
+"""The paper's table: one line a method, the paper's numbers beside ours where asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.measures import Measure
+from convbench.report.policies import Policy
+from convbench.report.published import (
+    CITATION,
+    NAIVE,
+    Number,
+    PaperTable,
+    paper_table,
+    size_table,
+)
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, Estimate
+from convbench.report.tables.cells import NONE, column, headline, measures_of, number
+
+__all__ = ["headline", "main_table", "measures_of"]
+
+ERRORS = {
+    "clustered": "standard error clustered by group (question, dialogue, passage)",
+    "naive": "naive standard error, every conversation taken as independent",
+}
+
+
+def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: bool) -> Table:
+    """Return the paper's table: one line a method, mean ± standard error, best and second."""
+    measures = measures_of(section, judge)
+    found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
+    ranks = [_ranks([row[i] for row in found], m) for i, m in enumerate(measures)]
+    notes = [f"Mean ± {ERRORS[kind]}; {_size(section)}."]
+    printed = (
+        paper_table(section.task, section.mode, section.protocol, section.turns, judge)
+        if paper
+        else None
+    )
+    rows = []
+    for policy, line, marks in zip(section.policies, found, zip(*ranks, strict=True), strict=True):
+        cells = (
+            number(e, m.digits, rank)
+            for e, m, rank in zip(line, measures, marks, strict=True)
+        )  # fmt: skip
+        rows.append((Cell(policy.name), *cells))
+        theirs = _printed(policy, printed, section) if paper else None
+        if theirs is not None:
+            rows.append((Cell("  paper", quiet=True), *_theirs(theirs, measures)))
+    if printed is not None:
+        notes.append(
+            f"Lines named paper: table {printed.number} of {CITATION}; judge {printed.judge}; "
+            f"{NAIVE}."
+        )
+    elif paper:
+        notes.append(f"The paper has no table for {section.title}.")
+    if judge is None:
+        notes.append("Not judged yet: convbench judge --judge NAME.")
+    columns = (Column("Method", "Method", numeric=False), *(column(m) for m in measures))
+    return Table("Results", columns, tuple(rows), (*notes, *section.notes), "results")
+
+
+def _size(section: Section) -> str:
+    first = section.base or section.policies[0]
+    groups = len({row.group for row in first.rows})
+    split = "all splits" if section.split == "all" else f"{section.split} split"
+    return f"{split}, {len(first.rows)} conversations of {first.name} about {groups} groups"
+
+
+def _printed(
+    policy: Policy, printed: PaperTable | None, section: Section
+) -> Mapping[str, Number] | None:
+    """Return the paper's numbers of a policy: by its number of training rows, or its method."""
+    rows = (policy.recipe.get("data") or {}).get("rows")
+    if rows is not None:
+        table = size_table(section.task, section.mode)
+        return table.methods.get(str(rows)) if table and _plain(policy) == "ReFit" else None
+    return printed.methods.get(_plain(policy)) if printed is not None else None
+
+
+def _plain(policy: Policy) -> str:
+    return policy.name.partition(" (")[0]
+
+
+def _theirs(numbers: Mapping[str, Number], measures: Sequence[Measure]) -> Iterable[Cell]:
+    for measure in measures:
+        theirs = numbers.get(_paper_key(measure.key))
+        yield (
+            replace(NONE, quiet=True)
+            if theirs is None
+            else Cell(
+                f"{theirs.mean:.{measure.digits}f}",
+                f"{theirs.error:.{measure.digits}f}",
+                quiet=True,
+            )
+        )
+
+
+def _paper_key(key: str) -> str:
+    return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
+
+
+def _ranks(found: Sequence[Estimate | None], measure: Measure) -> list[int]:
+    """Return 1 for all that are best as shown, 2 for the next value, 0 else and where all tie."""
+    shown = [None if e is None else round(e.mean, measure.digits) for e in found]
+    values = sorted({value for value in shown if value is not None}, reverse=True)
+    if len(values) < 2:
+        return [0] * len(shown)
+    return [{values[0]: 1, values[1]: 2}.get(v, 0) if v is not None else 0 for v in shown]
