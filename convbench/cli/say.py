@@ -81,7 +81,8 @@ def say_build(result: BuildResult) -> None:
     if built.lost:
         note(f"try the failed ones again: {resume}")
     judge = manifest.task.judge
-    next_command(f"convbench judge --judge {judge or 'claude-opus'}   (offline: --judge rules)")
+    offline = "" if judge == "rules" else "   (offline: --judge rules)"
+    next_command(f"convbench judge --judge {judge or 'claude-opus'}{offline}")
 
 
 def shown(path: Path) -> str:

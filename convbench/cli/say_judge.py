@@ -63,9 +63,9 @@ def means(panel: Panel) -> Table:
     """Return a table of mean scores, one row a judge."""
     metrics = dict.fromkeys(name for judge in panel.judges for name in judge.means)
     table = Table(box=None, pad_edge=False)
-    table.add_column("judge", no_wrap=True)
-    for head in ("scored", "failed", *(metric[:6] for metric in metrics), "reward"):
-        table.add_column(head, justify="right")
+    table.add_column("judge", overflow="fold")
+    for head in ("scored", "failed", *(metric[:5] for metric in metrics), "reward"):
+        table.add_column(head, justify="right", no_wrap=True)
     for judge in panel.judges:
         scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]
         reward = "-" if judge.reward is None else f"{judge.reward:.3f}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
+from rich.rule import Rule
 from rich.table import Table
+from rich.text import Text
 
 from convbench.answers import grade
 from convbench.cli.main import out
@@ -15,7 +18,12 @@ from convbench.schema import text_of
 if TYPE_CHECKING:
     from convbench.commands.doctor import Finding
     from convbench.commands.look import ConversationShown, Entry, TaskShown
+    from convbench.schema import Verdict
 
+WIDEST = 100
+"""Columns that text is set in on a wide terminal."""
+THINKING = re.compile(r"(?is)<\s*thinking\s*>.*?(?:<\s*/\s*thinking\s*>|\Z)")
+STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 MARKS = {"ok": "[green]ok[/]", "missing": "[red]missing[/]", "note": "[yellow]note[/]"}
 
 
@@ -61,28 +69,59 @@ def say_conversation(found: ConversationShown) -> None:
     fact("question", f"{c.example_id} ({found.example.split}), sample {c.sample}")
     result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
     answer = graded.answer or "unparsed"
-    fact("answer", f"{answer}, gold {found.example.answer or '-'}: {result}")
+    fact("answer", printable(f"{answer}, gold {found.example.answer or '-'}: {result}"))
     if c.failure is not None:
-        fact("failed", c.failure.message)
+        fact("failed", printable(c.failure.message))
     if c.flags:
-        fact("flags", ", ".join(c.flags))
+        fact("flags", printable(", ".join(c.flags)))
     for number, turn in enumerate(c.turns):
         cut = " · cut by max_tokens" if turn.finish_reason == "length" else ""
-        out.print()
-        out.rule(
-            f"[bold]{escape(turn.speaker)}[/] · {number} · {escape(turn.step)}{cut}", align="left"
-        )
-        out.print(escape(text_of(turn.content)))
+        _head(turn.speaker, f" · {number} · {turn.step}{cut}")
+        _said(text_of(turn.content))
     for verdict in found.verdicts:
-        out.print()
-        out.rule(f"judge [bold]{escape(verdict.judge)}[/]", align="left")
-        if verdict.failure is not None:
-            out.print(escape(verdict.failure.message))
-            continue
-        scores = ", ".join(f"{name} {value:g}" for name, value in verdict.scores.items())
-        out.print(escape(f"reward {verdict.reward:.3f}: {scores}"))
-        for name, text in verdict.justifications.items():
-            out.print(escape(f"{name}: {text}"))
+        _say_verdict(verdict)
+    run = shown(found.run.path)
+    next_command(f"convbench view {run}        (the same in the browser, with the exact prompts)")
+
+
+def _say_verdict(verdict: Verdict) -> None:
+    """Print a verdict: its scores in a line each, with the judge's words."""
+    if verdict.failure is not None or verdict.reward is None:
+        _head(f"judge {verdict.judge}", " · no score")
+        _said(verdict.failure.message if verdict.failure else "no reward")
+        return
+    _head(f"judge {verdict.judge}", f" · reward {verdict.reward:.3f}")
+    names = list(dict.fromkeys((*verdict.scores, *verdict.justifications)))
+    wide = max(map(len, names), default=0)
+    for name in names:
+        score = f"{verdict.scores[name]:g}" if name in verdict.scores else "-"
+        _said(f"{name:<{wide}} {score:>5}  {verdict.justifications.get(name, '')}".rstrip())
+
+
+def _head(bold: str, rest: str) -> None:
+    """Print a turn's head: a line across a terminal, a short mark where it goes to a program."""
+    out.print()
+    if out.is_terminal:
+        text = Text.assemble((printable(bold), "bold"), printable(rest))
+        out.print(Rule(text, align="left"), width=min(out.width, WIDEST))
+    else:
+        out.print(f"── {printable(bold)}{printable(rest)}", soft_wrap=True, markup=False)
+
+
+def _said(words: str) -> None:
+    """Print what somebody wrote, its thinking dimmed: at a width that reads well on a terminal,
+    in whole lines where it goes to a program."""
+    text = Text(printable(words))
+    text.highlight_regex(THINKING, "dim")
+    if out.is_terminal:
+        out.print(text, width=min(out.width, WIDEST))
+    else:
+        out.print(text, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Return text in which nothing steers a terminal: no escapes, no change of direction."""
+    return STEERS.sub("�", text.replace("\r\n", "\n"))
 
 
 def say_doctor(findings: list[Finding]) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from convbench.cli.main import app, err, out
+from convbench.cli.main import app, err
 
 Runs = Annotated[
     list[Path] | None,
@@ -44,9 +44,8 @@ def view(
     from rich.markup import escape
 
     from convbench.cli.say import fact, next_command, shown
-    from convbench.commands.view import index_runs
+    from convbench.commands.view import index_runs, view_static
     from convbench.commands.view import view as command
-    from convbench.commands.view import view_static
 
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)

@@ -117,10 +117,14 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
 
 
 def judges_of(run: Run) -> list[Judge]:
-    """Return the judges whose verdicts a run holds, as it kept them."""
-    specs = run.judge_specs()
+    """Return the judges whose verdicts a run holds, as it kept them.
+
+    People's labels belong to the conversations they were given for, so they are left out.
+    """
+    specs = {mark: spec for mark, spec in run.judge_specs().items() if spec.kind != "human"}
     names = {v.judge: v.fingerprint for v in run.verdicts() if v.fingerprint in specs}
-    return [again(name, specs[mark]) for name, mark in names.items()]
+    downloaded = run.manifest.pulled_from is not None
+    return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
 
 
 def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:

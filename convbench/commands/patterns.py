@@ -8,7 +8,7 @@ from pathlib import Path
 
 from convbench.commands.report import write
 from convbench.report.document import Document
-from convbench.report.patterns.analysis import UMAP, Patterns
+from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import responses
@@ -39,7 +39,7 @@ class PatternResult:
 def patterns(options: PatternOptions) -> PatternResult:
     """Cluster and place the final responses of policies, and write page, picture and points.
 
-    Raises RunError for fewer than two policies and DataError for too few responses.
+    Raises RunError for fewer than two policies, and DataError for responses without words.
     """
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     found = analyse(responses(runs, options.split))
@@ -47,7 +47,7 @@ def patterns(options: PatternOptions) -> PatternResult:
     folder = options.out or runs[0].reports
     files = write(made, folder, ["html", "markdown"], name="patterns")
     write_whole(folder / "patterns.csv", points(found))
-    return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs, found))
+    return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs))
 
 
 def _title(runs: Sequence[Run], split: str) -> str:
@@ -55,16 +55,11 @@ def _title(runs: Sequence[Run], split: str) -> str:
     return f"Language patterns · {first.task.name} · {first.mode} · {split}"
 
 
-def _warnings(runs: Sequence[Run], found: Patterns) -> list[str]:
+def _warnings(runs: Sequence[Run]) -> list[str]:
     out = []
     for key in ("task", "mode"):
         names = {str(getattr(getattr(r.manifest, key), "name", getattr(r.manifest, key)))
                  for r in runs}  # fmt: skip
         if len(names) > 1:
             out.append(f"the runs differ in {key} ({', '.join(sorted(names))}): so will the words")
-    if found.neighbours < UMAP["n_neighbors"]:
-        out.append(
-            f"{len(found.responses)} responses are few: UMAP took {found.neighbours} neighbours "
-            f"in place of {UMAP['n_neighbors']}"
-        )
     return out

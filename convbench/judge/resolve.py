@@ -34,6 +34,8 @@ class Judge:
     model: str | None
     fingerprint: str
     labels: Labels | None = None
+    function: Callable[..., Any] | None = None
+    """What a judge that asks no model runs."""
 
     def scorable(self, conversation_ids: Collection[str]) -> set[str]:
         """Return which of a run's conversations this judge can score: all, or the labelled.
@@ -74,9 +76,12 @@ def resolve_judge(
     return _made(text, spec, resolve_model(text))
 
 
-def again(name: str, spec: JudgeSpec) -> Judge:
-    """Return a judge as a run kept it, to judge another run the same way."""
-    return _made(name, spec, spec.model)
+def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
+    """Return a judge as a run kept it, to judge another run the same way.
+
+    `downloaded`: the run was pulled, so its judge may name no function but convbench's own.
+    """
+    return _made(name, spec, spec.model, downloaded=downloaded)
 
 
 def _is_spec(text: str, specs: Sequence[Path]) -> bool:
@@ -114,16 +119,16 @@ def _spec(
     return _made(name, spec, resolve_model(reference))
 
 
-def _made(name: str, spec: JudgeSpec, model: str | None) -> Judge:
+def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
     """Return the judge with its fingerprint; labels are read and functions found now."""
-    labels, version = None, None
+    labels, version, found = None, None, None
     if spec.kind == "human":
         if not spec.file:
             raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")
         labels = read_labels(Path(spec.file), spec)
         version = labels.digest
     elif spec.function:
-        found = catalog.function(spec.function)
+        found = catalog.function(spec.function, downloaded=downloaded)
         version = getattr(sys.modules.get(found.__module__), "VERSION", None)
     said = spec.model_dump(mode="json", exclude=_ASIDE)
-    return Judge(name, spec, model, fingerprint(said, model, version), labels)
+    return Judge(name, spec, model, fingerprint(said, model, version), labels, found)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from convbench import catalog
 from convbench.errors import ConvbenchError, DataError
 from convbench.judge.ask import Calls, ask, judge_messages
 from convbench.judge.resolve import Judge
@@ -114,9 +113,9 @@ async def _function(
 
     It gets `mode` and `spec` as keywords where it has parameters of these names.
     """
-    if not judge.spec.function:
+    function = judge.function
+    if function is None:
         raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
-    function = catalog.function(judge.spec.function)
     known = inspect.signature(function).parameters
     extra = {name: value for name, value in (("mode", mode), ("spec", judge.spec)) if name in known}
     result = function(conversation, example, protocol, **extra)

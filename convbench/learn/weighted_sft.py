@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import is_peft_model
 from datasets import Dataset
 from torch.utils.data import Sampler
 from trl import SFTConfig, SFTTrainer
-from trl.trainer.utils import pad
+from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
 from convbench.learn.job import Job
@@ -96,7 +97,10 @@ class WeightedSFT(SFTTrainer):
         self.tally = torch.zeros(6, device=self.args.device)
         self.first: float | None = None
         self.warned = False
-        self.probe = Probe(self)
+        self.probe = Probe(self) if job.recipe.fit.probe else None
+        if not self.wide:  # SFTTrainer's own also computes entropies, which nothing here reads
+            inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
+            add_fused_lm_head(inner, outputs=("log_probs",))
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Once:
         fit = self.job.recipe.fit
@@ -142,16 +146,13 @@ class WeightedSFT(SFTTrainer):
         log_probs = self.log_probs(model, inputs)
         total = -(log_probs * weight[:, None].to(log_probs.dtype)).sum()
         self._count(log_probs.detach(), inputs["labels"], weight, share)
+        if self.probe is not None:
+            self.probe.start(inputs, log_probs.detach())
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch(
                 [{**inputs, "share": share}], self.args.device
             )
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Take pi_0's log-probabilities before the first step changes the policy."""
-        self.probe.start()
-        return super().training_step(*args, **kwargs)
 
     def _count(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
         """Add up log pi, conversations and tokens by sign of the weight."""
@@ -163,7 +164,7 @@ class WeightedSFT(SFTTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add mean log pi of positively and negatively weighted conversations since the last
-        line, and mean log(pi / pi_0), all in nats a conversation."""
+        line, in nats a conversation, and mean log(pi / pi_0) of the probe."""
         if "loss" in logs:
             total = self.accelerator.reduce(self.tally, "sum").tolist()
             self.tally.zero_()
@@ -172,7 +173,8 @@ class WeightedSFT(SFTTrainer):
                     logs[f"log_pi_{name}"] = total[at] / total[at + 1]
             if total[2] > 0:
                 self._watch(total[0] / total[2], logs["loss"])
-            ratio = self.probe.ratio()
+            later = self.state.global_step > 1
+            ratio = self.probe.ratio() if self.probe is not None and later else None
             if ratio is not None:
                 logs["log_ratio"] = ratio
         super().log(logs, start_time)
@@ -199,53 +201,58 @@ def collapsed(first: float, now: float, loss: float) -> bool:
 
 
 class Probe:
-    """A few conversations on which log(pi / pi_0) is followed through training.
+    """The first batch of each process, on which log(pi / pi_0) is followed through training.
 
-    pi_0 is the policy before the first step; its values are kept in the folder, so that a
-    resumed training compares with the same.
+    log pi_0 comes free of that batch's own training step, before which nothing has changed. It
+    is kept in the folder, so that a resumed training compares with the same.
     """
 
     def __init__(self, trainer: WeightedSFT) -> None:
         self.trainer = trainer
-        rows = [row for row in trainer.rows if row.parts == 1] or list(trainer.rows)
-        count = min(trainer.job.recipe.fit.probe, len(rows))
-        self.rows = [rows[i * len(rows) // count] for i in range(count)]
-        self.base: list[float] | None = None
+        size, rank = trainer.args.per_device_train_batch_size, trainer.args.process_index
+        first = list(trainer._get_train_sampler())[rank * size : (rank + 1) * size]
+        self.batch = trainer.data_collator([trainer.train_dataset[i] for i in first])
+        self.real = sum(i < len(trainer.rows) for i in first)
+        self.file = Path(trainer.args.output_dir) / f"probe-{rank}.json"
+        self.base: torch.Tensor | None = None
 
-    def start(self) -> None:
-        """Take log pi_0, once."""
-        if self.base is not None or not self.rows:
+    def start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
+        """Keep log pi_0 of the first training step; take it from the folder when resumed."""
+        if self.base is not None:
             return
-        file = Path(self.trainer.args.output_dir) / "probe.json"
-        if self.trainer.state.global_step > 0 and file.exists():
-            self.base = json.loads(file.read_text())
+        if self.trainer.state.global_step > 0:
+            kept = json.loads(self.file.read_text()) if self.file.exists() else []
+            self.base = torch.tensor(kept, dtype=torch.float64)
             return
-        self.base = self._now()
-        if self.trainer.is_world_process_zero():
-            file.write_text(json.dumps(self.base))
+        same = torch.equal(inputs["input_ids"].cpu(), self.batch["input_ids"])
+        rows = log_probs.sum(-1).cpu().double()
+        self.base = rows if same else torch.tensor([], dtype=torch.float64)
+        self.file.write_text(json.dumps(self.base.tolist()))
 
     def ratio(self) -> float | None:
-        """Mean of log pi - log pi_0, nats a conversation; None before the first step."""
-        if not self.base:
-            return None
-        pairs = zip(self._now(), self.base, strict=True)
-        return sum(now - before for now, before in pairs) / len(self.base)
+        """Mean of log pi - log pi_0 over all processes' rows, nats a row; None without log pi_0.
 
-    def _now(self) -> list[float]:
-        """log pi of every probe row. All processes compute the same: sharded weights need all."""
+        Every process takes part, since sharded weights need all.
+        """
+        trainer = self.trainer
+        if self.base is None:
+            return None
+        now = self._now()
+        known = len(self.base) == len(now)
+        change = (now - self.base).sum().item() if known else 0.0
+        sums = torch.tensor([change, float(self.real if known else 0)])
+        total = trainer.accelerator.reduce(sums.to(trainer.args.device), "sum").tolist()
+        return total[0] / total[1] if total[1] else None
+
+    def _now(self) -> torch.Tensor:
+        """log pi of every row of the batch."""
         trainer = self.trainer
         training = trainer.model.training
+        names = ("input_ids", "attention_mask", "labels")
+        inputs = {name: self.batch[name].to(trainer.args.device) for name in names}
         trainer.model.eval()
-        found = []
         with torch.no_grad(), trainer.compute_loss_context_manager():
-            for start in range(0, len(self.rows), trainer.args.per_device_train_batch_size):
-                part = self.rows[start : start + trainer.args.per_device_train_batch_size]
-                batch = trainer.data_collator([row.fields() for row in part])
-                inputs = {
-                    name: batch[name].to(trainer.args.device)
-                    for name in ("input_ids", "attention_mask", "labels")
-                }
-                found += trainer.log_probs(trainer.model, inputs).sum(-1).tolist()
+            found = trainer.log_probs(trainer.model, inputs).sum(-1).cpu().double()
         trainer.model.train(training)
         return found
 

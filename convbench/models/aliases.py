@@ -112,7 +112,10 @@ def resolve(ref: str, *, api_base: str | None = None, specs: Sequence[Path] = ()
     if scheme in SCHEMES and rest:
         return Resolved(ref)
     if _checkpoint(Path(ref)):
-        return Resolved(f"local:{ref}")
+        if api_base is None:
+            return Resolved(f"local:{ref}")
+        # Servers name a model by the folder it was started with.
+        return Resolved(f"openai/{ref}", Alias(ref=f"openai/{ref}", weights=ref))
     if api_base is None and (provider := prices.provider(ref)) and "/" not in ref:
         return Resolved(f"{provider}/{ref}")
     if "/" in ref and (api_base is None or prices.is_provider(ref.split("/", 1)[0])):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Rank = Literal[0, 1, 2]
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -12,7 +14,7 @@ class Cell:
 
     text: str
     error: str | None = None
-    rank: Literal[0, 1, 2] = 0
+    rank: Rank = 0
     """1 for the best of its column, 2 for the second best."""
     quiet: bool = False
     """Set for what stands beside our numbers: the paper's."""

@@ -23,7 +23,8 @@ def terminal(document: Document, console: Console) -> Iterator[RenderableType]:
     """Yield what to print. Where the console has no styles (a pipe), `*` marks the best of a
     column and `+` the second."""
     for part in document.parts:
-        yield from _part(part, console)
+        if part.tables or part.facts:  # no heading over pictures alone
+            yield from _part(part, console)
 
 
 def _part(part: Part, console: Console) -> Iterator[RenderableType]:

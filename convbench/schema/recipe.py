@@ -125,9 +125,9 @@ class Fit(Noun):
     """Seed of shuffling, dropout and new weights."""
     log_every: int = Field(default=5, ge=1)
     """Steps between log lines; the first step is always logged."""
-    probe: int = Field(default=8, ge=0)
-    """Conversations on which log(pi / pi_0) is followed, the looseness of the bound of Lemma 1;
-    0 follows none."""
+    probe: bool = True
+    """Follow log(pi / pi_0), the looseness of the bound of Lemma 1, on the first batch of each
+    process: one forward pass a log line."""
     save: Literal["epoch", "end"] = "epoch"
     """When to save: after each epoch (to resume from), or only the end result."""
     save_limit: int = Field(default=4, ge=1)

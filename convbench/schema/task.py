@@ -76,6 +76,15 @@ class Sample(Noun):
     validation: float = Field(default=0.0, ge=0, le=1)
     """Share that goes to validation; the rest is test."""
 
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.train + self.validation > 1:
+            raise ValueError(
+                f"train and validation are shares: found {self.train:g} + {self.validation:g}; "
+                "expected at most 1 together"
+            )
+        return self
+
 
 class Answer(Noun):
     """What a final answer looks like."""

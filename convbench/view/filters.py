@@ -6,10 +6,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from convbench.errors import QueryError
 from convbench.view.index import Index
+
+if TYPE_CHECKING:
+    from multidict import MultiMapping
+
+    Asked = MultiMapping[str]
 
 RESULTS = {
     "correct": "correct",
@@ -33,13 +38,6 @@ SHOWN = f"""
 n, conversation_id, run_no, task, split, policy, sample, temperature, answer, {RESULT} AS result,
 n_turns, words, flags, cost_usd, q, left(question, 240) AS question, protocol, mode
 """
-
-
-class Asked(Protocol):
-    """A query string: `getall` gives every value of a name."""
-
-    def getall(self, key: str, default: Any = ...) -> Any:
-        """Return all values of a name."""
 
 
 def listing(index: Index, asked: Asked) -> dict[str, Any]:
@@ -79,7 +77,8 @@ def _finite(value: Any) -> Any:
 
 def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
     """Return a condition and its parameters."""
-    parts, values = ["true"], []
+    parts = ["true"]
+    values: list[Any] = []
     for name in CHOICES:
         if chosen := asked.getall(name, []):
             parts.append(f"{name} IN ({', '.join('?' * len(chosen))})")
@@ -88,8 +87,8 @@ def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
         parts.append(f"temperature IN ({', '.join('?' * len(chosen))})")
         values += [_number("temperature", text) for text in chosen]
     for term in terms(_last(asked, "q")):
-        parts.append("contains(text, lower(?))")
-        values.append(term)
+        parts.append("contains(text, lower(?)) OR starts_with(conversation_id, ?)")
+        values += [term, term]
     for part, given in (_result(asked), _flag(asked), _reward(index, asked)):
         parts += part
         values += given

@@ -142,7 +142,7 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
     CREATE TABLE indexed AS
     SELECT row_number() OVER (ORDER BY k.run_no, x.place, k.sample, k.conversation_id) - 1 AS n,
       c.*, k.run_no, x.question, dense_rank() OVER (ORDER BY c.task, c.example_id, x.question) AS q,
-      lower(concat_ws(chr(10), c.conversation_id, c.example_id, x.question, k.said)) AS text{columns}
+      lower(concat_ws(chr(10), c.example_id, x.question, k.said)) AS text{columns}
     FROM conversations c
       JOIN (SELECT run_no, run, sample, conversation_id, example_id, array_to_string(
               [said(t.content) FOR t IN turns IF t.finish_reason <> 'scripted'], chr(10)) AS said

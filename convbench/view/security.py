@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from aiohttp import web
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from aiohttp.typedefs import Handler, Middleware
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -29,7 +28,7 @@ REFUSED = (
 )
 
 
-def gate(token: str, port: Callable[[], int]) -> Handler:
+def gate(token: str, port: Callable[[], int]) -> Middleware:
     """Return a middleware that lets only the token's holder in.
 
     The token comes once in the address of `/`; from then on a cookie has it, which other sites'
@@ -58,7 +57,7 @@ def gate(token: str, port: Callable[[], int]) -> Handler:
             response.set_cookie(cookie, token, httponly=True, samesite="Strict", path="/")
         return response
 
-    return check  # type: ignore[return-value]
+    return check
 
 
 def _same(given: str | None, token: str) -> bool:

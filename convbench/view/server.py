@@ -8,7 +8,7 @@ import re
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -71,18 +71,14 @@ class Pages:
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         """Answer one of the page's own files."""
-        path = ASSETS / request.match_info.get("name", "index.html")
-        if not FILE.fullmatch(path.name) or not path.is_file():
-            raise web.HTTPNotFound
+        path = inside(ASSETS, request.match_info.get("name", "index.html"), tuple(TYPES))
         return web.Response(body=path.read_bytes(), headers={"Content-Type": TYPES[path.suffix]})
 
     def file(self, folder: str) -> Any:
         """Return a handler for the images in a folder of a run."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            path = self.run(request).path / folder / request.match_info["name"]
-            if not FILE.fullmatch(path.name) or path.suffix not in IMAGES or not path.is_file():
-                raise web.HTTPNotFound
+            path = inside(self.run(request).path / folder, request.match_info["name"], IMAGES)
             headers = {"Content-Type": TYPES[path.suffix], "Content-Security-Policy": DRAWING}
             return web.FileResponse(path, headers=headers)
 
@@ -148,6 +144,15 @@ class Pages:
         return save(run, self.scoring.spec, label)
 
 
+def inside(folder: Path, name: str, endings: Collection[str]) -> Path:
+    """Return a file of this very folder, or 404: the name comes decoded, `../` and all."""
+    path = folder / name
+    good = FILE.fullmatch(name) and path.suffix in endings and path.is_file()
+    if not good or path.resolve().parent != folder.resolve():
+        raise web.HTTPNotFound
+    return path
+
+
 async def answer(work: Callable[[], Any]) -> web.Response:
     """Do the work in a thread; a user's mistake is an answer of one line."""
     try:
@@ -180,6 +185,7 @@ def listen(port: int | None, usual: int = 8642) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(("127.0.0.1", number))
+            sock.listen(128)
         except OSError as error:
             sock.close()
             reason = error.strerror

@@ -65,10 +65,10 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
     for start in range(0, index.total, ROWS):
         span = [start, start + ROWS]
         where = "FROM conversations WHERE n >= ? AND n < ? ORDER BY n"
-        rows = [tidy(row) for row in index.ask(f"SELECT {SHOWN}{rewards(index)} {where}", span)]  # noqa: S608
+        rows = [tidy(row) for row in index.ask(f"SELECT {SHOWN}{rewards(index)} {where}", span)]
         names = list(rows[0])
         yield f"rows/{start // ROWS}.json", {name: [row[name] for row in rows] for name in names}
-        texts = index.ask(f"SELECT text {where}", span)  # noqa: S608
+        texts = index.ask(f"SELECT text {where}", span)
         yield f"text/{start // ROWS}.json", [row["text"] for row in texts]
     names = [row["conversation_id"] for row in index.ask(
         "SELECT conversation_id FROM conversations ORDER BY n")]  # fmt: skip

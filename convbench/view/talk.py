@@ -75,7 +75,9 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
                 "finish": turn.finish_reason,
                 "asked": turn.finish_reason not in NOT_ASKED,
                 "tokens": turn.completion_tokens,
-                "parts": _said(turn, number, left_open(said)) if own else parts(turn.content, number),
+                "parts": _said(turn, number, left_open(said))
+                if own
+                else parts(turn.content, number),
             }
         )
         said += [text_of(turn.content)] if own else []
@@ -95,9 +97,11 @@ def parts(content: Content, number: int) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"text": content}]
     return [
-        {"text": part.text} if isinstance(part, TextPart) else {"image": f"media/{number}/{part.file}"}
+        {"text": part.text}
+        if isinstance(part, TextPart)
+        else {"image": f"media/{number}/{part.file}"}
         for part in content
-    ]  # fmt: skip
+    ]
 
 
 def prompts(index: Index, conversation_id: str) -> dict[str, Any]:

@@ -15,8 +15,8 @@ PACKAGE = ROOT / "convbench"
 LAYERS = (
     ("cli",),
     ("commands",),
-    ("build", "judge", "learn", "report", "publish"),
-    ("engine", "models", "store", "hub", "catalog", "tasks", "pocket"),
+    ("build", "judge", "learn", "adapt", "report", "publish", "view"),
+    ("engine", "models", "store", "hub", "catalog", "tasks", "pocket", "sandbox"),
     ("answers", "views", "prompts", "rewards"),
     ("schema",),
     ("errors",),

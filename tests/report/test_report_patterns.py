@@ -11,7 +11,9 @@ pytest.importorskip("umap")
 from convbench.commands.patterns import PatternOptions, patterns
 from convbench.errors import DataError, RunError
 from convbench.report.patterns.analysis import cluster
+from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.common import common_words, frequencies, is_common
+from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import Response, responses
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from tests.report.synthetic import make, questions
@@ -134,10 +136,21 @@ def test_the_whole(pair, tmp_path):
 def test_too_little_to_compare(pair, tmp_path):
     with pytest.raises(RunError, match="expected two or more"):
         responses([pair], "train")
-    with pytest.raises(DataError, match="different uses of common words"):
-        cluster(["the answer is"] * 9 + ["it is the answer", "so it is"])
     with pytest.raises(DataError, match="no common word"):
         cluster(["one", "two", "three", "four", "five", "six"])
+
+
+def test_short_answers_have_fewer_patterns_and_no_picture():
+    said = [response("a", f"The answer is {x}.", k) for k, x in enumerate("ABCDABCD")]
+    said += [response("b", "It is not.", k) for k in range(4)]
+    found = analyse(said)
+    assert found.pattern == [0] * 8 + [1] * 4
+    assert found.places is None
+    assert len(found.notes) == 2
+    document = patterns_document(found, "title")
+    assert document.parts[0].pictures == ()
+    assert [row[0].text for row in document.parts[0].tables[0].rows] == ["pattern 0", "pattern 1"]
+    assert points(found).decode().splitlines()[1] == "a0,a,0,,"
 
 
 def test_patterns_are_numbered_by_size():

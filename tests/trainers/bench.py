@@ -22,13 +22,13 @@ from typing import Any
 
 from tests.bench.bench import ROOT, Row
 
-CONVERSATIONS, TURNS, TOKENS, WORDS = 32, 3, 40, 8192
+CONVERSATIONS, TURNS, TOKENS, WORDS = 80, 3, 16, 4096
 PAIRS = 7
 """Interleaved pairs of runs."""
 
 
 def save_model(folder: Path) -> Path:
-    """Save a Llama of some 8 million parameters, wide enough that arithmetic outweighs Python."""
+    """Save a Llama of some 2 million parameters, wide enough that arithmetic outweighs Python."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -36,8 +36,9 @@ def save_model(folder: Path) -> Path:
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=WORDS, hidden_size=256, intermediate_size=768, num_hidden_layers=4,
+        vocab_size=WORDS, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
         num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=2048,
+        bos_token_id=260, eos_token_id=261, pad_token_id=262,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     tiny.tokenizer().save_pretrained(folder)
@@ -80,7 +81,7 @@ def train(kind: str, turns: int, model: Path, folder: Path) -> float:
     from convbench.schema.recipe import Recipe
 
     fitting.quiet()
-    settings = {"batch_size": 8, "accumulation": 4, "epochs": 1, "gradient_checkpointing": False,
+    settings = {"batch_size": 4, "accumulation": 4, "epochs": 1, "gradient_checkpointing": False,
                 "save": "end"}  # fmt: skip
     recipe = Recipe.model_validate(
         {"name": "bench", "title": "bench", "trainer": "swift", "model": str(model),

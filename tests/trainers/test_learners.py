@@ -77,6 +77,7 @@ def test_refit_learns_what_was_rewarded(run: Run) -> None:
     assert path is not None
     log = json.loads((path / "training.json").read_text())["log"]
     ratios = [entry["log_ratio"] for entry in log if "log_ratio" in entry]
+    assert len(ratios) == 11, "every line but the first step's"
     assert ratios[-1] > ratios[0] > 0
     rewarded = [entry["log_pi_positive"] for entry in log if "log_pi_positive" in entry]
     assert len(rewarded) > 6

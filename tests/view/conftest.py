@@ -43,7 +43,13 @@ class Viewer:
         return f"{self.address}/?token={TOKEN}{at}"
 
     def ask(
-        self, path: str, method: str = "GET", body: Any = None, *, cookie: bool = True, **headers: str
+        self,
+        path: str,
+        method: str = "GET",
+        body: Any = None,
+        *,
+        cookie: bool = True,
+        **headers: str,
     ) -> tuple[http.client.HTTPResponse, bytes]:
         """Ask by hand, with any headers."""
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
@@ -111,9 +117,10 @@ def viewer(folder: Path) -> Iterator[Viewer]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A headless browser; skips where there is none."""
+    """A headless browser; skips where there is none. Its driver keeps a loop running in this
+    thread, so it is closed before the next module."""
     api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:

@@ -101,7 +101,8 @@ def make(
     of the conversation's place."""
     cast = {"assistant": Member(model=model), "teacher": Member(model="script")}
     manifest = make_manifest(
-        catalog.load(TaskSpec, "tasks", "demo"), catalog.load(ProtocolSpec, "protocols", "reasoning"),
+        catalog.load(TaskSpec, "tasks", "demo"),
+        catalog.load(ProtocolSpec, "protocols", "reasoning"),
         Shape(mode="thinking", samples=2, temperatures=(0.3, 1.0)), cast, **more,
     )  # fmt: skip
     run = Run.create(path, manifest, list(examples))
@@ -157,7 +158,9 @@ def world(path: Path) -> Run:
 
 def many(path: Path, count: int) -> Run:
     """A run of `count` conversations of some 200 words, each judged once; written fast."""
-    examples = [question(n, f"Question {n} about metals, salts and acids?") for n in range(count // 4)]
+    examples = [
+        question(n, f"Question {n} about metals, salts and acids?") for n in range(count // 4)
+    ]
     run = make(path, examples, [(0, 0, RIGHT, {})], {"rules": lambda k: 8.0})
     owner = orjson.loads(run.conversations_file.read_bytes())
     said = orjson.loads(run.verdicts_file.read_bytes())
@@ -167,9 +170,16 @@ def many(path: Path, count: int) -> Run:
         for k in range(count):
             n, s = divmod(k, 4)
             name = f"c{k:08d}"
-            owner |= {"key": f"q{n}#{s}", "conversation_id": name, "example_id": f"q{n}", "sample": s}
+            owner |= {
+                "key": f"q{n}#{s}",
+                "conversation_id": name,
+                "example_id": f"q{n}",
+                "sample": s,
+            }
             owner["temperature"] = (0.3, 0.5, 0.7, 1.0)[s]
-            owner["turns"][3]["content"] = f"<thinking>{filler} unit {k}</thinking> The answer is {'AB'[k % 3 == 0]}."
+            owner["turns"][3]["content"] = (
+                f"<thinking>{filler} unit {k}</thinking> The answer is {'AB'[k % 3 == 0]}."
+            )
             talks.write(orjson.dumps(owner) + b"\n")
             said |= {"conversation_id": name, "reward": k % 101 / 100}
             verdicts.write(orjson.dumps(said) + b"\n")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
 from convbench.report.document import Cell, Column, Document, Part, Picture, Table
-from convbench.report.patterns.analysis import K, Patterns
+from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.responses import Response, by_policy
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.report.plots.style import LOOKS, drawing, new_figure, picture
@@ -32,14 +32,15 @@ def patterns_document(found: Patterns, title: str) -> Document:
     )
     facts = (f"Final responses: {counts}; {len(found.common)} common words.",)
     tables = (shares(found), diversity(found), *told(found))
-    return Document(title, (Part(title, facts, tables, (draw(found, title),)),))
+    pictures = () if found.places is None else (draw(found, found.places, title),)
+    return Document(title, (Part(title, facts, tables, pictures, found.notes),))
 
 
 def shares(found: Patterns) -> Table:
     """Return the share of each policy's responses in each pattern."""
     policies = found.policies
     rows = []
-    for pattern in range(K):
+    for pattern in range(found.k):
         cells = [Cell(f"pattern {pattern}")]
         for name in policies:
             pairs = (
@@ -83,7 +84,7 @@ def diversity(found: Patterns) -> Table:
 def told(found: Patterns) -> Iterator[Table]:
     """Yield the most telling words of each policy, and of each pattern."""
     by_name = {name: [r.policy == name for r in found.responses] for name in found.policies}
-    by_pattern = {f"pattern {k}": [label == k for label in found.pattern] for k in range(K)}
+    by_pattern = {f"pattern {k}": [label == k for label in found.pattern] for k in range(found.k)}
     for head, groups in (("Policy", by_name), ("Pattern", by_pattern)):
         rows = []
         for name, inside in groups.items():
@@ -99,7 +100,7 @@ def _where(found: Patterns, inside: list[bool], wanted: bool) -> Iterator[Respon
     return (r for r, is_in in zip(found.responses, inside, strict=True) if is_in == wanted)
 
 
-def draw(found: Patterns, title: str) -> Picture:
+def draw(found: Patterns, places: Sequence[tuple[float, float]], title: str) -> Picture:
     """Return the UMAP picture: shape by pattern, colour by policy."""
     with drawing():
         from matplotlib.lines import Line2D
@@ -109,7 +110,7 @@ def draw(found: Patterns, title: str) -> Picture:
         colors = dict(zip(found.policies, cycle(COLORS), strict=False))
         for place in _interleaved(found):
             axes.scatter(
-                found.x[place], found.y[place], marker=SHAPES[found.pattern[place]], s=20,
+                *places[place], marker=SHAPES[found.pattern[place]], s=20,
                 color=colors[found.responses[place].policy], alpha=0.65, linewidths=0.3,
                 edgecolors="white",
             )  # fmt: skip
@@ -120,7 +121,7 @@ def draw(found: Patterns, title: str) -> Picture:
         handles += [
             Line2D([], [], linestyle="none", marker=shape, markerfacecolor="white", color="black",
                    label=f"pattern {k}")
-            for k, shape in enumerate(SHAPES)
+            for k, shape in enumerate(SHAPES[: found.k])
         ]  # fmt: skip
         figure.legend(handles=handles, loc="outside right upper")
         caption = (
@@ -132,7 +133,7 @@ def draw(found: Patterns, title: str) -> Picture:
 
 def _interleaved(found: Patterns) -> list[int]:
     """Return places in an order that lays no policy over another."""
-    return sorted(range(len(found.x)), key=lambda i: found.responses[i].conversation_id)
+    return sorted(range(len(found.responses)), key=lambda i: found.responses[i].conversation_id)
 
 
 def points(found: Patterns) -> bytes:
@@ -140,6 +141,7 @@ def points(found: Patterns) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("conversation_id", "policy", "pattern", "x", "y"))
-    for response, label, x, y in zip(found.responses, found.pattern, found.x, found.y, strict=True):
-        writer.writerow((response.conversation_id, response.policy, label, f"{x:.6f}", f"{y:.6f}"))
+    for i, (response, label) in enumerate(zip(found.responses, found.pattern, strict=True)):
+        place = [f"{value:.6f}" for value in found.places[i]] if found.places else ["", ""]
+        writer.writerow((response.conversation_id, response.policy, label, *place))
     return out.getvalue().encode()

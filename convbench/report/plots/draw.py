@@ -16,6 +16,7 @@ from convbench.report.plots.style import drawing
 from convbench.report.plots.training import training
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind
+from convbench.report.tables import headline, measures_of
 
 Agreement = Mapping[tuple[str, str], str]
 """Words on two judges' agreement."""
@@ -38,7 +39,8 @@ def with_pictures(
             for part, (section, name) in zip(made.parts, titles, strict=True)
         ]
         across = tuple(_across(sections, judge, kind, agreement))
-    return replace(made, parts=(*parts, Part("All together", pictures=across)))
+    together = (Part("All together", pictures=across),) if across else ()
+    return replace(made, parts=(*parts, *together))
 
 
 def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:
@@ -50,10 +52,10 @@ def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[P
 def _across(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind, agreement: Sequence[Agreement]
 ) -> Iterator[Picture]:
-    found = dots(sections, ACCURACY, kind)
+    names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
+    found = dots(sections, ACCURACY, kind) or _rewards(sections, next(iter(names)), kind)
     if found is not None:
         yield found
-    names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
     for name in names:
         yield from by_turns(sections, name, kind)
     for place, section in enumerate(sections):
@@ -61,3 +63,10 @@ def _across(
         curves = training(section)
         if curves is not None:
             yield curves
+
+
+def _rewards(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Picture | None:
+    """Return the judge's headline by task, for tasks whose answers are not right or wrong."""
+    measures = [m for section in sections for m in measures_of(section, judge)]
+    top = headline(measures)
+    return dots(sections, top, kind) if top is not None else None

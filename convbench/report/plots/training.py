@@ -42,6 +42,7 @@ def training(section: Section) -> Picture | None:
             for place, (key, what) in enumerate(keys.items()):
                 _curve(axes, log, key, styles[name], name + (f", {what}" if what else ""), place)
         axes.set_xlabel("optimiser step")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylabel(label)
         axes.set_title(title)
     _legends(figure, grid[0], panels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from convbench.report.document import Cell, Column
+from convbench.report.document import Cell, Column, Rank
 from convbench.report.measures import ACCURACY, THINKING, Measure, judge_measures
 from convbench.report.sections import Section
 from convbench.report.stats import Estimate
@@ -28,13 +28,12 @@ def column(measure: Measure) -> Column:
     return Column(measure.head, measure.short)
 
 
-def number(found: Estimate | None, digits: int, rank: int = 0) -> Cell:
+def number(found: Estimate | None, digits: int, rank: Rank = 0) -> Cell:
     """Return the cell of an estimate: mean and standard error, rounded alike."""
     if found is None:
         return NONE
-    sign = "+" if signed else ""
-    error = None if found.error is None else f"{found.error * scale:.{digits}f}"
-    return Cell(f"{found.mean * scale:{sign}.{digits}f}", error, rank)  # type: ignore[arg-type]
+    error = None if found.error is None else f"{found.error:.{digits}f}"
+    return Cell(f"{found.mean:.{digits}f}", error, rank)
 
 
 def p_text(p: float | None) -> str:

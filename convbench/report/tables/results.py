@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from convbench.report.document import Cell, Column, Table
+from convbench.report.document import Cell, Column, Rank, Table
 from convbench.report.measures import Measure
 from convbench.report.policies import Policy
 from convbench.report.published import (
@@ -18,9 +18,7 @@ from convbench.report.published import (
 )
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind, Estimate
-from convbench.report.tables.cells import NONE, column, headline, measures_of, number
-
-__all__ = ["headline", "main_table", "measures_of"]
+from convbench.report.tables.cells import NONE, column, measures_of, number
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -56,6 +54,8 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         )
     elif paper:
         notes.append(f"The paper has no table for {section.title}.")
+    if any(e is not None and e.error == 0 and e.n > 1 for line in found for e in line[:1]):
+        notes.append("An error of 0 says that all groups agree, not that the mean is certain.")
     if judge is None:
         notes.append("Not judged yet: convbench judge --judge NAME.")
     columns = (Column("Method", "Method", numeric=False), *(column(m) for m in measures))
@@ -102,10 +102,11 @@ def _paper_key(key: str) -> str:
     return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
 
 
-def _ranks(found: Sequence[Estimate | None], measure: Measure) -> list[int]:
+def _ranks(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
     """Return 1 for all that are best as shown, 2 for the next value, 0 else and where all tie."""
     shown = [None if e is None else round(e.mean, measure.digits) for e in found]
     values = sorted({value for value in shown if value is not None}, reverse=True)
     if len(values) < 2:
         return [0] * len(shown)
-    return [{values[0]: 1, values[1]: 2}.get(v, 0) if v is not None else 0 for v in shown]
+    places: dict[float | None, Rank] = {values[0]: 1, values[1]: 2}
+    return [places.get(value, 0) for value in shown]

@@ -72,7 +72,7 @@ export async function list(params, signal) {
     .map((match) => (match[1] ?? match[2].replaceAll('"', "")).toLowerCase());
   if (terms.length) {
     texts ??= (await shards("text")).flat();
-    found = found.filter((row) => terms.every((term) => texts[row.n].includes(term)));
+    found = found.filter((row) => terms.every((term) => texts[row.n].includes(term) || row.conversation_id.startsWith(term)));
   }
   signal?.throwIfAborted();
   const sort = params.get("sort") ?? "n";

@@ -1,14 +1,15 @@
 // The column of filters: what can be chosen stands there with its count.
 import { h } from "./dom.js";
 import { count, short, temperature } from "./format.js";
-import { changed, replace } from "./route.js";
+import { changed, here, replace } from "./route.js";
 
 const NAMES = { result: "Result", split: "Split", temperature: "Temperature", policy: "Policy", task: "Task",
   protocol: "Protocol", mode: "Mode", run: "Run", flag: "Flags" };
 const ORDER = ["correct", "wrong", "unparsed", "failed", "ungraded"];
 
 export function filters(app, about, params) {
-  const act = (values) => replace("list", null, changed(params, { ...values, offset: "" }));
+  // The address as it is when somebody acts: the page may not have caught up with it yet.
+  const act = (values) => replace("list", null, changed(here().params, { ...values, offset: "" }));
   const active = [...params.keys()].some((name) => !["offset", "sort", "desc", "limit"].includes(name));
   return h("div", { class: "filters" },
     h("div", { class: "filters-head" }, h("h2", null, "Filters"),
@@ -26,8 +27,9 @@ function facet(name, values, params, act) {
   const rows = name === "result" ? [...values].sort((a, b) => ORDER.indexOf(a[0]) - ORDER.indexOf(b[0])) : values;
   const all = name === "flag" && rows.length > 1 ? [["any", null], ...rows] : rows;
   const toggle = (value) => {
-    if (chosen.has(value)) chosen.delete(value); else chosen.add(value);
-    act({ [name]: [...chosen] });
+    const now = new Set(here().params.getAll(name));
+    if (!now.delete(value)) now.add(value);
+    act({ [name]: [...now] });
   };
   return h("fieldset", null, h("legend", null, NAMES[name]),
     h("div", { class: all.length > 8 ? "many" : "" }, all.map(([value, n]) => h("label", { class: "choice", title: String(value) },

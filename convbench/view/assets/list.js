@@ -2,7 +2,7 @@
 import { h, say, set } from "./dom.js";
 import { count, dollars, fixed, policy, result, temperature, words } from "./format.js";
 import { filters } from "./filters.js";
-import { changed, go, link, replace } from "./route.js";
+import { changed, go, here, link, replace } from "./route.js";
 
 const PAGE = 50;
 let asking = null;
@@ -45,8 +45,7 @@ function searchBox(params) {
   const box = h("input", { type: "search", name: "q", autocomplete: "off", spellcheck: "false", value: params.get("q") ?? "",
     placeholder: 'Search questions and answers, "in quotes" for a phrase', "aria-label": "Search the conversations",
     oninput: () => { clearTimeout(timer); timer = setTimeout(() => {
-      const now = new URLSearchParams(location.hash.split("?")[1] ?? "");
-      replace("list", null, changed(now, { q: box.value, offset: "" }));
+      if (here().page === "list") replace("list", null, changed(here().params, { q: box.value, offset: "" }));
     }, 120); } });
   return h("div", { class: "search", role: "search" }, box, h("kbd", { "aria-hidden": "true" }, "/"));
 }
@@ -109,7 +108,7 @@ function heading(about, column, params) {
     const values = { sort: column.sort, desc: on ? (desc ? "" : "1") : (column.judge ? "1" : ""), offset: "" };
     if (on && desc !== Boolean(column.judge)) Object.assign(values, { sort: "", desc: "" });
     if (column.judge && about.judges.length > 1) values.judge = column.judge;
-    replace("list", null, changed(params, values));
+    replace("list", null, changed(here().params, values));
   };
   return h("th", { scope: "col", class: column.cls, "aria-sort": on ? (desc ? "descending" : "ascending") : null },
     h("button", { type: "button", title: column.title ?? column.head, onclick: click }, column.head,

@@ -1,0 +1,62 @@
+"""How an adaptation goes: the inner LoRA, its limits, and how answers are graded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from convbench.schema.base import Noun
+
+
+class Inner(Noun):
+    """One adaptation. Defaults: knowledge incorporation of Zweiger et al. 2025 (SEAL).
+
+    The paper is silent on schedule and clipping; linear decay and 1.0 are the Trainer's defaults.
+    """
+
+    r: int = Field(default=32, ge=1)
+    """Rank of the adapter."""
+    alpha: float = Field(default=64, gt=0)
+    """The update is multiplied by alpha / r. Dropout is 0."""
+    target_modules: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+    """Linear layers that get an adapter, by the last part of their name."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Peak learning rate of AdamW (no weight decay)."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """How the learning rate falls."""
+    epochs: int = Field(default=10, ge=1)
+    """Passes over the texts."""
+    batch_size: int = Field(default=1, ge=1)
+    """Texts in a batch."""
+    accumulation: int = Field(default=1, ge=1)
+    """Batches in a step."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """Clipping of the gradient's norm; 0 turns it off."""
+    seeds: int = Field(default=3, ge=1)
+    """Adapters of one edit, each with its own start and order; accuracy is their mean. They
+    train side by side in one batch."""
+    seed: int = 0
+    """First of the seeds."""
+    max_length: int = Field(default=2048, ge=2)
+    """Longest text in tokens; a longer one is cut."""
+    end: bool = True
+    """Every text ends with the tokenizer's end token."""
+    passage: bool = True
+    """The passage itself is among the texts."""
+    line: str = "{title}\n{line}"
+    """How a line of the edit becomes a text."""
+    max_steps: int = Field(default=2000, ge=1)
+    """Most optimiser steps; an edit that asks for more is no improvement."""
+    max_seconds: float = Field(default=600, gt=0)
+    """Most seconds of training; an edit that takes longer is no improvement."""
+    max_tokens: int = Field(default=64, ge=1)
+    """Longest answer in tokens; greedy."""
+    ask_at_once: int = Field(default=64, ge=1)
+    """Questions asked in one batch."""
+    grade: Literal["exact", "f1", "contains", "model"] = "exact"
+    """`exact`: the answer is one of the gold ones after SQuAD's normalisation; `f1`: its word
+    overlap with the best of them; `contains`: a gold one stands in it; `model`: a judge model
+    says yes or no."""

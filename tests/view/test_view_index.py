@@ -1,0 +1,198 @@
+"""What the list and the overview say, against counts made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import MultiDict
+
+from convbench.answers.tags import visible
+from convbench.commands.view import index_runs
+from convbench.errors import QueryError, RunError
+from convbench.view.figures import overview
+from convbench.view.filters import listing, terms
+from convbench.view.index import Index
+from convbench.view.segments import segments
+from convbench.view.talk import prompts, talk
+from tests.view.runs import RIGHT, WRONG, make, question, world
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    path = tmp_path_factory.mktemp("index") / "world"
+    world(path)
+    return index_runs([path], lambda text: None)
+
+
+def total(index: Index, *pairs: tuple[str, str]) -> int:
+    """How many conversations a query string finds."""
+    return int(listing(index, MultiDict(pairs))["total"])
+
+
+OVER = "conversation_id IN (SELECT conversation_id FROM verdicts WHERE overall > 8.5)"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "count"),
+    [
+        ([], 20),
+        ([("result", "correct")], 11),
+        ([("result", "wrong")], 6),
+        ([("result", "unparsed")], 2),
+        ([("result", "failed")], 1),
+        ([("result", "failed"), ("result", "unparsed")], 3),
+        ([("split", "test")], 5),
+        ([("temperature", "0.3")], 12),
+        ([("temperature", "1.0"), ("split", "test")], 2),
+        ([("policy", "local:checkpoints/tuned")], 4),
+        ([("flag", "any")], 1),
+        ([("flag", "teacher:words")], 1),
+        ([("flag", "none such")], 0),
+        ([("judge", "strict")], 15),
+        ([("judge", "strict"), ("min", "0.2")], 14),
+        ([("min", "0.81")], 4),
+        ([("max", "0.3")], 7),
+        ([("q", "NUMBER 3")], 3),
+        ([("q", '"a guess"')], 6),
+        ([("q", '"guess a"')], 0),
+        ([("where", "correct AND temperature < 0.5 -- a comment")], 11),
+        ([("where", OVER)], 4),
+    ],
+)  # fmt: skip
+def test_filters_count(index: Index, pairs: list[tuple[str, str]], count: int) -> None:
+    assert total(index, *pairs) == count
+
+
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        ("true) UNION SELECT n FROM conversations WHERE (true", "expected one condition"),
+        ("true) ORDER BY (n", "expected one condition"),
+        ("true; DROP TABLE conversations", "not valid SQL"),
+        ("n IN (SELECT 1 FROM read_csv('/etc/passwd'))", "file system operations are disabled"),
+        ("getenv('HOME') = 'x'", "getenv"),
+        ("nonsense > 3", "nonsense"),
+        (
+            "(WITH x AS (DELETE FROM conversations RETURNING n) SELECT count(*) FROM x) > 0",
+            "a change of data",
+        ),
+    ],
+)
+def test_free_conditions_only_read(index: Index, clause: str, said: str) -> None:
+    with pytest.raises(QueryError, match=said.replace("(", r"\(")):
+        total(index, ("where", clause))
+    assert total(index) == 20
+
+
+def test_long_questions_are_given_up(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition that never ends does not keep the viewer busy for ever."""
+    monkeypatch.setattr("convbench.view.index.LONGEST_S", 0.3)
+    with pytest.raises(QueryError, match="took longer"):
+        total(index, ("where", "(SELECT sum(a.range * b.range) FROM range(1000000000) a, "
+                               "range(1000000) b) > n"))  # fmt: skip
+    assert total(index) == 20
+
+
+@pytest.mark.parametrize(
+    "pair", [("sort", "text"), ("result", "fine"), ("min", "nan"), ("offset", "-1"), ("judge", "x")]
+)
+def test_what_cannot_be_understood_is_named(index: Index, pair: tuple[str, str]) -> None:
+    with pytest.raises(QueryError, match=f"{pair[0]}: found '{pair[1]}'"):
+        total(index, pair)
+
+
+def test_order_and_pages_cover_everything_once(index: Index) -> None:
+    """Pages of three by reward: every row once, none out of order, the unjudged last."""
+    seen: list[dict[str, object]] = []
+    for offset in range(0, 21, 3):
+        asked = MultiDict(sort="reward", desc="1", offset=str(offset), limit="3")
+        seen += listing(index, asked)["rows"]
+    assert len({row["n"] for row in seen}) == 20
+    rewards = [row["rewards"][0] for row in seen]  # type: ignore[index]
+    assert rewards == [0.9] * 4 + [0.8] * 8 + [0.3] * 7 + [None]
+
+
+def test_figures_are_means_within_groups_then_over_groups(index: Index) -> None:
+    """Train of the base policy: g0 (q0, q1) 2 of 3, g1 (q2) 1 of 2, g2 (q4, q5) 2 of 4, g3 (q6)
+    1 of 2; failed ones do not count."""
+    found = {(row["policy"], row["split"]): row for row in overview(index)["methods"]}
+    base = found["local:base", "train"]
+    assert (base["conversations"], base["failed"], base["unparsed"], base["flagged"]) == (
+        12,
+        1,
+        1,
+        1,
+    )
+    shares = [2 / 3, 1 / 2, 1 / 2, 1 / 2]
+    mean = sum(shares) / 4
+    spread = (sum((share - mean) ** 2 for share in shares) / 3) ** 0.5
+    assert base["accuracy"] == {
+        "mean": pytest.approx(mean), "error": pytest.approx(spread / 2), "groups": 4, "n": 11,
+    }  # fmt: skip
+    tuned = found["local:checkpoints/tuned", "test"]
+    assert tuned["accuracy"] == {"mean": 1.0, "error": None, "groups": 1, "n": 1}
+
+
+def test_histogram_counts_every_score(index: Index) -> None:
+    rules, strict = overview(index)["rewards"]
+    assert (rules["scored"], rules["failed"], rules["counts"][6], rules["counts"][16]) == (
+        19, 0, 7, 8,
+    )  # fmt: skip
+    assert (strict["scored"], strict["failed"]) == (14, 1)
+
+
+def test_newest_record_is_read_at_its_place(tmp_path: Path) -> None:
+    """A second attempt, an empty line and a torn one: the page shows the second attempt."""
+    run = make(tmp_path / "r", [question(0)], [(0, 0, None, {}), (0, 0, RIGHT, {"attempt": 1})], {})
+    first, second = run.conversations_file.read_bytes().splitlines()
+    run.conversations_file.write_bytes(first + b"\n\n\n" + second + b"\n" + second[:50])
+    index = index_runs([run.path], lambda text: None)
+    name = next(iter(index.places))
+    assert total(index) == 1
+    assert talk(index, name)["turns"][-1]["parts"][0] == {"think": "Magnets pull iron."}
+    with pytest.raises(RunError, match="no such conversation"):
+        talk(index, "nope")
+
+
+def test_run_named_twice_counts_once_and_growth_is_noticed(tmp_path: Path) -> None:
+    run = make(tmp_path / "r", [question(0)], [(0, 0, WRONG, {})], {})
+    index = index_runs([run.path, tmp_path / "." / "r"], lambda text: None)
+    assert total(index) == 1
+    assert not index.stale
+    with run.conversations_file.open("ab") as file:
+        file.write(b"\n")
+    assert index.stale
+
+
+def test_empty_run_has_an_overview(tmp_path: Path) -> None:
+    run = make(tmp_path / "r", [question(0)], [], {})
+    index = index_runs([run.path], lambda text: None)
+    assert overview(index)["totals"]["conversations"] == 0
+    assert total(index) == 0
+
+
+def test_prompts_never_hold_the_reference(index: Index) -> None:
+    name = listing(index, MultiDict(q="number 3"))["rows"][0]["conversation_id"]
+    seen = prompts(index, name)
+    assert sorted(seen) == ["1", "3"]
+    assert "hidden hint" not in str(seen)
+    assert talk(index, name)["reference"] == {"answer": "B", "secret": "the hidden hint"}
+
+
+def test_terms() -> None:
+    assert terms('one "two three"  fo"ur "five') == ["one", "two three", "four", "five"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["<thinking>", "</thinking>", "a", "b ", "\n", "< / Thinking >", "<x>"])
+    ),
+    st.booleans(),
+)
+def test_segments_say_what_tags_say(pieces: list[str], carried: bool) -> None:
+    text = "".join(pieces)
+    said = "\n".join(piece.text for piece in segments(text, carried) if not piece.thinking)
+    assert said == visible(text, carried)

@@ -1,0 +1,215 @@
+"""Who gets an answer from the viewer's server, and what people's scores become."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.commands.judge import JudgeOptions, judge
+from convbench.commands.view import rubric
+from convbench.errors import RunError
+from convbench.store import Run
+from convbench.view.labels import labels_file
+from convbench.view.server import listen
+from tests.view.conftest import TOKEN, Viewer, viewing
+from tests.view.runs import world
+
+INSIDE = ("/", "/assets/main.js", "/api/overview", "/api/list", "/reports/0/x.svg")
+
+
+@pytest.mark.parametrize("path", INSIDE)
+def test_without_key_nothing_is_answered(viewer: Viewer, path: str) -> None:
+    for cookie in ("", f"convbench_{viewer.port}=wrong", f"convbench_1={TOKEN}"):
+        response, body = viewer.ask(path, Cookie=cookie)
+        assert response.status == 403
+        assert b"conversation" not in body
+    assert viewer.ask(path + "?token=wrong", cookie=False)[0].status == 403
+
+
+def test_key_in_the_address_becomes_a_strict_cookie(viewer: Viewer) -> None:
+    response, _ = viewer.ask(f"/?token={TOKEN}", cookie=False)
+    assert response.status == 200
+    cookie = response.headers["Set-Cookie"]
+    assert f"convbench_{viewer.port}={TOKEN}" in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    # Only the page itself takes a key from its address.
+    assert viewer.ask(f"/api/list?token={TOKEN}", cookie=False)[0].status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "[::1]:{port}"]
+)
+def test_foreign_host_is_refused_though_it_has_the_key(viewer: Viewer, host: str) -> None:
+    """DNS rebinding: another site's name that leads to this machine."""
+    assert viewer.ask("/api/list", Host=host.format(port=viewer.port))[0].status == 421
+
+
+def test_foreign_origin_is_refused(viewer: Viewer) -> None:
+    assert viewer.ask("/api/list", Origin="http://evil.example")[0].status == 403
+    assert viewer.ask("/api/list", Origin="null")[0].status == 403
+    assert viewer.ask("/api/list", Origin=viewer.address)[0].status == 200
+
+
+def test_policy_allows_no_inline_script_and_no_other_place(viewer: Viewer) -> None:
+    response, body = viewer.ask("/")
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in response.headers["Content-Security-Policy"].split(";")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert not re.search(rb"<script(?![^>]*\bsrc=)|\son\w+=|\bstyle=|https?://", body)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/assets/../server.py", "/assets/%2e%2e%2fserver.py", "/assets/.hidden", "/assets/nothing.js",
+     "/media/0/..%2frun.json", "/media/9/x.png", "/reports/0/report.html", "/media/0/%2e%2e",
+     "/reports/-1/x.svg", "/reports/0/..%2f..%2foutside.png", "/reports/0/linked.png"],
+)  # fmt: skip
+def test_no_other_file_can_be_had(viewer: Viewer, path: str) -> None:
+    assert viewer.ask(path)[0].status == 404
+
+
+@pytest.fixture(autouse=True, scope="module")
+def traps(folder: Path) -> None:
+    """An image outside the run, and a link to it from inside."""
+    (folder.parent / "outside.png").write_bytes(b"private")
+    (folder / "reports").mkdir()
+    (folder / "reports" / "linked.png").symlink_to(folder.parent / "outside.png")
+
+
+def test_only_images_are_served_and_they_run_nothing(viewer: Viewer, folder: Path) -> None:
+    (folder / "reports" / "radar.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "reports" / "radar.png").write_bytes(b"png")
+    (folder / "reports" / "report.html").write_text("<script>1</script>")
+    response, _ = viewer.ask("/reports/0/radar.svg")
+    assert response.headers["Content-Type"] == "image/svg+xml"
+    assert "sandbox" in response.headers["Content-Security-Policy"]
+    assert viewer.ask("/reports/0/report.html")[0].status == 404
+
+
+def test_mistakes_are_one_line_of_json(viewer: Viewer) -> None:
+    assert "no such conversation" in viewer.json("/api/talk/nope")["error"]
+    assert "sort" in viewer.json("/api/list?sort=text")["error"]
+    response, _ = viewer.ask("/api/list?sort=text")
+    assert response.status == 400
+
+
+def a_label(viewer: Viewer, **more: Any) -> dict[str, Any]:
+    """A label of the first conversation."""
+    name = viewer.json("/api/list?limit=1")["rows"][0]["conversation_id"]
+    scores = {"overall": 7, "accuracy": 9}
+    return {"conversation_id": name, "rater": "ada", "scores": scores, "note": ""} | more
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"scores": {"accuracy": 3}}, "no overall"),
+        ({"scores": {"overall": 11}}, "from 0 to 10"),
+        ({"scores": {"overall": True}}, "from 0 to 10"),
+        ({"scores": {"overall": 5, "charm": 5}}, "charm"),
+        ({"rater": " "}, "rater"),
+        ({"rater": "a\nb"}, "rater"),
+        ({"note": "x" * 10_001}, "note"),
+        ({"conversation_id": "nope"}, "no such conversation"),
+    ],
+)
+def test_wrong_labels_are_refused(
+    viewer: Viewer, folder: Path, more: dict[str, Any], said: str
+) -> None:
+    assert said in viewer.json("/api/score", "POST", a_label(viewer, **more))["error"]
+    assert not labels_file(Run.open(folder)).exists()
+
+
+def test_labels_need_json_from_this_page(viewer: Viewer, folder: Path) -> None:
+    label = a_label(viewer)
+    assert viewer.ask("/api/score", "POST", label, Content_Type="text/plain")[0].status == 415
+    refused = viewer.ask(
+        "/api/score", "POST", label, Content_Type="application/json", Origin="http://evil.example"
+    )[0]
+    assert refused.status == 403
+    assert not labels_file(Run.open(folder)).exists()
+
+
+def test_failed_conversations_are_not_scored(viewer: Viewer) -> None:
+    name = viewer.json("/api/list?result=failed")["rows"][0]["conversation_id"]
+    answer = viewer.json("/api/score", "POST", a_label(viewer, conversation_id=name))
+    assert "only whole conversations" in answer["error"]
+
+
+def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:
+    """Two people, one who changes their mind and writes what a line reader might cut."""
+    world(tmp_path / "run")
+    with viewing(tmp_path / "run") as viewer:
+        names = [row["conversation_id"] for row in viewer.json("/api/list?result=correct")["rows"]]
+        for name, rater, overall in [
+            (names[0], "ada", 1), (names[0], "ada", 6), (names[0], "bob", 8), (names[1], "ada", 9),
+            (names[2], "ada", 4),
+        ]:  # fmt: skip
+            note = 'first\u2028second\nthird "x", <b>'
+            label = a_label(viewer, conversation_id=name, rater=rater, scores={"overall": overall},
+                            note=note)  # fmt: skip
+            assert "error" not in viewer.json("/api/score", "POST", label)
+        gone = a_label(viewer, conversation_id=names[2], scores={})
+        assert "error" not in viewer.json("/api/score", "POST", gone)
+        agreed = viewer.json("/api/agreement/0")
+        assert agreed["labels"] == 3
+        # rules gave both 8: people 7 and 9 differ from it by +1 and -1.
+        rules = next(row for row in agreed["judges"] if row["judge"] == "rules")
+        assert (rules["common"], rules["difference"], rules["equal"]) == (2, 0.0, 0.0)
+        shown = viewer.json(f"/api/talk/{names[0]}")["labels"]
+        assert {row["rater"]: row["overall"] for row in shown} == {"ada": 6, "bob": 8}
+        assert shown[0]["note"] == note
+    run = Run.open(tmp_path / "run")
+    judge(JudgeOptions(judges=(f"human:{labels_file(run)}",), run=run.path))
+    given = {v.conversation_id: v.reward for v in run.verdicts() if v.judge == "human:labels"}
+    assert given == {names[0]: 0.7, names[1]: 0.9}
+
+
+def test_rubric_of_people_is_the_one_that_is_read() -> None:
+    spec = rubric()
+    assert spec.reward.metric == "overall"
+    assert all(metric.about for metric in spec.metrics)
+
+
+def test_port_in_use_is_said_and_the_usual_one_gives_way() -> None:
+    first = listen(0)
+    number = first.getsockname()[1]
+    with pytest.raises(RunError, match=f"port {number}"):
+        listen(number)
+    other = listen(None, usual=number)
+    assert other.getsockname()[1] != number
+    assert other.getsockname()[0] == "127.0.0.1"
+    first.close()
+    other.close()
+
+
+def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
+    """The address with its key goes to stdout, the rest to stderr; Ctrl-C ends it well."""
+    code = "from convbench.cli import view; from convbench.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "view", str(folder), "--port", "0", "--no-open"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"NO_COLOR": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{30,})\s*$", line)
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=20)
+    assert found, (line, said)
+    assert process.returncode == 0, said
+    assert rest == ""
+    assert found[2] not in said
+    assert "20 conversations" in said
