@@ -11,7 +11,6 @@ from transformers.cache_utils import DynamicCache
 from convbench.adapt.clock import Clock
 
 
-@torch.no_grad()
 def greedy(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -25,6 +24,22 @@ def greedy(
     The batch holds all prompts `copies` times over, so that copy i meets adapter i of a stack.
     Prompts are padded on the left.
     """
+    with torch.no_grad():
+        drawn = _drawn(model, prompts, ends, most, clock, copies)
+    replies = [[t for t in row if t >= 0] for row in torch.stack(drawn, dim=1).tolist()]
+    count = len(prompts)
+    return [replies[i * count : (i + 1) * count] for i in range(copies)]
+
+
+def _drawn(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    ends: Collection[int],
+    most: int,
+    clock: Clock,
+    copies: int,
+) -> list[Any]:
+    """Return the drawn tokens, one [copies * prompts] a step; -1 from the end token on."""
     device = model.device
     width = max(len(prompt) for prompt in prompts)
     padded = [[*[0] * (width - len(prompt)), *prompt] for prompt in prompts]
@@ -49,6 +64,4 @@ def greedy(
             break
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         at = at[:, -1:] + 1
-    replies = [[t for t in row if t >= 0] for row in torch.stack(drawn, dim=1).tolist()]
-    count = len(prompts)
-    return [replies[i * count : (i + 1) * count] for i in range(copies)]
+    return drawn

@@ -34,10 +34,10 @@ def fit(model: Any, stack: Stack, rows: Sequence[Sequence[int]], inner: Inner, c
     adam = Adam(stack, inner, wanted)
     with stack.worn():
         for number, orders in enumerate(_steps(len(rows), stack.seeds, inner)):
-            loss = _gradient(model, stack, rows, orders, inner, clock)
+            loss, gradient = _gradient(model, stack, rows, orders, inner, clock)
             if not bool(torch.isfinite(loss).all()):
                 raise Diverged(f"diverged: the loss is {float(loss.max())} at step {number + 1}")
-            adam.step()
+            adam.step(gradient)
             if time.monotonic() - started > inner.max_seconds:
                 raise Diverged(f"took longer than {inner.max_seconds:g} s")
     if not bool(torch.isfinite(stack.flat).all()):
@@ -62,12 +62,11 @@ def _gradient(
     orders: Sequence[Sequence[int]],
     inner: Inner,
     clock: Clock,
-) -> Any:
-    """Fill in the gradient of one step; return the loss of every seed."""
-    stack.grad.zero_()
+) -> tuple[Any, Any]:
+    """Return the loss of every seed in one step, and its gradient."""
     tokens = [sum(len(rows[i]) - 1 for i in order) for order in orders]
     share = 1 / torch.tensor(tokens, device=model.device)
-    losses = torch.zeros(len(orders), device=model.device)
+    losses, gradient = torch.zeros(len(orders), device=model.device), None
     for start in range(0, len(orders[0]), inner.batch_size):
         part = [[rows[i] for i in order[start : start + inner.batch_size]] for order in orders]
         ids, mask, labels = batch([row for seed in part for row in seed], model.device)
@@ -77,9 +76,10 @@ def _gradient(
                 logits.reshape(-1, logits.shape[-1]).float(), labels.reshape(-1), reduction="none"
             )
             by_seed = found.view(len(orders), -1).sum(-1) * share
-            by_seed.sum().backward()
+            more = stack.gradient(by_seed.sum())
         losses += by_seed.detach()
-    return losses
+        gradient = more if gradient is None else gradient + more
+    return losses, gradient
 
 
 def batch(rows: Sequence[Sequence[int]], device: Any) -> tuple[Any, Any, Any]:
@@ -99,9 +99,9 @@ class Adam:
         self.mean = torch.zeros_like(stack.flat)
         self.square = torch.zeros_like(stack.flat)
 
-    def step(self) -> None:
-        """Take one step with the gradient that the stack holds."""
-        grad, inner = self.stack.grad, self.inner
+    def step(self, grad: Any) -> None:
+        """Take one step with a gradient [seeds, numbers]."""
+        inner = self.inner
         if inner.max_grad_norm:
             norm = grad.norm(dim=1, keepdim=True)
             grad.mul_((inner.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))

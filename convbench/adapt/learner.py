@@ -144,7 +144,7 @@ class Learner:
         from convbench.adapt.fit import Diverged, fit
         from convbench.adapt.lora import Stack
 
-        rows = [row for row in map(lambda text: self._row(text, inner), texts) if len(row) > 1]
+        rows = [row for row in (self._row(text, inner) for text in texts) if len(row) > 1]
         if not rows:
             raise Diverged("has no text of two tokens or more")
         stack = Stack(self.model, inner, range(inner.seed, inner.seed + inner.seeds))

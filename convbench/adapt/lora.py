@@ -17,8 +17,8 @@ from convbench.errors import TrainError
 
 
 class Stack:
-    """The adapters of one edit. All numbers lie in `flat` [seeds, numbers], its gradient in
-    `grad`; the matrices are views of it, A [seeds, in, r] and B [seeds, r, out]."""
+    """The adapters of one edit. All numbers lie in `flat` [seeds, numbers]; the matrices are views
+    of it, A [seeds, in, r] and B [seeds, r, out]."""
 
     def __init__(self, model: Any, inner: Inner, seeds: Sequence[int]) -> None:
         """Start A as peft does (uniform within 1/sqrt(in)) from each seed alone, B at 0."""
@@ -29,7 +29,6 @@ class Stack:
         total = sum(inner.r * (wide + high) for wide, high in shapes)
         device = model.device
         self.flat = torch.zeros(len(self.seeds), total, device=device)
-        self.grad = torch.zeros_like(self.flat)
         self.pairs: list[tuple[Any, Any]] = []
         at = 0
         for wide, high in shapes:
@@ -45,9 +44,13 @@ class Stack:
     def _view(self, at: int, rows: int, columns: int) -> tuple[Any, int]:
         end = at + rows * columns
         size = (len(self.seeds), rows, columns)
-        leaf = self.flat[:, at:end].view(size).requires_grad_()
-        leaf.grad = self.grad[:, at:end].view(size)
-        return leaf, end
+        return self.flat[:, at:end].view(size).requires_grad_(), end
+
+    def gradient(self, loss: Any) -> Any:
+        """Return the gradient of a loss [seeds, numbers]."""
+        leaves = [leaf for pair in self.pairs for leaf in pair]
+        found = torch.autograd.grad(loss, leaves)
+        return torch.cat([one.reshape(len(self.seeds), -1) for one in found], dim=1)
 
     @contextmanager
     def worn(self) -> Iterator[None]:

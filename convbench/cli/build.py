@@ -19,6 +19,7 @@ from convbench.cli.options import (
     Quiet,
     Set,
     Specs,
+    Timeout,
     VllmPython,
 )
 
@@ -85,6 +86,7 @@ def build(
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
+    timeout: Timeout = 120.0,
     vllm_python: VllmPython = None,
     specs: Specs = None,
     set_: Set = None,
@@ -112,7 +114,13 @@ def build(
             dry_run=dry_run,
             specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
             calls=CallOptions(
-                api_base, concurrency, budget, budget_tokens, vllm_python, quiet=quiet
+                api_base,
+                concurrency,
+                budget,
+                budget_tokens,
+                vllm_python,
+                quiet=quiet,
+                timeout=timeout,
             ),
         )
     )

@@ -17,6 +17,7 @@ from convbench.cli.options import (
     RunDir,
     Set,
     Specs,
+    Timeout,
     VllmPython,
 )
 
@@ -46,6 +47,7 @@ def evaluate(
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
+    timeout: Timeout = 120.0,
     vllm_python: VllmPython = None,
     specs: Specs = None,
     set_: Set = None,
@@ -69,7 +71,13 @@ def evaluate(
                 split=split,
                 specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
                 calls=CallOptions(
-                    api_base, concurrency, budget, budget_tokens, vllm_python, quiet=quiet
+                    api_base,
+                    concurrency,
+                    budget,
+                    budget_tokens,
+                    vllm_python,
+                    quiet=quiet,
+                    timeout=timeout,
                 ),
             )
         )

@@ -18,6 +18,7 @@ from convbench.cli.options import (
     RunDir,
     Set,
     Specs,
+    Timeout,
     VllmPython,
 )
 
@@ -45,6 +46,7 @@ def judge(
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
+    timeout: Timeout = 120.0,
     vllm_python: VllmPython = None,
     specs: Specs = None,
     set_: Set = None,
@@ -67,7 +69,13 @@ def judge(
                 dry_run=dry_run,
                 specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
                 calls=CallOptions(
-                    api_base, concurrency, budget, budget_tokens, vllm_python, quiet=quiet
+                    api_base,
+                    concurrency,
+                    budget,
+                    budget_tokens,
+                    vllm_python,
+                    quiet=quiet,
+                    timeout=timeout,
                 ),
             )
         )

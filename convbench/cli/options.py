@@ -94,6 +94,16 @@ BudgetTokens = Annotated[
         rich_help_panel=MODELS,
     ),
 ]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        help="Longest that one attempt of a call may take; then it is tried again.",
+        rich_help_panel=MODELS,
+    ),
+]
 VllmPython = Annotated[
     Path | None,
     typer.Option(

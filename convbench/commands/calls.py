@@ -37,6 +37,8 @@ class CallOptions:
     """Interpreter of the environment that has vLLM."""
     quiet: bool = False
     """No progress display."""
+    timeout: float = 120.0
+    """Longest that one attempt of a call may take, in seconds."""
     specs: tuple[Path, ...] = ()
     """Folders whose `models.yaml` goes before the shipped one."""
 
@@ -64,7 +66,10 @@ async def calling(
     journal = Journal(run.calls_file)
     status = Status()
     caller = Caller(
-        journal, budget_of(run, options, journal), Policy(concurrency=concurrency), status
+        journal,
+        budget_of(run, options, journal),
+        Policy(concurrency=concurrency, timeout_s=options.timeout),
+        status,
     )
     try:
         with Progress(status, label, quiet=options.quiet):

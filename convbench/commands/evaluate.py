@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -91,12 +92,18 @@ def _parent(options: EvalOptions, folder: Path) -> Run:
 def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
     """Return the protocol asked for, the recipe's for evaluation, or the parent's own."""
     name = options.protocol
-    recipe = folder / "recipe.yaml"
-    if name is None and recipe.is_file():
-        name = (yaml.safe_load(recipe.read_text()) or {}).get("eval_protocol")
+    if name is None:
+        name = recipe_of(folder).get("eval_protocol")
     if name is None or name == parent.manifest.protocol.name:
         return parent.manifest.protocol
     return load_protocol(name, options.specs, sort_sets(options.specs.sets, ("protocol",)))
+
+
+def recipe_of(folder: Path) -> dict[str, Any]:
+    """Return the recipe that a checkpoint was trained with; empty where none lies there."""
+    file = folder / "recipe.yaml"
+    found = yaml.safe_load(file.read_text()) if file.is_file() else None
+    return found if isinstance(found, dict) else {}
 
 
 def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
@@ -121,8 +128,15 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
     )
     return make_manifest(
         old.task, protocol, shape, cast, kind="eval", parent=old.id, checkpoint=options.policy,
-        source_revision=old.source_revision,
+        source_revision=old.source_revision, extra=_trained(options.policy),
     )  # fmt: skip
+
+
+def _trained(policy: str) -> dict[str, Any]:
+    """Return what a report needs of the recipe, should the checkpoint be gone by then."""
+    recipe = recipe_of(Path(policy.removeprefix("local:")))
+    kept = {key: recipe[key] for key in ("name", "eval_protocol", "data") if key in recipe}
+    return {"recipe": kept} if kept else {}
 
 
 def _open(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:

@@ -47,13 +47,15 @@ def listing(index: Index, asked: Asked) -> dict[str, Any]:
     """
     where, values = conditions(index, asked)
     offset, limit = _whole(asked, "offset", 0), min(_whole(asked, "limit", PAGE), MOST)
-    total = index.one(f"SELECT count(*) AS n FROM conversations WHERE {where}", values)["n"]
-    rows = index.ask(
-        f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE {where} "
-        f"ORDER BY {_order(index, asked)} LIMIT {limit} OFFSET {offset}",
-        values,
+    order = _order(index, asked)
+    found = index.order(f"SELECT n FROM conversations WHERE {where} ORDER BY {order}", values)
+    page = found[offset : offset + limit].to_pylist()
+    marks = ", ".join("?" * len(page)) or "NULL"
+    shown = index.ask(
+        f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE n IN ({marks})", page
     )
-    return {"total": total, "offset": offset, "rows": [tidy(row) for row in rows]}
+    by_number = {row["n"]: tidy(row) for row in shown}
+    return {"total": len(found), "offset": offset, "rows": [by_number[n] for n in page]}
 
 
 def rewards(index: Index) -> str:

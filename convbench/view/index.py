@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
+ORDERS = 16
+"""Answers of `order` that are kept."""
 Say = Callable[[str], None]
 
 
@@ -46,19 +49,42 @@ class Index:
     """Judges by name; the column `reward_K` holds the rewards of the K-th."""
     places: dict[str, Place]
     """Where the newest record of a conversation lies, by conversation_id."""
+    _orders: dict[Any, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as mappings. Raises QueryError for wrong SQL and after LONGEST_S."""
+        with self._asking():
+            cursor = self.connection.execute(sql, list(values))
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def order(self, sql: str, values: Sequence[Any]) -> Any:
+        """Return the rows' numbers `n` that a query finds, in its order, as an Arrow array.
+
+        The newest few are kept, so that the next page of a search costs nothing.
+        """
+        key = (sql, tuple(map(str, values)))
+        found = self._orders.get(key)
+        if found is None:
+            with self._asking():
+                table: Any = self.connection.execute(sql, list(values)).to_arrow_table()
+            found = table.column(0).combine_chunks()
+            while len(self._orders) >= ORDERS:
+                self._orders.pop(next(iter(self._orders)), None)
+            self._orders[key] = found
+        return found
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the connection, for LONGEST_S at most; SQL that fails is a QueryError."""
         import duckdb
 
         with self._lock:
             timer = threading.Timer(LONGEST_S, self.connection.interrupt)
             timer.start()
             try:
-                cursor = self.connection.execute(sql, list(values))
-                names = [column[0] for column in cursor.description or ()]
-                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+                yield
             except duckdb.InterruptException:
                 raise QueryError(
                     f"the question took longer than {LONGEST_S:g} s; ask a narrower one, or use "

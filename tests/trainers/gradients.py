@@ -92,6 +92,7 @@ def record(job: Job, weighted: Weighted) -> dict[str, Any]:
         "steps": recorder.steps,
         "parameters": parameters(trainer),
         "loss": log,
+        "log_ratio": [e["log_ratio"] for e in trainer.state.log_history if "log_ratio" in e],
         "processes": trainer.args.world_size,
         "deepspeed": trainer.is_deepspeed_enabled,
         "main": trainer.is_world_process_zero(),

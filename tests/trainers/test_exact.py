@@ -210,6 +210,30 @@ def test_no_row_is_counted_twice(rows: int, multiple: int) -> None:
     assert rows < 3 or list(order) != first, "another order in another epoch"
 
 
+def test_looseness_is_followed_from_the_first_batch(make: Make, model: Path) -> None:
+    """log(pi / pi_0) of the first four rows, at the end against the start."""
+    job, weighted = make("swift", **{"fit.batch_size": 4, "fit.max_steps": 3})
+    rows = rows_of(job, weighted)
+    first = [rows[i] for i in list(Once(9, 4, seed=2, epoch=lambda: 0))[:4]]
+    found = record(job, weighted)
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    before = [row_log_pi(net, row) for row in first]
+    net.load_state_dict(found["parameters"], strict=False)
+    change = [row_log_pi(net, row) - then for row, then in zip(first, before, strict=True)]
+    assert found["log_ratio"][-1] == pytest.approx(sum(change) / 4, abs=1e-3)
+    assert abs(sum(change)) > 0.1
+    assert len(found["log_ratio"]) == 2, "none on the first step's line"
+
+
+def row_log_pi(net: Any, row: Row) -> float:
+    """log pi of the policy's tokens of a row."""
+    ids = torch.tensor([row.tokens.ids])
+    with torch.no_grad():
+        each = net(input_ids=ids).logits[0, :-1].log_softmax(-1)
+    picked = each.gather(-1, ids[0, 1:, None])[:, 0]
+    return float((picked * torch.tensor(row.tokens.mask[1:])).sum())
+
+
 def test_collapse() -> None:
     assert not collapsed(first=-1.0, now=-1.9, loss=0.3)
     assert collapsed(first=-1.0, now=-2.1, loss=0.3)

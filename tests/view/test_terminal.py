@@ -19,7 +19,8 @@ from convbench.store import Run
 from tests.view.runs import make, question
 
 LONG = "The field of a magnet pulls iron, nickel and cobalt, " * 8
-SAID = f"<thinking>{LONG}</thinking>\nThe answer is B. [bold]not markup[/] 漢字漢字 \x1b[31mred\x07 \u202etxt"
+ODD = "[bold]not markup[/] 漢字漢字 \x1b[31mred\x07 \u202etxt"
+SAID = f"<thinking>{LONG}</thinking>\nThe answer is B. {ODD}"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7][0-9;]*m")
 

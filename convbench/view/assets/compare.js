@@ -13,62 +13,202 @@ export async function render(app, at, main, current) {
   const chosen = named.length ? named : spread(first);
   const all = await app.source.compare(at.id, chosen);
   if (!current()) return null;
-  const page = h("article", { class: "compare-page" },
-    h("header", { class: "talk-head" }, h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("a", { href: link("c", at.id) }, "← This conversation")),
-      h("h1", null, first.row.question || first.row.example_id), choices(first), reference(first), picker(first, all, at)),
-    h("div", { class: "columns", tabindex: "0", role: "group", "aria-label": "Answers side by side" }, all.map((found) => column(found, about))));
+  const page = h(
+    "article",
+    { class: "compare-page" },
+    h(
+      "header",
+      { class: "talk-head" },
+      h(
+        "nav",
+        { class: "crumbs", "aria-label": "Where this is" },
+        h("a", { href: link("c", at.id) }, "← This conversation"),
+      ),
+      h("h1", null, first.row.question || first.row.example_id),
+      choices(first),
+      reference(first),
+      picker(first, all, at),
+    ),
+    h(
+      "div",
+      { class: "columns", tabindex: "0", role: "group", "aria-label": "Answers side by side" },
+      all.map((found) => column(found, about)),
+    ),
+  );
   set(main, page);
   return { title: "Compare", keys: { u: () => go("c", at.id), t: () => foldAll(page) } };
 }
 
 /** The first choice: this one, then one of each policy in turn. */
 function spread(first) {
-  const groups = Map.groupBy(first.beside.filter((row) => row.conversation_id !== first.row.conversation_id), (row) => `${row.policy}|${row.protocol}|${row.mode}`);
+  const groups = Map.groupBy(
+    first.beside.filter((row) => row.conversation_id !== first.row.conversation_id),
+    (row) => `${row.policy}|${row.protocol}|${row.mode}`,
+  );
   const out = [first.row.conversation_id];
   for (let i = 0; out.length < FIRST && [...groups.values()].some((rows) => rows[i]); i++) {
-    for (const rows of groups.values()) if (rows[i] && out.length < FIRST) out.push(rows[i].conversation_id);
+    for (const rows of groups.values())
+      if (rows[i] && out.length < FIRST) out.push(rows[i].conversation_id);
   }
   return first.beside.map((row) => row.conversation_id).filter((id) => out.includes(id));
 }
 
-const choices = (first) => first.question.choices.length > 0 && h("ol", { class: "choices" }, first.question.choices.map((choice) => h("li", null, h("b", null, choice.label), " ", choice.text)));
+const choices = (first) =>
+  first.question.choices.length > 0 &&
+  h(
+    "ol",
+    { class: "choices" },
+    first.question.choices.map((choice) =>
+      h("li", null, h("b", null, choice.label), " ", choice.text),
+    ),
+  );
 
 function picker(first, all, at) {
   if (first.beside.length < 2) return null;
   const shown = new Set(all.map((found) => found.row.conversation_id));
   const toggle = (id) => {
-    if (shown.has(id)) shown.delete(id); else shown.add(id);
-    if (shown.size) go("compare", at.id, new URLSearchParams([...shown].map((name) => ["with", name])));
+    if (shown.has(id)) shown.delete(id);
+    else shown.add(id);
+    if (shown.size)
+      go("compare", at.id, new URLSearchParams([...shown].map((name) => ["with", name])));
   };
-  return h("details", { class: "picker" }, h("summary", null, `${all.length} of ${first.beside.length} answers shown`),
-    h("fieldset", null, h("legend", { class: "unseen" }, "Answers to show"), first.beside.map((row) => h("label", { class: "choice" },
-      h("input", { type: "checkbox", checked: shown.has(row.conversation_id), onchange: () => toggle(row.conversation_id) }),
-      h("span", { class: "what" }, policy(row.policy), " · T ", temperature(row.temperature), ` · sample ${row.sample} · `, result(row.result))))));
+  return h(
+    "details",
+    { class: "picker" },
+    h("summary", null, `${all.length} of ${first.beside.length} answers shown`),
+    h(
+      "fieldset",
+      null,
+      h("legend", { class: "unseen" }, "Answers to show"),
+      first.beside.map((row) =>
+        h(
+          "label",
+          { class: "choice" },
+          h("input", {
+            type: "checkbox",
+            checked: shown.has(row.conversation_id),
+            onchange: () => toggle(row.conversation_id),
+          }),
+          h(
+            "span",
+            { class: "what" },
+            policy(row.policy),
+            " · T ",
+            temperature(row.temperature),
+            ` · sample ${row.sample} · `,
+            result(row.result),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function column(found, about) {
   const { row } = found;
   const said = found.turns.filter((turn) => turn.policy);
   const run = about.runs[row.run_no];
-  const variant = [about.facets.protocol?.length > 1 && row.protocol, about.facets.mode?.length > 1 && row.mode, run?.checkpoint && "eval"].filter(Boolean).join(" · ");
-  return h("section", { class: "column", "aria-label": `${row.policy ?? "imported"}, temperature ${row.temperature}` },
-    h("header", null, h("h2", null, h("a", { href: link("c", row.conversation_id) }, policy(row.policy))),
-      h("p", { class: "n" }, "T ", temperature(row.temperature), ` · sample ${row.sample}`, variant && " · " + variant),
-      h("p", { class: "outcome-line" }, result(row.result), h("span", { class: "answer" }, row.answer ?? "")), grid(found)),
-    said.length ? said.map((turn, i) => h("details", { class: "stage", open: i === said.length - 1 }, h("summary", null, `${i + 1}. ${turn.step}`), body(turn.parts)))
-      : h("p", { class: "none" }, row.failure ?? "The policy said nothing."));
+  const variant = [
+    about.facets.protocol?.length > 1 && row.protocol,
+    about.facets.mode?.length > 1 && row.mode,
+    run?.checkpoint && "eval",
+  ]
+    .filter(Boolean)
+    .join(" · ");
+  return h(
+    "section",
+    {
+      class: "column",
+      "aria-label": `${row.policy ?? "imported"}, temperature ${row.temperature}`,
+    },
+    h(
+      "header",
+      null,
+      h("h2", null, h("a", { href: link("c", row.conversation_id) }, policy(row.policy))),
+      h(
+        "p",
+        { class: "n" },
+        "T ",
+        temperature(row.temperature),
+        ` · sample ${row.sample}`,
+        variant && " · " + variant,
+      ),
+      h(
+        "p",
+        { class: "outcome-line" },
+        result(row.result),
+        h("span", { class: "answer" }, row.answer ?? ""),
+      ),
+      grid(found),
+    ),
+    said.length
+      ? said.map((turn, i) =>
+          h(
+            "details",
+            { class: "stage", open: i === said.length - 1 },
+            h("summary", null, `${i + 1}. ${turn.step}`),
+            body(turn.parts),
+          ),
+        )
+      : h("p", { class: "none" }, row.failure ?? "The policy said nothing."),
+  );
 }
 
 /** Judges by column, metrics by row, the reward last. */
 function grid(found) {
   if (!found.verdicts.length) return null;
-  const metrics = [...new Map(found.verdicts.flatMap((one) => one.scores).map((one) => [one.name, one.label])).entries()];
+  const metrics = [
+    ...new Map(
+      found.verdicts.flatMap((one) => one.scores).map((one) => [one.name, one.label]),
+    ).entries(),
+  ];
   const cell = (one, name) => {
     const score = one.scores.find((each) => each.name === name);
     return h("td", { class: "num", title: score?.why }, one.failure ? "–" : fixed(score?.score, 1));
   };
-  return h("div", { class: "wide" }, h("table", { class: "small judges" }, h("caption", { class: "unseen" }, "Verdicts"),
-    h("thead", null, h("tr", null, h("th", { scope: "col" }, h("span", { class: "unseen" }, "Metric")), found.verdicts.map((one) => h("th", { scope: "col", class: "num", title: one.judge }, one.judge)))),
-    h("tbody", null, metrics.map(([name, label]) => h("tr", null, h("th", { scope: "row" }, label), found.verdicts.map((one) => cell(one, name)))),
-      h("tr", { class: "headline" }, h("th", { scope: "row" }, "Reward"), found.verdicts.map((one) => h("td", { class: "num", title: one.failure ?? undefined }, one.failure ? "no score" : fixed(one.reward)))))));
+  return h(
+    "div",
+    { class: "wide" },
+    h(
+      "table",
+      { class: "small judges" },
+      h("caption", { class: "unseen" }, "Verdicts"),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          h("th", { scope: "col" }, h("span", { class: "unseen" }, "Metric")),
+          found.verdicts.map((one) =>
+            h("th", { scope: "col", class: "num", title: one.judge }, one.judge),
+          ),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        metrics.map(([name, label]) =>
+          h(
+            "tr",
+            null,
+            h("th", { scope: "row" }, label),
+            found.verdicts.map((one) => cell(one, name)),
+          ),
+        ),
+        h(
+          "tr",
+          { class: "headline" },
+          h("th", { scope: "row" }, "Reward"),
+          found.verdicts.map((one) =>
+            h(
+              "td",
+              { class: "num", title: one.failure ?? undefined },
+              one.failure ? "no score" : fixed(one.reward),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -39,8 +39,16 @@ export function say(text) {
 
 /** Return a value kept in this browser, and keep one. */
 export function kept(name, fallback) {
-  try { return localStorage.getItem("convbench." + name) ?? fallback; } catch { return fallback; }
+  try {
+    return localStorage.getItem("convbench." + name) ?? fallback;
+  } catch {
+    return fallback;
+  }
 }
 export function keep(name, value) {
-  try { localStorage.setItem("convbench." + name, value); } catch { /* storage is off */ }
+  try {
+    localStorage.setItem("convbench." + name, value);
+  } catch {
+    /* storage is off */
+  }
 }

@@ -8,10 +8,18 @@ let sizes = null;
 function get(path) {
   if (!shelf.has(path)) {
     if (shelf.size > 400) shelf.clear();
-    shelf.set(path, fetch("data/" + path).then((answer) => {
-      if (!answer.ok) throw new Error(`data/${path}: ${answer.status} ${answer.statusText}`);
-      return answer.json();
-    }).catch((error) => { shelf.delete(path); throw error; }));
+    shelf.set(
+      path,
+      fetch("data/" + path)
+        .then((answer) => {
+          if (!answer.ok) throw new Error(`data/${path}: ${answer.status} ${answer.statusText}`);
+          return answer.json();
+        })
+        .catch((error) => {
+          shelf.delete(path);
+          throw error;
+        }),
+    );
   }
   return shelf.get(path);
 }
@@ -33,7 +41,9 @@ async function shards(kind) {
 async function load() {
   rows ??= (await shards("rows")).flatMap((shard) => {
     const names = Object.keys(shard);
-    return shard[names[0]].map((_, i) => Object.fromEntries(names.map((name) => [name, shard[name][i]])));
+    return shard[names[0]].map((_, i) =>
+      Object.fromEntries(names.map((name) => [name, shard[name][i]])),
+    );
   });
   return rows;
 }
@@ -57,8 +67,14 @@ function keeps(params, judge) {
   if (flags.includes("any")) tests.push((row) => row.flags.length > 0);
   else if (flags.length) tests.push((row) => row.flags.some((flag) => flags.includes(flag)));
   if (params.get("judge")) tests.push((row) => row.rewards[judge] !== null || row.unscored[judge]);
-  if (params.get("min")) tests.push((row) => row.rewards[judge] !== null && row.rewards[judge] >= Number(params.get("min")));
-  if (params.get("max")) tests.push((row) => row.rewards[judge] !== null && row.rewards[judge] <= Number(params.get("max")));
+  if (params.get("min"))
+    tests.push(
+      (row) => row.rewards[judge] !== null && row.rewards[judge] >= Number(params.get("min")),
+    );
+  if (params.get("max"))
+    tests.push(
+      (row) => row.rewards[judge] !== null && row.rewards[judge] <= Number(params.get("max")),
+    );
   return tests;
 }
 
@@ -68,17 +84,25 @@ export async function list(params, signal) {
   let found = await load();
   for (const row of found) row.run ??= runs[row.run_no].run;
   for (const test of keeps(params, judge)) found = found.filter(test);
-  const terms = [...(params.get("q") ?? "").matchAll(/"([^"]+)"|(\S+)/g)]
-    .map((match) => (match[1] ?? match[2].replaceAll('"', "")).toLowerCase());
+  const terms = [...(params.get("q") ?? "").matchAll(/"([^"]+)"|(\S+)/g)].map((match) =>
+    (match[1] ?? match[2].replaceAll('"', "")).toLowerCase(),
+  );
   if (terms.length) {
     texts ??= (await shards("text")).flat();
-    found = found.filter((row) => terms.every((term) => texts[row.n].includes(term) || row.conversation_id.startsWith(term)));
+    found = found.filter((row) =>
+      terms.every((term) => texts[row.n].includes(term) || row.conversation_id.startsWith(term)),
+    );
   }
   signal?.throwIfAborted();
   const sort = params.get("sort") ?? "n";
-  if (sort !== "n" || params.get("desc")) found = ordered(found, sort, judge, params.get("desc") ? -1 : 1);
+  if (sort !== "n" || params.get("desc"))
+    found = ordered(found, sort, judge, params.get("desc") ? -1 : 1);
   const offset = Number(params.get("offset") ?? 0);
-  return { total: found.length, offset, rows: found.slice(offset, offset + Number(params.get("limit") ?? 50)) };
+  return {
+    total: found.length,
+    offset,
+    rows: found.slice(offset, offset + Number(params.get("limit") ?? 50)),
+  };
 }
 
 function ordered(found, sort, judge, sign) {
@@ -96,11 +120,15 @@ async function place(id) {
   return row;
 }
 
-const piece = async (kind, n) => (await get(`${kind}/${Math.floor(n / sizes.talks)}.json`))[n % sizes.talks];
+const piece = async (kind, n) =>
+  (await get(`${kind}/${Math.floor(n / sizes.talks)}.json`))[n % sizes.talks];
 
 export async function talk(id) {
   const row = await place(id);
-  return { ...(await piece("talks", row.n)), beside: rows.filter((one) => one.q === row.q).slice(0, 60) };
+  return {
+    ...(await piece("talks", row.n)),
+    beside: rows.filter((one) => one.q === row.q).slice(0, 60),
+  };
 }
 
 export const prompts = async (id) => piece("prompts", (await place(id)).n);

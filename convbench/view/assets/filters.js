@@ -3,58 +3,175 @@ import { h } from "./dom.js";
 import { count, short, temperature } from "./format.js";
 import { changed, here, replace } from "./route.js";
 
-const NAMES = { result: "Result", split: "Split", temperature: "Temperature", policy: "Policy", task: "Task",
-  protocol: "Protocol", mode: "Mode", run: "Run", flag: "Flags" };
+const NAMES = {
+  result: "Result",
+  split: "Split",
+  temperature: "Temperature",
+  policy: "Policy",
+  task: "Task",
+  protocol: "Protocol",
+  mode: "Mode",
+  run: "Run",
+  flag: "Flags",
+};
 const ORDER = ["correct", "wrong", "unparsed", "failed", "ungraded"];
 
 export function filters(app, about, params) {
   // The address as it is when somebody acts: the page may not have caught up with it yet.
   const act = (values) => replace("list", null, changed(here().params, { ...values, offset: "" }));
-  const active = [...params.keys()].some((name) => !["offset", "sort", "desc", "limit"].includes(name));
-  return h("div", { class: "filters" },
-    h("div", { class: "filters-head" }, h("h2", null, "Filters"),
-      active && h("button", { type: "button", class: "text", onclick: () => replace("list", null,
-        changed(new URLSearchParams(), { sort: params.get("sort") ?? "", desc: params.get("desc") ?? "" })) }, "Clear all")),
+  const active = [...params.keys()].some(
+    (name) => !["offset", "sort", "desc", "limit"].includes(name),
+  );
+  return h(
+    "div",
+    { class: "filters" },
+    h(
+      "div",
+      { class: "filters-head" },
+      h("h2", null, "Filters"),
+      active &&
+        h(
+          "button",
+          {
+            type: "button",
+            class: "text",
+            onclick: () =>
+              replace(
+                "list",
+                null,
+                changed(new URLSearchParams(), {
+                  sort: params.get("sort") ?? "",
+                  desc: params.get("desc") ?? "",
+                }),
+              ),
+          },
+          "Clear all",
+        ),
+    ),
     Object.keys(NAMES).map((name) => facet(name, about.facets[name] ?? [], params, act)),
     about.judges.length > 0 && reward(about, params, act),
-    app.source.scoring && free(params, act));
+    app.source.scoring && free(params, act),
+  );
 }
 
 function facet(name, values, params, act) {
   const chosen = new Set(params.getAll(name));
   if (values.length < 2 && name !== "flag" && !chosen.size) return null;
   if (!values.length) return null;
-  const rows = name === "result" ? [...values].sort((a, b) => ORDER.indexOf(a[0]) - ORDER.indexOf(b[0])) : values;
+  const rows =
+    name === "result"
+      ? [...values].sort((a, b) => ORDER.indexOf(a[0]) - ORDER.indexOf(b[0]))
+      : values;
   const all = name === "flag" && rows.length > 1 ? [["any", null], ...rows] : rows;
   const toggle = (value) => {
     const now = new Set(here().params.getAll(name));
     if (!now.delete(value)) now.add(value);
     act({ [name]: [...now] });
   };
-  return h("fieldset", null, h("legend", null, NAMES[name]),
-    h("div", { class: all.length > 8 ? "many" : "" }, all.map(([value, n]) => h("label", { class: "choice", title: String(value) },
-      h("input", { type: "checkbox", name, checked: chosen.has(String(value)), onchange: () => toggle(String(value)) }),
-      h("span", { class: "what" }, name === "temperature" ? temperature(value) : name === "policy" ? short(value) : value),
-      n !== null && h("span", { class: "n" }, count(n))))));
+  return h(
+    "fieldset",
+    null,
+    h("legend", null, NAMES[name]),
+    h(
+      "div",
+      { class: all.length > 8 ? "many" : "" },
+      all.map(([value, n]) =>
+        h(
+          "label",
+          { class: "choice", title: String(value) },
+          h("input", {
+            type: "checkbox",
+            name,
+            checked: chosen.has(String(value)),
+            onchange: () => toggle(String(value)),
+          }),
+          h(
+            "span",
+            { class: "what" },
+            name === "temperature" ? temperature(value) : name === "policy" ? short(value) : value,
+          ),
+          n !== null && h("span", { class: "n" }, count(n)),
+        ),
+      ),
+    ),
+  );
 }
 
 function reward(about, params, act) {
-  const box = (name, text) => h("label", { class: "end" }, h("span", { class: "unseen" }, text), h("input", {
-    type: "number", step: "any", placeholder: name, value: params.get(name) ?? "", name,
-    onchange: (event) => act({ [name]: event.target.value }) }));
-  return h("fieldset", null, h("legend", null, "Reward"),
-    h("label", { class: "stack" }, h("span", { class: "unseen" }, "Judge"), h("select", { name: "judge", onchange: (event) => act({ judge: event.target.value }) },
-      h("option", { value: "" }, about.judges.length > 1 ? `any judge (range: ${about.judges[0]})` : "any judge, or none"),
-      about.judges.map((judge) => h("option", { value: judge, selected: params.get("judge") === judge }, "judged by " + judge)))),
-    h("div", { class: "range" }, box("min", "Least reward"), h("span", { "aria-hidden": "true" }, "to"), box("max", "Greatest reward")));
+  const box = (name, text) =>
+    h(
+      "label",
+      { class: "end" },
+      h("span", { class: "unseen" }, text),
+      h("input", {
+        type: "number",
+        step: "any",
+        placeholder: name,
+        value: params.get(name) ?? "",
+        name,
+        onchange: (event) => act({ [name]: event.target.value }),
+      }),
+    );
+  return h(
+    "fieldset",
+    null,
+    h("legend", null, "Reward"),
+    h(
+      "label",
+      { class: "stack" },
+      h("span", { class: "unseen" }, "Judge"),
+      h(
+        "select",
+        { name: "judge", onchange: (event) => act({ judge: event.target.value }) },
+        h(
+          "option",
+          { value: "" },
+          about.judges.length > 1 ? `any judge (range: ${about.judges[0]})` : "any judge, or none",
+        ),
+        about.judges.map((judge) =>
+          h(
+            "option",
+            { value: judge, selected: params.get("judge") === judge },
+            "judged by " + judge,
+          ),
+        ),
+      ),
+    ),
+    h(
+      "div",
+      { class: "range" },
+      box("min", "Least reward"),
+      h("span", { "aria-hidden": "true" }, "to"),
+      box("max", "Greatest reward"),
+    ),
+  );
 }
 
 function free(params, act) {
-  const area = h("textarea", { name: "where", rows: 3, spellcheck: "false", placeholder: "words > 200 AND NOT correct",
-    value: params.get("where") ?? "", "aria-describedby": "where-about",
-    onkeydown: (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); act({ where: area.value.trim() }); } } });
-  return h("fieldset", null, h("legend", null, h("label", { for: "where" }, "SQL condition")),
-    (area.id = "where", area),
-    h("div", { class: "row" }, h("small", { id: "where-about" }, "as after WHERE in convbench query"),
-      h("button", { type: "button", onclick: () => act({ where: area.value.trim() }) }, "Apply")));
+  const area = h("textarea", {
+    name: "where",
+    rows: 3,
+    spellcheck: "false",
+    placeholder: "words > 200 AND NOT correct",
+    value: params.get("where") ?? "",
+    "aria-describedby": "where-about",
+    onkeydown: (event) => {
+      if (event.key === "Enter" && !event.shiftKey) {
+        event.preventDefault();
+        act({ where: area.value.trim() });
+      }
+    },
+  });
+  return h(
+    "fieldset",
+    null,
+    h("legend", null, h("label", { for: "where" }, "SQL condition")),
+    ((area.id = "where"), area),
+    h(
+      "div",
+      { class: "row" },
+      h("small", { id: "where-about" }, "as after WHERE in convbench query"),
+      h("button", { type: "button", onclick: () => act({ where: area.value.trim() }) }, "Apply"),
+    ),
+  );
 }

@@ -3,27 +3,42 @@ import { h } from "./dom.js";
 
 const MARKS = { correct: "✓", wrong: "✗", unparsed: "?", failed: "!", ungraded: "–" };
 
-export const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+export const count = (value) =>
+  value === null || value === undefined ? "–" : value.toLocaleString("en");
 export const fixed = (value, digits = 2) =>
   value === null || value === undefined ? "–" : value.toFixed(digits);
-export const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1) + "%");
+export const percent = (value) =>
+  value === null || value === undefined ? "–" : (100 * value).toFixed(1) + "%";
 export const dollars = (value) =>
-  value === null || value === undefined ? "unknown" : "$" + value.toFixed(value && value < 1 ? 4 : 2);
+  value === null || value === undefined
+    ? "unknown"
+    : "$" + value.toFixed(value && value < 1 ? 4 : 2);
 export const words = (n, one, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
 
 /** `0.53 ± 0.02`, the standard error by group. */
 export function mean(figure, show = fixed) {
   if (!figure) return h("span", { class: "none" }, "–");
-  const error = figure.error === null ? null : h("span", { class: "error" }, " ± ", show(figure.error));
-  return h("span", { class: "figure", title: `${words(figure.n, "conversation")} in ${words(figure.groups, "group")}` },
-    show(figure.mean), error);
+  const error =
+    figure.error === null ? null : h("span", { class: "error" }, " ± ", show(figure.error));
+  return h(
+    "span",
+    {
+      class: "figure",
+      title: `${words(figure.n, "conversation")} in ${words(figure.groups, "group")}`,
+    },
+    show(figure.mean),
+    error,
+  );
 }
 
 /** What became of a conversation: a mark and a word, so that colour is never alone. */
 export function result(name, withWord = true) {
-  return h("span", { class: `result ${name}`, title: name },
+  return h(
+    "span",
+    { class: `result ${name}`, title: name },
     h("span", { "aria-hidden": "true", class: "mark" }, MARKS[name] ?? "–"),
-    h("span", { class: withWord ? "" : "unseen" }, name));
+    h("span", { class: withWord ? "" : "unseen" }, name),
+  );
 }
 
 export const temperature = (value) => (Number.isInteger(value) ? value.toFixed(1) : String(value));

@@ -1,8 +1,9 @@
 // The list: search, filters, order, pages.
 import { h, say, set } from "./dom.js";
-import { count, dollars, fixed, policy, result, temperature, words } from "./format.js";
+import { count, words } from "./format.js";
 import { filters } from "./filters.js";
-import { changed, go, here, link, replace } from "./route.js";
+import { table } from "./table.js";
+import { changed, go, here, replace } from "./route.js";
 
 const PAGE = 50;
 let asking = null;
@@ -11,43 +12,91 @@ export async function render(app, at, main, current) {
   asking?.abort();
   asking = new AbortController();
   const { params } = at;
-  const frame = main.querySelector(".list-page") ?? await build(app, main, params);
+  const frame = main.querySelector(".list-page") ?? (await build(app, main, params));
   const [about, found] = await Promise.all([app.about, ask(app, params, asking.signal)]);
   if (!current()) return null;
   refresh(app, frame, about, params);
   const rows = found.error ? null : table(app, about, found, params);
-  set(frame.querySelector(".found"), found.error ? problem(found.error) : [head(found, params), rows, foot(found, params)]);
+  set(
+    frame.querySelector(".found"),
+    found.error ? problem(found.error) : [head(found, params), rows, foot(found, params)],
+  );
   const total = found.error ?? words(found.total, "conversation");
   say(total);
-  app.last = found.error ? null : { params: new URLSearchParams(params), offset: found.offset, total: found.total,
-    ids: found.rows.map((row) => row.conversation_id) };
-  if (app.search) { app.search = false; frame.querySelector("input[type=search]").focus(); }
+  app.last = found.error
+    ? null
+    : {
+        params: new URLSearchParams(params),
+        offset: found.offset,
+        total: found.total,
+        ids: found.rows.map((row) => row.conversation_id),
+      };
+  if (app.search) {
+    app.search = false;
+    frame.querySelector("input[type=search]").focus();
+  }
   return { title: "Conversations", focus: false, keys: keys(frame, found, params) };
 }
 
 async function ask(app, params, signal) {
-  try { return await app.source.list(changed(params, { limit: PAGE }), signal); }
-  catch (error) { if (error.name === "AbortError") throw error; return { error: error.message }; }
+  try {
+    return await app.source.list(changed(params, { limit: PAGE }), signal);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return { error: error.message };
+  }
 }
 
 async function build(app, main, params) {
-  const frame = h("div", { class: "list-page" },
+  const frame = h(
+    "div",
+    { class: "list-page" },
     h("h1", { class: "unseen" }, "Conversations"),
-    h("aside", { "aria-label": "Filters" }, h("details", { class: "drawer", open: innerWidth > 860 },
-      h("summary", null, "Filters"), h("div", { class: "chosen" }))),
-    h("section", { "aria-label": "Conversations found" }, searchBox(params), h("div", { class: "found" }, h("p", { class: "wait" }, "Loading …"))));
+    h(
+      "aside",
+      { "aria-label": "Filters" },
+      h(
+        "details",
+        { class: "drawer", open: innerWidth > 860 },
+        h("summary", null, "Filters"),
+        h("div", { class: "chosen" }),
+      ),
+    ),
+    h(
+      "section",
+      { "aria-label": "Conversations found" },
+      searchBox(params),
+      h("div", { class: "found" }, h("p", { class: "wait" }, "Loading …")),
+    ),
+  );
   set(main, frame);
   return frame;
 }
 
 function searchBox(params) {
   let timer = 0;
-  const box = h("input", { type: "search", name: "q", autocomplete: "off", spellcheck: "false", value: params.get("q") ?? "",
-    placeholder: 'Search questions and answers, "in quotes" for a phrase', "aria-label": "Search the conversations",
-    oninput: () => { clearTimeout(timer); timer = setTimeout(() => {
-      if (here().page === "list") replace("list", null, changed(here().params, { q: box.value, offset: "" }));
-    }, 120); } });
-  return h("div", { class: "search", role: "search" }, box, h("kbd", { "aria-hidden": "true" }, "/"));
+  const box = h("input", {
+    type: "search",
+    name: "q",
+    autocomplete: "off",
+    spellcheck: "false",
+    value: params.get("q") ?? "",
+    placeholder: 'Search questions and answers, "in quotes" for a phrase',
+    "aria-label": "Search the conversations",
+    oninput: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        if (here().page === "list")
+          replace("list", null, changed(here().params, { q: box.value, offset: "" }));
+      }, 120);
+    },
+  });
+  return h(
+    "div",
+    { class: "search", role: "search" },
+    box,
+    h("kbd", { "aria-hidden": "true" }, "/"),
+  );
 }
 
 /** Draw the filters anew, and put the focus back where it was. */
@@ -59,73 +108,44 @@ function refresh(app, frame, about, params) {
   set(frame.querySelector(".chosen"), filters(app, about, params));
   if (!same) return;
   for (const node of frame.querySelectorAll(`.chosen [name="${CSS.escape(same[0])}"]`)) {
-    if (!same[1] || node.closest("label").title === same[1]) { node.focus(); break; }
+    if (!same[1] || node.closest("label").title === same[1]) {
+      node.focus();
+      break;
+    }
   }
 }
 
 const problem = (text) => h("div", { class: "problem", role: "alert" }, h("p", null, text));
 
 function head(found, params) {
-  return h("p", { class: "count" }, h("strong", null, count(found.total)), found.total === 1 ? " conversation" : " conversations",
-    params.get("q") && [" with ", h("q", null, params.get("q"))]);
-}
-
-function columns(about) {
-  const many = (name) => (about.facets[name] ?? []).length > 1;
-  return [
-    { sort: "result", head: "Result", cls: "c-result", cell: (row) => result(row.result, false) },
-    { sort: "question", head: "Question", cls: "c-question", cell: (row, params) => [
-      h("a", { href: link("c", row.conversation_id, params) }, row.question || row.conversation_id),
-      h("span", { class: "under" }, many("task") && [row.task, " · "], row.split, many("mode") && [" · ", row.mode],
-        row.flags.map((flag) => h("span", { class: "flag" }, flag)))] },
-    many("policy") && { sort: "policy", head: "Policy", cls: "c-policy", cell: (row) => policy(row.policy) },
-    { sort: "temperature", head: "T", title: "Temperature", cls: "num", cell: (row) => temperature(row.temperature) },
-    { sort: "answer", head: "Answer", cls: "c-answer", cell: (row) => row.answer ?? h("span", { class: "none" }, "–") },
-    { sort: "n_turns", head: "Turns", title: "Turns of the policy", cls: "num c-turns", cell: (row) => row.n_turns },
-    { sort: "words", head: "Words", title: "Words of the policy", cls: "num c-words", cell: (row) => count(row.words) },
-    ...about.judges.slice(0, 4).map((judge, k) => ({ sort: "reward", judge, head: judge, title: "Reward by " + judge, cls: "num c-reward",
-      cell: (row) => row.rewards[k] !== null ? fixed(row.rewards[k]) : h("span", { class: "none", title: row.unscored[k] ? "the judge gave no score" : "not judged" }, row.unscored[k] ? "✗" : "–") })),
-    about.totals.cost_usd > 0 && { sort: "cost_usd", head: "Cost", cls: "num c-cost", cell: (row) => dollars(row.cost_usd) },
-  ].filter(Boolean);
-}
-
-function table(app, about, found, params) {
-  if (!found.rows.length) return h("p", { class: "empty" }, "No conversation is like that. Take a filter away.");
-  const all = columns(about);
-  return h("div", { class: "wide" }, h("table", { class: "rows" },
-    h("caption", { class: "unseen" }, "Conversations, one a row"),
-    h("thead", null, h("tr", null, all.map((column) => heading(about, column, params)))),
-    h("tbody", null, found.rows.map((row) => h("tr", { "data-id": row.conversation_id, onclick: (event) => {
-      if (!event.target.closest("a") && !getSelection().toString()) go("c", row.conversation_id, params);
-    } }, all.map((column) => h("td", { class: column.cls }, column.cell(row, params))))))));
-}
-
-function heading(about, column, params) {
-  const judged = (judge) => judge === undefined || (params.get("judge") || about.judges[0]) === judge;
-  const on = params.get("sort") === column.sort && judged(column.judge);
-  const desc = Boolean(params.get("desc"));
-  const click = () => {
-    const values = { sort: column.sort, desc: on ? (desc ? "" : "1") : (column.judge ? "1" : ""), offset: "" };
-    if (on && desc !== Boolean(column.judge)) Object.assign(values, { sort: "", desc: "" });
-    if (column.judge && about.judges.length > 1) values.judge = column.judge;
-    replace("list", null, changed(here().params, values));
-  };
-  return h("th", { scope: "col", class: column.cls, "aria-sort": on ? (desc ? "descending" : "ascending") : null },
-    h("button", { type: "button", title: column.title ?? column.head, onclick: click }, column.head,
-      h("span", { class: "arrow", "aria-hidden": "true" }, on ? (desc ? " ↓" : " ↑") : "")));
+  return h(
+    "p",
+    { class: "count" },
+    h("strong", null, count(found.total)),
+    found.total === 1 ? " conversation" : " conversations",
+    params.get("q") && [" with ", h("q", null, params.get("q"))],
+  );
 }
 
 function foot(found, params) {
   if (found.total <= PAGE) return null;
   const last = Math.min(found.offset + PAGE, found.total);
-  return h("nav", { class: "pages", "aria-label": "Pages of the list" },
-    step("← Before", found.offset - PAGE, found, params), h("span", null, `${count(found.offset + 1)}–${count(last)} of ${count(found.total)}`),
-    step("After →", found.offset + PAGE, found, params));
+  return h(
+    "nav",
+    { class: "pages", "aria-label": "Pages of the list" },
+    step("← Before", found.offset - PAGE, found, params),
+    h("span", null, `${count(found.offset + 1)}–${count(last)} of ${count(found.total)}`),
+    step("After →", found.offset + PAGE, found, params),
+  );
 }
 
 function step(text, offset, found, params) {
   const there = offset >= 0 && offset < found.total;
-  return h("button", { type: "button", disabled: !there, onclick: () => turnTo(offset, found, params) }, text);
+  return h(
+    "button",
+    { type: "button", disabled: !there, onclick: () => turnTo(offset, found, params) },
+    text,
+  );
 }
 
 function turnTo(offset, found, params) {
@@ -143,7 +163,19 @@ function keys(frame, found, params) {
     next?.querySelector("a").focus();
     next?.scrollIntoView({ block: "nearest" });
   };
-  const open = () => { const row = rows().find((one) => one.contains(document.activeElement)); if (!row) return false; go("c", row.dataset.id, params); return true; };
-  return found.error ? {} : { j: () => move(1), k: () => move(-1), o: open,
-    "]": () => turnTo(found.offset + PAGE, found, params), "[": () => turnTo(found.offset - PAGE, found, params) };
+  const open = () => {
+    const row = rows().find((one) => one.contains(document.activeElement));
+    if (!row) return false;
+    go("c", row.dataset.id, params);
+    return true;
+  };
+  return found.error
+    ? {}
+    : {
+        j: () => move(1),
+        k: () => move(-1),
+        o: open,
+        "]": () => turnTo(found.offset + PAGE, found, params),
+        "[": () => turnTo(found.offset - PAGE, found, params),
+      };
 }

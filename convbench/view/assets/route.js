@@ -15,7 +15,9 @@ export function link(page, id, params) {
   return `#/${page}${id ? "/" + encodeURIComponent(id) : ""}${query ? "?" + query : ""}`;
 }
 
-export const go = (page, id, params) => { location.hash = link(page, id, params); };
+export const go = (page, id, params) => {
+  location.hash = link(page, id, params);
+};
 
 /** Change the address without a new entry in the history, and show it. */
 export function replace(page, id, params) {

@@ -10,14 +10,25 @@ export function scorePanel(app, found, rubric, changed) {
   const closed = () => {
     changed(true);
     const own = mine();
-    set(panel, h("h2", { id: "score-title" }, "People"), found.labels.map((label) => given(label, rubric)),
-      h("button", { type: "button", class: "primary", onclick: open }, own ? "Change my score" : "Score this conversation"),
-      found.labels.length > 0 && agreement(app, found.row.run_no));
+    set(
+      panel,
+      h("h2", { id: "score-title" }, "People"),
+      found.labels.map((label) => given(label, rubric)),
+      h(
+        "button",
+        { type: "button", class: "primary", onclick: open },
+        own ? "Change my score" : "Score this conversation",
+      ),
+      found.labels.length > 0 && agreement(app, found.row.run_no),
+    );
   };
   const open = () => {
     changed(Boolean(mine()));
     const form = draw(rubric, mine(), rater);
-    form.addEventListener("submit", (event) => { event.preventDefault(); send(form, false); });
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      send(form, false);
+    });
     form.querySelector(".cancel").addEventListener("click", closed);
     form.querySelector(".remove")?.addEventListener("click", () => send(form, true));
     set(panel, h("h2", { id: "score-title" }, "Your score"), form);
@@ -27,32 +38,68 @@ export function scorePanel(app, found, rubric, changed) {
   const send = async (form, remove) => {
     const data = new FormData(form);
     const names = rubric.metrics.map((metric) => metric.name);
-    const scores = remove ? {} : Object.fromEntries(names.filter((name) => (data.get(name) ?? "") !== "").map((name) => [name, Number(data.get(name))]));
+    const scores = remove
+      ? {}
+      : Object.fromEntries(
+          names
+            .filter((name) => (data.get(name) ?? "") !== "")
+            .map((name) => [name, Number(data.get(name))]),
+        );
     const problem = form.querySelector("[role=alert]");
     try {
-      if (!remove && !(rubric.reward.metric in scores)) throw new Error(`Give ${label(rubric, rubric.reward.metric)}: it becomes the reward.`);
-      const row = await app.source.score({ conversation_id: found.row.conversation_id, rater: data.get("rater"), scores, note: data.get("note") });
+      if (!remove && !(rubric.reward.metric in scores))
+        throw new Error(`Give ${label(rubric, rubric.reward.metric)}: it becomes the reward.`);
+      const row = await app.source.score({
+        conversation_id: found.row.conversation_id,
+        rater: data.get("rater"),
+        scores,
+        note: data.get("note"),
+      });
       rater = row.rater;
       keep("rater", rater);
-      found.labels = [...found.labels.filter((one) => one.rater !== rater), ...(remove ? [] : [row])];
+      found.labels = [
+        ...found.labels.filter((one) => one.rater !== rater),
+        ...(remove ? [] : [row]),
+      ];
       say(remove ? "score taken away" : "score kept");
       closed();
-    } catch (error) { problem.textContent = error.message; }
+    } catch (error) {
+      problem.textContent = error.message;
+    }
   };
   closed();
   return { panel, open };
 }
 
-const label = (rubric, name) => rubric.metrics.find((metric) => metric.name === name)?.label ?? name;
+const label = (rubric, name) =>
+  rubric.metrics.find((metric) => metric.name === name)?.label ?? name;
 
 function draw(rubric, own, rater) {
-  return h("form", { class: "score-form", autocomplete: "off", novalidate: true },
-    h("label", { class: "stack" }, "Your name", h("input", { name: "rater", required: true, maxlength: 80, value: rater })),
+  return h(
+    "form",
+    { class: "score-form", autocomplete: "off", novalidate: true },
+    h(
+      "label",
+      { class: "stack" },
+      "Your name",
+      h("input", { name: "rater", required: true, maxlength: 80, value: rater }),
+    ),
     rubric.metrics.map((metric) => scale(metric, rubric, own?.[metric.name])),
-    h("label", { class: "stack" }, "Note", h("textarea", { name: "note", rows: 2, maxlength: 10000, value: own?.note ?? "" })),
+    h(
+      "label",
+      { class: "stack" },
+      "Note",
+      h("textarea", { name: "note", rows: 2, maxlength: 10000, value: own?.note ?? "" }),
+    ),
     h("p", { role: "alert", class: "alert" }),
-    h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Save"),
-      h("button", { type: "button", class: "cancel" }, "Cancel"), own && h("button", { type: "button", class: "remove text" }, "Take my score away")));
+    h(
+      "div",
+      { class: "row" },
+      h("button", { type: "submit", class: "primary" }, "Save"),
+      h("button", { type: "button", class: "cancel" }, "Cancel"),
+      own && h("button", { type: "button", class: "remove text" }, "Take my score away"),
+    ),
+  );
 }
 
 function scale(metric, rubric, value) {
@@ -61,35 +108,132 @@ function scale(metric, rubric, value) {
   const title = [metric.label, must && h("span", { class: "must" }, "needed")];
   const about = metric.about && h("small", null, metric.about);
   if (highest - lowest > 10 || !Number.isInteger(lowest) || !Number.isInteger(highest)) {
-    return h("label", { class: "stack" }, title, about, h("input", { type: "number", name: metric.name, min: lowest, max: highest, step: "any", value: value ?? "" }));
+    return h(
+      "label",
+      { class: "stack" },
+      title,
+      about,
+      h("input", {
+        type: "number",
+        name: metric.name,
+        min: lowest,
+        max: highest,
+        step: "any",
+        value: value ?? "",
+      }),
+    );
   }
   const steps = Array.from({ length: highest - lowest + 1 }, (_, i) => lowest + i);
-  return h("fieldset", { class: "scale" }, h("legend", null, title), about,
-    h("div", { class: "steps" }, steps.map((step) => h("label", null,
-      h("input", { type: "radio", name: metric.name, value: step, checked: value !== undefined && Math.round(value) === step }), h("span", null, step)))));
+  return h(
+    "fieldset",
+    { class: "scale" },
+    h("legend", null, title),
+    about,
+    h(
+      "div",
+      { class: "steps" },
+      steps.map((step) =>
+        h(
+          "label",
+          null,
+          h("input", {
+            type: "radio",
+            name: metric.name,
+            value: step,
+            checked: value !== undefined && Math.round(value) === step,
+          }),
+          h("span", null, step),
+        ),
+      ),
+    ),
+  );
 }
 
 function given(one, rubric) {
   const scores = rubric.metrics.filter((metric) => one[metric.name] !== undefined);
-  return h("div", { class: "given" }, h("b", null, one.rater), h("span", { class: "n" }, scores.map((metric, i) => [i ? " · " : "", metric.label, " ", one[metric.name]])),
-    one.note && h("p", { class: "said" }, one.note));
+  return h(
+    "div",
+    { class: "given" },
+    h("b", null, one.rater),
+    h(
+      "span",
+      { class: "n" },
+      scores.map((metric, i) => [i ? " · " : "", metric.label, " ", one[metric.name]]),
+    ),
+    one.note && h("p", { class: "said" }, one.note),
+  );
 }
 
 function agreement(app, run) {
-  const place = h("div", { class: "agreement" }, h("p", { class: "wait" }, "Comparing with the judges …"));
-  app.source.agreement(run).then((found) => set(place, agreementTable(found))).catch((error) => set(place, h("p", { role: "alert" }, error.message)));
+  const place = h(
+    "div",
+    { class: "agreement" },
+    h("p", { class: "wait" }, "Comparing with the judges …"),
+  );
+  app.source
+    .agreement(run)
+    .then((found) => set(place, agreementTable(found)))
+    .catch((error) => set(place, h("p", { role: "alert" }, error.message)));
   return place;
 }
 
 export function agreementTable(found) {
   if (!found.labels) return null;
   const head = ["Judge", "Common", "κ", "ρ", "Δ"];
-  const about = ["", "Conversations that both scored", "Quadratically weighted kappa", "Spearman", "Judge less people, mean"];
-  return [h("h3", null, "Agreement on the overall score"),
-    found.judges.length > 0 ? h("div", { class: "wide" }, h("table", { class: "small" }, h("caption", { class: "unseen" }, "People and judges"),
-      h("thead", null, h("tr", null, head.map((name, i) => h("th", { scope: "col", title: about[i], class: i ? "num" : "" }, name)))),
-      h("tbody", null, found.judges.map((row) => h("tr", null, h("th", { scope: "row" }, row.judge), h("td", { class: "num" }, row.common),
-        [row.kappa, row.correlation, row.difference].map((value) => h("td", { class: "num" }, fixed(value)))))))) : h("p", { class: "none" }, "No judge has scored these yet."),
-    h("p", { class: "hint" }, words(found.labels, "label"), " in ", h("code", null, found.file), ". As a judge: ",
-      h("code", null, `convbench judge --judge human:${found.file} --run ${found.run}`))];
+  const about = [
+    "",
+    "Conversations that both scored",
+    "Quadratically weighted kappa",
+    "Spearman",
+    "Judge less people, mean",
+  ];
+  return [
+    h("h3", null, "Agreement on the overall score"),
+    found.judges.length > 0
+      ? h(
+          "div",
+          { class: "wide" },
+          h(
+            "table",
+            { class: "small" },
+            h("caption", { class: "unseen" }, "People and judges"),
+            h(
+              "thead",
+              null,
+              h(
+                "tr",
+                null,
+                head.map((name, i) =>
+                  h("th", { scope: "col", title: about[i], class: i ? "num" : "" }, name),
+                ),
+              ),
+            ),
+            h(
+              "tbody",
+              null,
+              found.judges.map((row) =>
+                h(
+                  "tr",
+                  null,
+                  h("th", { scope: "row" }, row.judge),
+                  h("td", { class: "num" }, row.common),
+                  [row.kappa, row.correlation, row.difference].map((value) =>
+                    h("td", { class: "num" }, fixed(value)),
+                  ),
+                ),
+              ),
+            ),
+          ),
+        )
+      : h("p", { class: "none" }, "No judge has scored these yet."),
+    h(
+      "p",
+      { class: "hint" },
+      words(found.labels, "label"),
+      " in ",
+      h("code", null, found.file),
+      ". As a judge: ",
+      h("code", null, `convbench judge --judge human:${found.file} --run ${found.run}`),
+    ),
+  ];
 }

@@ -6,7 +6,10 @@ async function get(path, signal) {
 }
 
 async function read(answer) {
-  if (answer.status === 403) throw new Error("The key of this page is no longer valid. Open the address that convbench view printed.");
+  if (answer.status === 403)
+    throw new Error(
+      "The key of this page is no longer valid. Open the address that convbench view printed.",
+    );
   const found = await answer.json();
   if (found?.error) throw new Error(found.error);
   return found;
@@ -19,10 +22,15 @@ export const talk = (id) => get("talk/" + encodeURIComponent(id));
 export const prompts = (id) => get("prompts/" + encodeURIComponent(id));
 export const agreement = (run) => get("agreement/" + run);
 export const compare = (id, some) =>
-  get(`compare/${encodeURIComponent(id)}?${new URLSearchParams(some.map((name) => ["with", name]))}`);
-export const score = async (label) => read(await fetch("api/score", {
-  method: "POST",
-  credentials: "same-origin",
-  headers: { "Content-Type": "application/json" },
-  body: JSON.stringify(label),
-}));
+  get(
+    `compare/${encodeURIComponent(id)}?${new URLSearchParams(some.map((name) => ["with", name]))}`,
+  );
+export const score = async (label) =>
+  read(
+    await fetch("api/score", {
+      method: "POST",
+      credentials: "same-origin",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(label),
+    }),
+  );

@@ -3,5 +3,7 @@
   try {
     const theme = localStorage.getItem("convbench.theme");
     if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-  } catch { /* storage is off: the system's choice holds */ }
+  } catch {
+    /* storage is off: the system's choice holds */
+  }
 })();

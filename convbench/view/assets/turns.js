@@ -7,49 +7,102 @@ const length = (text) => text.split(/\s+/).filter(Boolean).length;
 export function body(parts) {
   if (!parts.length) return h("p", { class: "none" }, "(nothing)");
   return parts.map((part) => {
-    if (part.image) return h("img", { src: part.image, alt: "image of the conversation", loading: "lazy" });
+    if (part.image)
+      return h("img", { src: part.image, alt: "image of the conversation", loading: "lazy" });
     if (part.think === undefined) return h("div", { class: "said" }, part.text.trim());
-    return h("details", { class: "think" }, h("summary", null, "Thinking ", h("span", { class: "n" }, words(length(part.think), "word"))),
-      h("div", { class: "said" }, part.think.trim()));
+    return h(
+      "details",
+      { class: "think" },
+      h("summary", null, "Thinking ", h("span", { class: "n" }, words(length(part.think), "word"))),
+      h("div", { class: "said" }, part.think.trim()),
+    );
   });
 }
 
 export function turns(found, load) {
   const last = found.turns.findLast((turn) => turn.policy)?.index;
-  return h("ol", { class: "turns", "aria-label": "Turns" }, found.turns.map((turn) => one(turn, turn.index === last, load)));
+  return h(
+    "ol",
+    { class: "turns", "aria-label": "Turns" },
+    found.turns.map((turn) => one(turn, turn.index === last, load)),
+  );
 }
 
 function one(turn, final, load) {
   const place = h("div", { class: "prompt", id: `prompt-${turn.index}`, hidden: true });
   const cut = turn.finish === "length";
-  return h("li", { class: `turn ${turn.policy ? "policy" : "other"}${final ? " final" : ""}` },
-    h("header", null, h("h3", null, turn.speaker), h("span", { class: "step" }, turn.step),
+  return h(
+    "li",
+    { class: `turn ${turn.policy ? "policy" : "other"}${final ? " final" : ""}` },
+    h(
+      "header",
+      null,
+      h("h3", null, turn.speaker),
+      h("span", { class: "step" }, turn.step),
       cut && h("span", { class: "flag" }, "cut by max_tokens"),
       turn.tokens !== null && h("span", { class: "n" }, count(turn.tokens), " tokens"),
-      turn.asked && ask(turn, place, load)),
-    turn.instruction && !turn.policy && h("p", { class: "instruction" }, h("b", null, "Told: "), turn.instruction),
-    place, body(turn.parts));
+      turn.asked && ask(turn, place, load),
+    ),
+    turn.instruction &&
+      !turn.policy &&
+      h("p", { class: "instruction" }, h("b", null, "Told: "), turn.instruction),
+    place,
+    body(turn.parts),
+  );
 }
 
 function ask(turn, place, load) {
-  const button = h("button", { type: "button", class: "text", "aria-expanded": "false", "aria-controls": place.id, onclick: async () => {
-    const open = place.hidden;
-    place.hidden = !open;
-    button.setAttribute("aria-expanded", String(open));
-    button.textContent = open ? "Hide the prompt" : "Prompt";
-    if (!open || place.childNodes.length) return;
-    set(place, h("p", { class: "wait" }, "Loading …"));
-    try { set(place, messages((await load())[turn.index] ?? [], turn.speaker)); }
-    catch (error) { set(place, h("p", { role: "alert" }, error.message)); }
-  } }, "Prompt");
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "text",
+      "aria-expanded": "false",
+      "aria-controls": place.id,
+      onclick: async () => {
+        const open = place.hidden;
+        place.hidden = !open;
+        button.setAttribute("aria-expanded", String(open));
+        button.textContent = open ? "Hide the prompt" : "Prompt";
+        if (!open || place.childNodes.length) return;
+        set(place, h("p", { class: "wait" }, "Loading …"));
+        try {
+          set(place, messages((await load())[turn.index] ?? [], turn.speaker));
+        } catch (error) {
+          set(place, h("p", { role: "alert" }, error.message));
+        }
+      },
+    },
+    "Prompt",
+  );
   button.setAttribute("title", `The exact messages that ${turn.speaker} saw`);
   return button;
 }
 
 function messages(all, speaker) {
-  return [h("p", { class: "prompt-title" }, `What ${speaker} saw: ${words(all.length, "message")}, word for word`),
-    h("dl", null, all.map((message) => [h("dt", null, message.role),
-      h("dd", null, message.parts.map((part) => part.image ? h("img", { src: part.image, alt: "image in the prompt" }) : h("div", { class: "said exact" }, part.text)))]))];
+  return [
+    h(
+      "p",
+      { class: "prompt-title" },
+      `What ${speaker} saw: ${words(all.length, "message")}, word for word`,
+    ),
+    h(
+      "dl",
+      null,
+      all.map((message) => [
+        h("dt", null, message.role),
+        h(
+          "dd",
+          null,
+          message.parts.map((part) =>
+            part.image
+              ? h("img", { src: part.image, alt: "image in the prompt" })
+              : h("div", { class: "said exact" }, part.text),
+          ),
+        ),
+      ]),
+    ),
+  ];
 }
 
 /** Open all thinking, or fold it where all is open. */

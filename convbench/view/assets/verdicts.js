@@ -9,31 +9,106 @@ export function bar(score, low, high) {
 }
 
 export function verdict(found, short = false) {
-  if (found.failure) return h("article", { class: "verdict failed" }, h("header", null, h("h3", null, found.judge), h("span", { class: "none" }, "no score")),
-    h("p", null, found.failure), !short && found.reply && h("details", null, h("summary", null, "Its reply"), h("div", { class: "said exact" }, found.reply)));
-  return h("article", { class: "verdict" },
-    h("header", null, h("h3", { title: found.model ?? found.judge }, found.judge), h("span", { class: "reward", title: "reward" }, fixed(found.reward))),
-    short ? null : h("dl", { class: "scores" }, found.scores.map((one) => metric(one, found))),
-    !short && found.details && h("details", null, h("summary", null, "Details"), h("pre", null, JSON.stringify(found.details, null, 1))));
+  if (found.failure)
+    return h(
+      "article",
+      { class: "verdict failed" },
+      h("header", null, h("h3", null, found.judge), h("span", { class: "none" }, "no score")),
+      h("p", null, found.failure),
+      !short &&
+        found.reply &&
+        h(
+          "details",
+          null,
+          h("summary", null, "Its reply"),
+          h("div", { class: "said exact" }, found.reply),
+        ),
+    );
+  return h(
+    "article",
+    { class: "verdict" },
+    h(
+      "header",
+      null,
+      h("h3", { title: found.model ?? found.judge }, found.judge),
+      h("span", { class: "reward", title: "reward" }, fixed(found.reward)),
+    ),
+    short
+      ? null
+      : h(
+          "dl",
+          { class: "scores" },
+          found.scores.map((one) => metric(one, found)),
+        ),
+    !short &&
+      found.details &&
+      h(
+        "details",
+        null,
+        h("summary", null, "Details"),
+        h("pre", null, JSON.stringify(found.details, null, 1)),
+      ),
+  );
 }
 
 function metric(one, found) {
   const has = one.score !== null && one.score !== undefined;
-  return h("div", { class: one.name === "overall" ? "headline" : "" },
+  return h(
+    "div",
+    { class: one.name === "overall" ? "headline" : "" },
     h("dt", null, one.label),
-    h("dd", null, has && bar(one.score, found.lowest, found.highest), h("span", { class: "num" }, has ? fixed(one.score, Number.isInteger(one.score) ? 0 : 1) : "–")),
-    one.why && h("dd", { class: "why" }, one.why));
+    h(
+      "dd",
+      null,
+      has && bar(one.score, found.lowest, found.highest),
+      h(
+        "span",
+        { class: "num" },
+        has ? fixed(one.score, Number.isInteger(one.score) ? 0 : 1) : "–",
+      ),
+    ),
+    one.why && h("dd", { class: "why" }, one.why),
+  );
 }
 
 /** What the question's reference says; in the page only once somebody asks. */
 export function reference(found) {
   const place = h("div", { class: "reference", id: "reference" });
-  const button = h("button", { type: "button", "aria-expanded": "false", "aria-controls": "reference", onclick: () => {
-    const open = button.getAttribute("aria-expanded") !== "true";
-    button.setAttribute("aria-expanded", String(open));
-    button.textContent = open ? "Hide the reference" : "Show the reference";
-    place.replaceChildren(...(open ? [h("dl", null, Object.entries(found.reference).map(([name, value]) => [h("dt", null, name),
-      h("dd", { class: "said" }, value === null ? "none" : typeof value === "string" ? value : JSON.stringify(value, null, 1))]))] : []));
-  } }, "Show the reference");
+  const button = h(
+    "button",
+    {
+      type: "button",
+      "aria-expanded": "false",
+      "aria-controls": "reference",
+      onclick: () => {
+        const open = button.getAttribute("aria-expanded") !== "true";
+        button.setAttribute("aria-expanded", String(open));
+        button.textContent = open ? "Hide the reference" : "Show the reference";
+        place.replaceChildren(
+          ...(open
+            ? [
+                h(
+                  "dl",
+                  null,
+                  Object.entries(found.reference).map(([name, value]) => [
+                    h("dt", null, name),
+                    h(
+                      "dd",
+                      { class: "said" },
+                      value === null
+                        ? "none"
+                        : typeof value === "string"
+                          ? value
+                          : JSON.stringify(value, null, 1),
+                    ),
+                  ]),
+                ),
+              ]
+            : []),
+        );
+      },
+    },
+    "Show the reference",
+  );
   return h("div", null, button, place);
 }

@@ -1,0 +1,231 @@
+"""Run code on calls inside the boundary and read, outside, what came out.
+
+Every run has a sandbox of its own that ends with it, so nothing an answer does reaches the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import marshal
+import os
+import selectors
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from convbench.errors import DataError
+from convbench.sandbox.boundary import Boundary, boundary, packages
+from convbench.sandbox.values import same, well_formed
+
+Ended = Literal["value", "raised", "time", "memory", "output", "died"]
+START_S = 30.0
+"""Longest wait for a sandbox to start; machines are busy."""
+RESTARTS = 3
+"""Times the tests go on in a new sandbox after one has ended the process."""
+_AT_ONCE = threading.BoundedSemaphore(max(1, os.cpu_count() or 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one run may use."""
+
+    seconds: float = 1.0
+    """CPU seconds of one call; five times as many of the clock."""
+    memory_mb: int = 768
+    """Address space, MiB."""
+    output_kb: int = 1024
+    """JSON of one output, KiB."""
+    file_mb: int = 8
+    """Size of one file in the scratch folder, MiB."""
+    modules: tuple[str, ...] = ()
+    """Modules beside the standard library that code may import, where they are installed."""
+    kind: str = "auto"
+    """`bubblewrap` or `landlock` to insist on one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one call ended, and with what."""
+
+    ended: Ended
+    value: Any = None
+    """The decoded output, as `convbench.sandbox.values` compares it."""
+    error: str = ""
+    """Class of the exception raised."""
+    text: str = ""
+    """Its words."""
+    missing: str = ""
+    """Module that an import did not find."""
+
+    @property
+    def why(self) -> str:
+        """In words."""
+        if self.ended == "raised":
+            return f"raised {self.error}: {self.text}"[:200]
+        return _WORDS[self.ended]
+
+
+_WORDS = {
+    "value": "another output", "time": "out of time", "memory": "out of memory",
+    "output": "too much output", "died": "ended the process",
+}  # fmt: skip
+
+
+def agree(one: Outcome, two: Outcome) -> bool:
+    """Whether an answer's outcome is the reference's: equal outputs that are not None (Zhou et
+    al. 2025), or exceptions of one class."""
+    if one.ended == two.ended == "raised":
+        return one.error == two.error
+    if one.ended != "value" or two.ended != "value":
+        return False
+    return two.value is not None and same(one.value, two.value)
+
+
+async def arun(
+    code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()
+) -> list[Outcome]:
+    """`run` in a thread."""
+    return await asyncio.to_thread(run, code, calls, limits)
+
+
+def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) -> list[Outcome]:
+    """Return the outcome of each call (a Python expression) with the code's names.
+
+    `code`: texts, the first that is Python counts. Each call gets the code run afresh. Raises
+    MissingDependency where no boundary stands here; nothing is ever run without one.
+    """
+    wall = boundary(limits.kind)
+    found: list[Outcome] = []
+    for _ in range(RESTARTS + 1):
+        with _AT_ONCE:
+            found += _once(wall, list(code), list(calls[len(found) :]), limits)
+        if len(found) == len(calls):
+            return found
+        found.append(Outcome("died"))
+    return [*found, *[Outcome("died")] * len(calls)][: len(calls)]
+
+
+def starts(wall: Boundary, limits: Limits) -> bool:
+    """Whether the program inside this wall starts and does a sum."""
+    with contextlib.suppress(OSError):
+        found = _once(wall, ["one = 1"], ["one + 1"], limits)
+        return len(found) == 1 and found[0].value == 2
+    return False
+
+
+def _once(wall: Boundary, code: list[str], calls: list[str], limits: Limits) -> list[Outcome]:
+    """Run the calls in one sandbox; return the outcomes it got to tell."""
+    job = {
+        "code": code,
+        "calls": calls,
+        "seconds": limits.seconds,
+        "memory": limits.memory_mb << 20,
+        "output": limits.output_kb << 10,
+        "file": limits.file_mb << 20,
+        "paths": sorted({os.path.dirname(place) for place in packages(limits.modules)}),
+        "confine": wall.settings(limits.modules),
+    }
+    process = wall.start(limits.modules)
+    try:
+        return _talk(process, marshal.dumps(job), len(calls), limits)
+    finally:
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        process.wait()
+
+
+def _talk(
+    process: subprocess.Popen[bytes], job: bytes, count: int, limits: Limits
+) -> list[Outcome]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(job)
+        process.stdin.close()
+    lines = _Lines(process.stdout.fileno(), most=(limits.output_kb << 10) + 100)
+    if lines.next(START_S) is None:
+        return []
+    found: list[Outcome] = []
+    while len(found) < count:
+        line = lines.next(5 * limits.seconds + 3)
+        outcome = _read(line, len(found)) if line is not None else None
+        if outcome is None:
+            break
+        found.append(outcome)
+    return found
+
+
+class _Lines:
+    """Lines from a pipe whose other end may be hostile: none too long, none too late."""
+
+    def __init__(self, fd: int, most: int) -> None:
+        self.fd, self.most = fd, most
+        self.held = b""
+
+    def next(self, seconds: float) -> bytes | None:
+        """Return the next line; None at the end, past the time or past the length."""
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fd, selectors.EVENT_READ)
+            while b"\n" not in self.held:
+                left = end - time.monotonic()
+                if left <= 0 or len(self.held) > self.most or not selector.select(left):
+                    return None
+                more = os.read(self.fd, 1 << 16)
+                if not more:
+                    return None
+                self.held += more
+        line, _, self.held = self.held.partition(b"\n")
+        return line
+
+
+def _read(line: bytes, number: int) -> Outcome | None:
+    """Read one line; None where it is not what the program inside writes."""
+    try:
+        found = json.loads(line)
+        if not isinstance(found, list) or len(found) != 2 or found[0] != number:
+            return None
+        [(key, said)] = found[1].items()
+        if key == "value" and well_formed(said):
+            return Outcome("value", said)
+        if key == "raised":
+            error, text, missing = (str(part)[:300] for part in said)
+            return Outcome("raised", error=error, text=text, missing=missing)
+        if key == "limit" and said in ("time", "memory", "output"):
+            return replace(Outcome("time"), ended=said)
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        pass
+    return None
+
+
+def check_reference(outcomes: Sequence[Outcome], name: str) -> None:
+    """Refuse a task whose reference gives nothing to compare with, naming what it lacks."""
+    for number, outcome in enumerate(outcomes, 1):
+        why = _unsupported(outcome)
+        if why:
+            raise DataError(f"task {name}: unsupported: the reference, on test {number}, {why}")
+
+
+def _unsupported(outcome: Outcome) -> str | None:
+    if outcome.missing:
+        return f"needs the module {outcome.missing!r}, which the sandbox lacks"
+    if outcome.ended == "value":
+        if outcome.value is None:
+            return "gives None"
+        return None if same(outcome.value, outcome.value) else "gives what equals nothing"
+    if outcome.ended == "raised" and outcome.error not in _BROKEN:
+        return None
+    return outcome.why
+
+
+_BROKEN = {"NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError",
+           "RecursionError", "SystemExit", "KeyboardInterrupt", "PermissionError",
+           "BlockingIOError", "OSError", "TabError"}  # fmt: skip

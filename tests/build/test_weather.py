@@ -1,0 +1,113 @@
+"""Hard weather from the command line: build and judge against a provider that fails a lot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .cli import convbench, get, post, records, said
+
+FAULTS = {
+    "429": 0.04, "429_retry_after": 0.03, "500": 0.03, "reset": 0.03, "hang": 0.02,
+    "truncated": 0.02, "empty": 0.03,
+}  # fmt: skip
+"""A fifth of all calls."""
+QUESTIONS = 40
+
+
+def weather(url: str, faults: dict[str, float]) -> None:
+    post(url, "/_config", {"faults": faults, "hang_s": 30.0, "retry_after": 0.2, "seed": 3})
+    post(url, "/_reset")
+
+
+def calls(url: str) -> tuple[str, ...]:
+    return ("--api-base", f"{url}/v1", "--concurrency", "32", "--timeout", "1.5")
+
+
+def test_build_and_judge_complete_with_nothing_lost_or_doubled(
+    provider: str, tmp_path: Path
+) -> None:
+    build = ("build", "demo", "--model", "openai/m", "--tasks", str(QUESTIONS))
+    judge = ("judge", "--judge", "openai/j", "--run")
+    post(provider, "/_reset")
+    assert convbench(tmp_path, *build, "--run", "calm", *calls(provider)).code == 0
+    assert convbench(tmp_path, *judge, "calm", *calls(provider)).code == 0
+    calm = get(provider, "/_stats")
+    weather(provider, FAULTS)
+    done = convbench(tmp_path, *build, "--run", "storm", *calls(provider))
+    judged = convbench(tmp_path, "judge", "--run", "storm", "--judge", "openai/j", *calls(provider))
+    stats = get(provider, "/_stats")
+    weather(provider, {})
+
+    assert done.code == 0, done.err
+    assert judged.code == 0, judged.err
+    assert said(tmp_path / "storm") == said(tmp_path / "calm")
+    verdicts = records(tmp_path / "storm" / "verdicts.jsonl")
+    assert len(verdicts) == QUESTIONS * 3
+    assert len({verdict["conversation_id"] for verdict in verdicts}) == len(verdicts)
+    assert all(verdict["failure"] is None for verdict in verdicts)
+    # Two conversations may well send the same request; none is answered oftener than in calm.
+    assert stats["repeats"] == calm["repeats"], "a usable answer was asked for twice"
+    assert set(FAULTS) <= set(stats["faults"]), "the weather was not as hard as planned"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"api_keys": ["right"]}, "OPENAI_API_KEY"),
+        ({"models": ["another"]}, "m"),
+        ({"refuse": {"messages": "unsupported_parameter"}}, "messages"),
+    ],
+    ids=["wrong key", "unknown model", "refused parameter"],
+)
+def test_what_no_retry_mends_is_said_at_once(
+    provider: str, tmp_path: Path, config: dict[str, object], words: str
+) -> None:
+    post(provider, "/_config", config)
+    try:
+        done = convbench(
+            tmp_path, "build", "demo", "--model", "openai/m", "--tasks", "5", "--run", "r",
+            "--concurrency", "1", "--api-base", f"{provider}/v1",
+        )  # fmt: skip
+        stats = get(provider, "/_stats")
+    finally:
+        post(provider, "/_config", {"api_keys": None, "models": None, "refuse": {}})
+    assert done.code == 1, done.out + done.err
+    stopped = [line for line in done.err.splitlines() if line.startswith("stopped:")]
+    assert len(stopped) == 1, done.err
+    assert words in stopped[0]
+    assert stats["calls"] <= 3, "it was tried again though nothing could mend it"
+
+
+def test_a_context_that_is_too_long_fails_one_conversation_not_the_run(
+    provider: str, tmp_path: Path
+) -> None:
+    post(provider, "/_config", {"context_tokens": 150})
+    try:
+        done = convbench(
+            tmp_path, "build", "demo", "--model", "openai/m", "--tasks", "8", "--run", "r",
+            "--api-base", f"{provider}/v1",
+        )  # fmt: skip
+    finally:
+        post(provider, "/_config", {"context_tokens": None})
+    failures = [record["failure"] for record in records(tmp_path / "r" / "conversations.jsonl")]
+    assert done.code == 0, done.err
+    assert len(failures) == 24
+    assert any(failures), "nothing was too long"
+    assert "FatalModelError" in {failure["kind"] for failure in failures if failure}
+
+
+def test_a_parameter_that_can_be_left_out_is_left_out_with_a_note(
+    provider: str, tmp_path: Path
+) -> None:
+    post(provider, "/_config", {"refuse": {"temperature": "unsupported_value"}})
+    try:
+        done = convbench(
+            tmp_path, "build", "demo", "--model", "openai/m", "--tasks", "5", "--run", "r",
+            "--api-base", f"{provider}/v1",
+        )  # fmt: skip
+    finally:
+        post(provider, "/_config", {"refuse": {}})
+    assert done.code == 0, done.err
+    assert done.err.count("temperature") == 1, done.err
