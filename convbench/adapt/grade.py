@@ -11,15 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_SAID = re.compile(r"(?:final answer|(?:the )?answer)(?: is|:)\s*(.+)", re.IGNORECASE)
+_MARK = re.compile(r"\banswer(?: is|:)\s*", re.IGNORECASE)
 _STRIP = str.maketrans("", "", string.punctuation + "–—’‘“”")
 
 
 def said(reply: str) -> str:
     """Return what a reply answers: what follows its last "The answer is", else its first line."""
-    found = _SAID.findall(reply)
-    if found:
-        return str(found[-1]).split("\n")[0].strip()
+    marks = list(_MARK.finditer(reply))
+    if marks:
+        return reply[marks[-1].end() :].split("\n")[0].strip()
     return next((line.strip() for line in reply.splitlines() if line.strip()), "")
 
 

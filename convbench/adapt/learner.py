@@ -27,8 +27,8 @@ class Question:
     """The question alone, for a judge model."""
 
 
-Grade = Callable[[Question, str], float]
-"""From a question and a reply to 0 ... 1."""
+Grade = Callable[[Sequence[Question], Sequence[str]], list[float]]
+"""From questions and their replies to a number from 0 to 1 for each."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ def by_rule(inner: Inner) -> Grade:
     rule = GRADES.get(inner.grade)
     if rule is None:
         raise TrainError(f"grade {inner.grade!r} needs a judge model; expected args.grader: MODEL")
-    return lambda question, reply: rule(reply, question.golds)
+    return lambda questions, replies: [
+        rule(reply, question.golds) for question, reply in zip(questions, replies, strict=True)
+    ]
 
 
 @dataclass
@@ -75,7 +77,6 @@ class Learner:
     model: Any
     tokenizer: Any
     ends: frozenset[int] = field(default_factory=frozenset)
-    threads: int = 1
 
     @classmethod
     def load(cls, path: str, device: str | None = None) -> Learner:
@@ -183,7 +184,5 @@ class Learner:
 
 def accuracy(questions: Sequence[Question], replies: Sequence[str], grade: Grade) -> float:
     """Return the mean grade; an empty reply is wrong."""
-    return fmean(
-        grade(question, reply) if reply.strip() else 0.0
-        for question, reply in zip(questions, replies, strict=True)
-    )
+    grades = grade(questions, replies)
+    return fmean(g if reply.strip() else 0.0 for g, reply in zip(grades, replies, strict=True))

@@ -61,7 +61,5 @@ def view(
         fact("view", address)
         sys.stdout.flush()
         err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")
-        if open_:
-            typer.launch(address)
 
-    command(index, port, ready)
+    command(index, port, ready, browser=open_)

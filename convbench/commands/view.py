@@ -25,9 +25,11 @@ def index_runs(paths: Sequence[Path], say: Callable[[str], None]) -> Index:
     return build_index([member for run in runs for member in (run, *run.children())], say)
 
 
-def view(index: Index, port: int | None, ready: Callable[[str], None]) -> None:
-    """Serve the browser until interrupted; `ready` gets its address."""
-    serve(index, Scoring(rubric(), agreement), port, ready)
+def view(
+    index: Index, port: int | None, ready: Callable[[str], None], *, browser: bool = False
+) -> None:
+    """Serve the pages until interrupted; `ready` gets their address, `browser` opens it."""
+    serve(index, Scoring(rubric(), agreement), port, ready, browser=browser)
 
 
 def view_static(index: Index, folder: Path, say: Callable[[str], None]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from convbench.models.local import where
 from convbench.schema import RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
+
+
+TIMEOUT = 20.0
+"""Seconds to wait for the Hub's answer."""
 
 
 def policy_weights(manifest: RunManifest) -> str:
@@ -66,7 +71,7 @@ def check_model(model: str) -> None:
     if find(model, "config.json") is None:
         raise TrainError(
             f"model {model!r}: found no config.json; expected a folder with a model, or the id of "
-            "one on the Hub that can be reached; give --model"
+            "one on the Hub that can be reached (a gated one needs HF_TOKEN); give --model"
         )
     if find(model, "chat_template.jinja") is not None:
         return
@@ -86,10 +91,31 @@ def find(model: str, name: str) -> Path | None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    refused = (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError)
+    try:
+        return Path(hf_hub_download(model, name, local_files_only=True))
+    except refused:
+        if not on_hub(model):
+            return None
     try:
         return Path(hf_hub_download(model, name))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError):
+    except refused:
         return None
+
+
+@lru_cache
+def on_hub(model: str) -> bool:
+    """Ask the Hub once whether it has this model: the clients ask five times for every file
+    where nobody answers."""
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        HfApi().model_info(model, timeout=TIMEOUT)
+    except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):
+        return False
+    return True
 
 
 def positions(model: str) -> int | None:

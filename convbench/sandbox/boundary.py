@@ -20,17 +20,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 
 from convbench.errors import MissingDependency
 from convbench.sandbox import confine
 from convbench.sandbox.seccomp import filter_program
 
-INSIDE = Path(__file__).with_name("inside.py")
 SCRATCH_BYTES = 16 << 20
 INSTALL = "apt-get install bubblewrap"
 _CLEAN = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
           "HOME": "/tmp", "LANG": "C.UTF-8"}  # fmt: skip
+_PLAIN = (
+    "-P", "-s", "-S", "-B", "-c", "import marshal, sys; exec(marshal.load(sys.stdin.buffer))",
+)  # fmt: skip
+"""No packages, no path of the caller's; the environment is ours, so that hashing is repeatable.
+The program comes compiled: compiling takes longer than most tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Boundary:
         """Start the program inside; it waits for its job on stdin."""
         if self.kind == "bubblewrap":
             return self._wrapped(modules)
-        return self._popen([self.program, "-I", "-S", "-B", str(INSIDE)], _CLEAN, ())
+        return self._popen([self.program, *_PLAIN], _CLEAN, ())
 
     def settings(self, modules: tuple[str, ...]) -> dict[str, Any] | None:
         """Return what the program inside must shut by itself; None where the wall stands."""
@@ -53,9 +58,9 @@ class Boundary:
             return None
         found = packages(modules)
         return {
-            "source": Path(confine.__file__).read_text(),
-            "read": [*readable(self.program), *found, "/dev/null", "/dev/urandom"],
-            "list": sorted({os.path.dirname(place) for place in found}),
+            "code": compiled("confine.py"),
+            "read": [*_opened(self.program), *found, "/dev/null", "/dev/urandom"],
+            "list": sorted({*map(os.path.dirname, found), *map(os.path.dirname, hidden())}),
             "filter": filter_program(alone=True),
         }
 
@@ -84,6 +89,13 @@ class Boundary:
             pass_fds=fds,
             start_new_session=True,
         )
+
+
+@cache
+def compiled(name: str) -> CodeType:
+    """Return a program of this folder, compiled for the interpreter inside, which is our own."""
+    path = Path(__file__).with_name(name)
+    return compile(path.read_text(), name, "exec", dont_inherit=True)
 
 
 @cache
@@ -132,7 +144,6 @@ def _bwrap(program: str, modules: tuple[str, ...], seccomp: int | None) -> list[
         command += ["--ro-bind", place, place]
     command += [
         "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp",  # noqa: S108 - inside
-        "--ro-bind", str(INSIDE), "/inside.py",
         "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
     ]  # fmt: skip
     for place in hidden():
@@ -140,29 +151,42 @@ def _bwrap(program: str, modules: tuple[str, ...], seccomp: int | None) -> list[
     command += ["--remount-ro", "/", "--chdir", "/tmp"]  # noqa: S108
     if seccomp is not None:
         command += ["--seccomp", str(seccomp)]
-    return [*command, program, "-I", "-S", "-B", "/inside.py"]
+    return [*command, program, *_PLAIN]
 
 
 def readable(program: str) -> list[str]:
     """Return the files and folders that the interpreter itself needs, those that exist."""
-    library = sysconfig.get_config_var("INSTSONAME") or ""
-    wanted = [
-        program, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"),
-        os.path.join(str(sysconfig.get_config_var("LIBDIR") or "/"), library),
-        "/lib", "/lib64", "/usr/lib", "/usr/lib64",
-    ]  # fmt: skip
-    found = dict.fromkeys(place for place in wanted if place and os.path.exists(place))
-    return [place for place in found if place != "/"]
+    library = os.path.join(
+        str(sysconfig.get_config_var("LIBDIR") or ""),
+        str(sysconfig.get_config_var("INSTSONAME") or ""),
+    )
+    system = str(sysconfig.get_config_var("MULTIARCH") or "")
+    wanted = [program, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    wanted += [library] if os.path.isfile(library) else []
+    wanted += [os.path.join("/lib", system), os.path.join("/usr/lib", system)]
+    wanted += ["/lib64", "/usr/lib64"]
+    return [place for place in dict.fromkeys(wanted) if os.path.exists(place)]
 
 
 def hidden() -> list[str]:
     """Return folders within those that hold others' packages."""
     stdlib = sysconfig.get_path("stdlib")
-    return [
-        place
-        for place in (os.path.join(stdlib, "site-packages"), "/usr/lib/python3/dist-packages")
-        if os.path.isdir(place)
-    ]
+    names = ("site-packages", "dist-packages")
+    return [p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p)]
+
+
+def _opened(program: str) -> list[str]:
+    """Return `readable`, with a folder that holds a hidden one replaced by its other contents:
+    what Landlock opens, it opens to the leaves."""
+    found = []
+    shut = hidden()
+    for place in readable(program):
+        if any(os.path.dirname(other) == place for other in shut):
+            inside = (os.path.join(place, name) for name in os.listdir(place))
+            found += [item for item in inside if item not in shut]
+        else:
+            found.append(place)
+    return found
 
 
 @cache

@@ -4,7 +4,7 @@ It runs alone (no package around it, standard library only) and is itself not tr
 the answer shares its process and may bend it. What it writes is only a claim of outputs, which
 are compared outside with those of the reference; the reference's outputs never come in here.
 
-stdin: one marshalled job. The results go to what was stdout, one line of JSON a test; stdin,
+stdin: this program, compiled, then one marshalled job. The results go to what was stdout, one line of JSON a test; stdin,
 stdout and stderr are closed to the answer.
 """
 
@@ -16,8 +16,10 @@ import marshal
 import os
 import resource
 import sys
-import types
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing costs more than running a test
+    from typing import Any
 
 DEPTH = 40
 NODES = 200_000
@@ -57,7 +59,7 @@ def main() -> None:
 def _confine(settings: dict[str, Any]) -> None:
     """Landlock and seccomp from within, where no namespaces are to be had."""
     scope: dict[str, Any] = {"__name__": "confine"}
-    exec(compile(settings["source"], "confine", "exec"), scope)  # noqa: S102 - our own text
+    exec(settings["code"], scope)  # noqa: S102 - our own
     scope["confine"](settings)
 
 
@@ -78,11 +80,11 @@ def _one(job: dict[str, Any], call: str) -> str:
     """Run one test with fresh names; return the JSON of its outcome."""
     for number in (_signal.SIGPROF, _signal.SIGALRM):
         _signal.signal(number, _late)
-    _seed()
+    _seed(job["code"])
     try:
         _signal.setitimer(_signal.ITIMER_PROF, job["seconds"])
         _signal.setitimer(_signal.ITIMER_REAL, WALL * job["seconds"])
-        module = types.ModuleType("answer")
+        module = type(sys)("answer")
         sys.modules["answer"] = module
         exec(_compiled(job["code"]), module.__dict__)  # noqa: S102 - the very purpose
         value = eval(compile(call, "test", "eval"), module.__dict__)  # noqa: S307
@@ -104,11 +106,20 @@ def _late(*_: object) -> None:
     raise _OutOfTime
 
 
-def _seed() -> None:
-    """Same chance for the answer and the reference, test by test."""
-    for name in ("random", "numpy.random"):
-        if name in sys.modules:
-            sys.modules[name].seed(0)  # type: ignore[attr-defined]
+def _seed(texts: list[str]) -> None:
+    """Same chance for the answer and the reference, test by test, where they speak of it."""
+    if not any("random" in text for text in texts):
+        return
+    try:
+        import random
+
+        random.seed(0)
+        if any("numpy" in text for text in texts):
+            import numpy.random
+
+            numpy.random.seed(0)
+    except Exception:  # noqa: BLE001, S110 - the answer may have bent them
+        pass
 
 
 _CODE: dict[int, Any] = {}
@@ -198,7 +209,7 @@ class _Encoder:
         name = _json.encode_basestring_ascii(kind.__name__)
         if module in ("datetime", "uuid", "pathlib", "re", "enum", "zoneinfo", "ipaddress"):
             return f'["r", {name}, {_json.encode_basestring_ascii(repr(value)[:1000])}]'
-        if isinstance(value, type | types.FunctionType | types.ModuleType | types.BuiltinFunctionType):
+        if isinstance(value, _INCOMPARABLE):
             return f'["x", {name}]'
         fields = getattr(value, "__dict__", None)
         if not isinstance(fields, dict):
@@ -206,6 +217,7 @@ class _Encoder:
         return f'["o", {name}, {self.text(dict(fields), depth + 1)}]'
 
 
+_INCOMPARABLE = (type, type(main), type(len), type(sys))
 _LAZY = ("range", "dict_keys", "dict_values", "dict_items", "deque", "array")
 
 if __name__ == "__main__":

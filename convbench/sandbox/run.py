@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from convbench.errors import DataError
-from convbench.sandbox.boundary import Boundary, boundary, packages
+from convbench.sandbox.boundary import Boundary, boundary, compiled, packages
 from convbench.sandbox.values import same, well_formed
 
 Ended = Literal["value", "raised", "time", "memory", "output", "died"]
@@ -132,7 +132,8 @@ def _once(wall: Boundary, code: list[str], calls: list[str], limits: Limits) -> 
     }
     process = wall.start(limits.modules)
     try:
-        return _talk(process, marshal.dumps(job), len(calls), limits)
+        program = marshal.dumps(compiled("inside.py"))
+        return _talk(process, program + marshal.dumps(job), len(calls), limits)
     finally:
         process.kill()
         for pipe in (process.stdin, process.stdout):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from convbench.store import Run
 from convbench.view.filters import CHOICES, RESULT, tidy
 from convbench.view.index import Index
 
@@ -57,11 +58,19 @@ def _run(index: Index, number: int) -> dict[str, Any]:
     m = run.manifest
     policy = m.cast[m.protocol.policy].model if m.protocol.policy in m.cast else None
     return {
-        "run_no": number, "run": m.id, "path": str(run.path), "kind": m.kind, "task": m.task.name,
+        "run_no": number, "run": m.id, "name": _name(run), "path": str(run.path),
+        "kind": m.kind, "task": m.task.name,
         "protocol": m.protocol.name, "mode": m.mode, "policy": policy, "created": m.created,
         "parent": m.parent, "checkpoint": m.checkpoint, "turns": m.turns,
         "cast": {name: member.model for name, member in m.cast.items()},
     }  # fmt: skip
+
+
+def _name(run: Run) -> str:
+    """What a person calls it: its folder, with its parent's for an evaluation."""
+    path = run.path.resolve()
+    of = path.parent.parent.name + "/" if path.parent.name == "evals" else ""
+    return of + path.name
 
 
 def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:

@@ -33,6 +33,8 @@ SORTS = (
     "reward",
 )  # fmt: skip
 PAGE, MOST = 50, 500
+ID_FROM = 6
+"""Characters from which on a word may be the start of a conversation_id."""
 TERM = re.compile(r'"([^"]+)"|(\S+)')
 SHOWN = f"""
 n, conversation_id, run_no, task, split, policy, sample, temperature, answer, {RESULT} AS result,
@@ -89,8 +91,9 @@ def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
         parts.append(f"temperature IN ({', '.join('?' * len(chosen))})")
         values += [_number("temperature", text) for text in chosen]
     for term in terms(_last(asked, "q")):
-        parts.append("contains(text, lower(?)) OR starts_with(conversation_id, ?)")
-        values += [term, term]
+        by_id = len(term) >= ID_FROM
+        parts.append("contains(text, lower(?))" + " OR starts_with(conversation_id, ?)" * by_id)
+        values += [term] * (1 + by_id)
     for part, given in (_result(asked), _flag(asked), _reward(index, asked)):
         parts += part
         values += given

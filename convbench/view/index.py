@@ -68,7 +68,7 @@ class Index:
         found = self._orders.get(key)
         if found is None:
             with self._asking():
-                table: Any = self.connection.execute(sql, list(values)).to_arrow_table()
+                table: Any = self.connection.sql(sql, params=list(values)).to_arrow_table()
             found = table.column(0).combine_chunks()
             while len(self._orders) >= ORDERS:
                 self._orders.pop(next(iter(self._orders)), None)

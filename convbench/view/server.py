@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from convbench.view.figures import overview
 from convbench.view.filters import listing
 from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
+from convbench.view.opening import opened
 from convbench.view.security import gate
 from convbench.view.talk import MOST_BESIDE, prompts, talk
 
@@ -199,16 +201,24 @@ def serve(
     scoring: Scoring | None,
     port: int | None = None,
     ready: Callable[[str], None] = lambda address: None,
+    *,
+    browser: bool = False,
 ) -> None:
-    """Serve until interrupted; `ready` gets the address with its token."""
+    """Serve until interrupted; `ready` gets the address with its token. `browser` opens it."""
     sock, token = listen(port), secrets.token_urlsafe(24)
     number = sock.getsockname()[1]
+    address = f"http://127.0.0.1:{number}/?token={token}"
     app = application(index, scoring, token, lambda: number)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(app, sock, lambda: ready(f"http://127.0.0.1:{number}/?token={token}")))
+        asyncio.run(_serve(app, sock, lambda: ready(address), opened(address, browser)))
 
 
-async def _serve(app: web.Application, sock: socket.socket, ready: Callable[[], None]) -> None:
+async def _serve(
+    app: web.Application,
+    sock: socket.socket,
+    ready: Callable[[], None],
+    browser: AbstractContextManager[None],
+) -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     ended = asyncio.Event()
@@ -218,6 +228,7 @@ async def _serve(app: web.Application, sock: socket.socket, ready: Callable[[], 
     try:
         await web.SockSite(runner, sock).start()
         ready()
-        await ended.wait()
+        with browser:
+            await ended.wait()
     finally:
         await runner.cleanup()

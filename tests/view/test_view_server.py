@@ -45,11 +45,19 @@ def test_key_in_the_address_becomes_a_strict_cookie(viewer: Viewer) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "[::1]:{port}"]
-)
+    "host",
+    ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "localhost.evil:80",
+     "0.0.0.0:{port}"],
+)  # fmt: skip
 def test_foreign_host_is_refused_though_it_has_the_key(viewer: Viewer, host: str) -> None:
     """DNS rebinding: another site's name that leads to this machine."""
     assert viewer.ask("/api/list", Host=host.format(port=viewer.port))[0].status == 421
+
+
+def test_forwarded_port_is_this_machine_still(viewer: Viewer) -> None:
+    """As `ssh -L 9000:127.0.0.1:8642` gives."""
+    here = {"Host": "localhost:9000", "Origin": "http://localhost:9000"}
+    assert viewer.ask("/api/list", **here)[0].status == 200
 
 
 def test_foreign_origin_is_refused(viewer: Viewer) -> None:
@@ -193,6 +201,35 @@ def test_port_in_use_is_said_and_the_usual_one_gives_way() -> None:
     assert other.getsockname()[0] == "127.0.0.1"
     first.close()
     other.close()
+
+
+def test_browser_gets_the_key_through_a_private_file(tmp_path: Path) -> None:
+    """No program has the key among its arguments; the file goes with the server."""
+    note = tmp_path / "note"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {note}.new; mv {note}.new {note}\n')
+    browser.chmod(0o755)
+    code = (
+        "import time\nfrom pathlib import Path\nfrom convbench.view.opening import opened\n"
+        "with opened('http://127.0.0.1:1/?token=SECRET', True):\n"
+        f"    while not Path({str(note)!r}).exists(): time.sleep(0.02)\n"
+        f"    page = Path({str(note)!r}).read_text().strip().removeprefix('file://')\n"
+        "    print(oct(Path(page).parent.stat().st_mode & 0o777), Path(page).read_text())\n"
+        "print(Path(page).exists())\n"
+    )
+    env = os.environ | {"DISPLAY": ":9", "BROWSER": f"{browser} %s"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=30,
+        check=True,
+    )
+    assert "SECRET" not in note.read_text()
+    assert done.stdout.startswith("0o700")
+    assert "url=http://127.0.0.1:1/?token=SECRET" in done.stdout
+    assert done.stdout.endswith("False\n")
 
 
 def test_command_serves_until_it_is_interrupted(folder: Path) -> None:

@@ -28,7 +28,7 @@ function methodName(about, row) {
     many("mode") && row.mode,
     many("split") && row.split,
     run?.kind === "eval" && "eval",
-    many("run") && !run?.checkpoint && row.run.slice(0, 15),
+    about.runs.filter((one) => !one.checkpoint).length > 1 && run?.name,
   ].filter(Boolean);
   const params = new URLSearchParams({ run: row.run, split: row.split ?? "" });
   return [
@@ -156,4 +156,3 @@ export function temperatures(about) {
     ),
   );
 }
-

@@ -90,7 +90,10 @@ export async function list(params, signal) {
   if (terms.length) {
     texts ??= (await shards("text")).flat();
     found = found.filter((row) =>
-      terms.every((term) => texts[row.n].includes(term) || row.conversation_id.startsWith(term)),
+      terms.every(
+        (term) =>
+          texts[row.n].includes(term) || (term.length > 5 && row.conversation_id.startsWith(term)),
+      ),
     );
   }
   signal?.throwIfAborted();

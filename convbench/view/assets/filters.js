@@ -48,13 +48,20 @@ export function filters(app, about, params) {
           "Clear all",
         ),
     ),
-    Object.keys(NAMES).map((name) => facet(name, about.facets[name] ?? [], params, act)),
+    Object.keys(NAMES).map((name) => facet(name, about, params, act)),
     about.judges.length > 0 && reward(about, params, act),
     app.source.scoring && free(params, act),
   );
 }
 
-function facet(name, values, params, act) {
+function shown(name, value, about) {
+  if (name === "temperature") return temperature(value);
+  if (name === "policy") return short(value);
+  return name === "run" ? (about.runs.find((run) => run.run === value)?.name ?? value) : value;
+}
+
+function facet(name, about, params, act) {
+  const values = about.facets[name] ?? [];
   const chosen = new Set(params.getAll(name));
   if (values.length < 2 && name !== "flag" && !chosen.size) return null;
   if (!values.length) return null;
@@ -85,11 +92,7 @@ function facet(name, values, params, act) {
             checked: chosen.has(String(value)),
             onchange: () => toggle(String(value)),
           }),
-          h(
-            "span",
-            { class: "what" },
-            name === "temperature" ? temperature(value) : name === "policy" ? short(value) : value,
-          ),
+          h("span", { class: "what" }, shown(name, value, about)),
           n !== null && h("span", { class: "n" }, count(n)),
         ),
       ),

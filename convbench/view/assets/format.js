@@ -46,6 +46,8 @@ export const temperature = (value) => (Number.isInteger(value) ? value.toFixed(1
 /** The last parts of a long model name or path. */
 export function short(name) {
   if (!name) return "imported";
+  const kept = name.lastIndexOf("checkpoints/");
+  if (kept >= 0) name = name.slice(kept);
   if (name.length <= 34) return name;
   const parts = name.split("/");
   const tail = parts.slice(-2).join("/");

@@ -229,7 +229,7 @@ function runs(about) {
                 h(
                   "a",
                   { href: link("list", null, new URLSearchParams({ run: run.run })) },
-                  run.path ?? run.run,
+                  run.path ?? run.name,
                 ),
               ),
               [run.kind, run.task, run.protocol, run.mode].map((text) => h("td", null, text)),

@@ -23,6 +23,7 @@ function columns(about) {
           many("task") && [row.task, " · "],
           row.split,
           many("mode") && [" · ", row.mode],
+          many("policy") && h("span", { class: "narrow" }, " · ", policy(row.policy)),
           row.flags.map((flag) => h("span", { class: "flag" }, flag)),
         ),
       ],
@@ -60,26 +61,24 @@ function columns(about) {
       cls: "num c-words",
       cell: (row) => count(row.words),
     },
-    ...about.judges
-      .slice(0, 4)
-      .map((judge, k) => ({
-        sort: "reward",
-        judge,
-        head: judge,
-        title: "Reward by " + judge,
-        cls: "num c-reward",
-        cell: (row) =>
-          row.rewards[k] !== null
-            ? fixed(row.rewards[k])
-            : h(
-                "span",
-                {
-                  class: "none",
-                  title: row.unscored[k] ? "the judge gave no score" : "not judged",
-                },
-                row.unscored[k] ? "✗" : "–",
-              ),
-      })),
+    ...about.judges.slice(0, 4).map((judge, k) => ({
+      sort: "reward",
+      judge,
+      head: judge,
+      title: "Reward by " + judge,
+      cls: "num c-reward",
+      cell: (row) =>
+        row.rewards[k] !== null
+          ? fixed(row.rewards[k])
+          : h(
+              "span",
+              {
+                class: "none",
+                title: row.unscored[k] ? "the judge gave no score" : "not judged",
+              },
+              row.unscored[k] ? "✗" : "–",
+            ),
+    })),
     about.totals.cost_usd > 0 && {
       sort: "cost_usd",
       head: "Cost",
@@ -160,4 +159,3 @@ function heading(about, column, params) {
     ),
   );
 }
-

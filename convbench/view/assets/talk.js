@@ -184,7 +184,7 @@ function facts(found, about) {
   const rows = [
     ["Example", found.question.example_id],
     ["Group", found.question.group_id],
-    ["Run", run?.path ?? run?.run],
+    ["Run", run?.path ?? run?.name],
     ["Sample", row.sample],
     ["Turns", row.n_turns],
     ["Words", count(row.words)],

@@ -1,0 +1,120 @@
+"""Judge `unit-tests`: hidden tests, run in a sandbox (Zhou et al. 2025, section 4).
+
+`overall` is the share of tests on which the answer's output equals the reference's, `accuracy` 1
+where it is all of them. The reference runs in the same kind of sandbox as the answer, each in one
+of its own; the outputs are compared out here (`convbench.sandbox.values`). The paper's own
+checker runs code where helper functions, recursion and imports fail; this one does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from convbench.errors import DataError, MissingDependency, RunError
+from convbench.sandbox import Limits, Outcome, agree, arun, check_reference
+from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
+from convbench.views import policy_turns, public
+
+VERSION = 1
+"""Raised whenever a score may move; part of the judge's fingerprint."""
+
+_FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
+
+Details = dict[str, Any]
+
+
+async def score(
+    conversation: Conversation, example: Example, protocol: ProtocolSpec, *, spec: JudgeSpec
+) -> tuple[dict[str, float], Details]:
+    """Return the scores, 0 to 1, and why each failed test failed.
+
+    The example's hidden fields named by the spec's `args` (`reference`, `tests`) are the
+    reference's code and its tests: calls by name. Raises DataError for a task whose reference
+    does not run here (no fault of the answer), RunError where no sandbox stands.
+    """
+    args = dict(spec.args)
+    code = _hidden(example, str(args.pop("reference", "reference")))
+    calls = tests(_hidden(example, str(args.pop("tests", "tests"))), example.example_id)
+    limits = _limits(args, spec.name)
+    try:
+        wanted = await _reference(str(code), calls, limits)
+        check_reference(wanted, example.example_id)
+        found = await arun(answer_code(conversation, protocol), calls, limits)
+    except MissingDependency as error:
+        raise RunError(f"judge {spec.name}: {error}") from None
+    passed = [agree(a, b) for a, b in zip(found, wanted, strict=True)]
+    scores = {"overall": sum(passed) / len(passed), "accuracy": float(all(passed))}
+    why = [None if ok else outcome.why for ok, outcome in zip(passed, found, strict=True)]
+    reasons = Counter(reason for reason in why if reason)
+    return scores, {"passed": sum(passed), "tests": len(passed), "reasons": dict(reasons)}
+
+
+def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]:
+    """Return the texts that may be the answer's code, best first.
+
+    That is what follows the marker in the last policy turn, or all of the turn without one, as
+    the other speakers saw it; of text with fenced blocks the blocks together, then the longest.
+    """
+    last = conversation.turns[policy_turns(protocol, conversation)[-1]]
+    text = text_of(public(protocol.speakers[last.speaker], last.content))
+    if protocol.answer_after:
+        text = text.partition(protocol.answer_after)[2] or text
+    blocks = [match[3] for match in _FENCE.finditer(text)]
+    if not blocks:
+        return [text.strip("\n")]
+    return list(dict.fromkeys(["\n\n".join(blocks), max(blocks, key=len), blocks[-1]]))
+
+
+def tests(value: object, name: str) -> tuple[str, ...]:
+    """Return the calls of a task's tests: a mapping or list, or the JSON of one."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    calls = list(value.values()) if isinstance(value, Mapping) else value
+    if not isinstance(calls, list | tuple) or not calls or not all(map(_is_text, calls)):
+        raise DataError(
+            f"example {name}: hidden tests: found {str(value)[:60]!r}; expected a JSON object of "
+            "calls by name"
+        )
+    return tuple(calls)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _hidden(example: Example, name: str) -> object:
+    if name not in example.hidden:
+        raise DataError(
+            f"example {example.example_id}: found no hidden field {name!r}; it has "
+            f"{sorted(example.hidden)}; name it with --set judge.args"
+        )
+    return example.hidden[name]
+
+
+def _limits(args: Mapping[str, Any], name: str) -> Limits:
+    try:
+        values = {**args, "modules": tuple(args.get("modules", ()))}
+        return Limits(**values)
+    except TypeError as error:
+        raise RunError(f"judge {name}: args: {error}; see convbench.sandbox.Limits") from None
+
+
+@lru_cache(maxsize=4096)
+def _kept(code: str, calls: tuple[str, ...], limits: Limits) -> list[Outcome]:
+    """Outcomes of references that have run, shared by the samples of a question."""
+    return []
+
+
+async def _reference(code: str, calls: tuple[str, ...], limits: Limits) -> list[Outcome]:
+    kept = _kept(code, calls, limits)
+    if not kept:
+        kept[:] = await arun([code], calls, limits)
+    return kept

@@ -1,0 +1,35 @@
+"""SQuAD by passage: all questions about one context together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from convbench.schema import fingerprint
+
+
+def passages(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield one row a passage: id, title, context, split and `questions`, each with its question,
+    its first gold answer and all of them. Rows without an answer (SQuAD 2.0) are rejected."""
+    del seed  # every passage is yielded, in the order of the rows
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        golds = list(dict.fromkeys((row.get("answers") or {}).get("text") or ()))
+        if not golds:
+            yield {"reject": "no answer in the passage"}
+            continue
+        context = str(row["context"]).strip()
+        passage = found.setdefault(
+            context,
+            {
+                "id": fingerprint(context),
+                "title": str(row["title"]).replace("_", " "),
+                "context": context,
+                "split": row.get("_split"),
+                "questions": [],
+            },
+        )
+        passage["questions"].append(
+            {"question": str(row["question"]).strip(), "answer": golds[0], "answers": golds}
+        )
+    yield from found.values()
