@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from convbench.commands.adaptation import adapted
@@ -104,7 +104,7 @@ def score(run: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
     for judge in judges:
         if judge.spec.kind == "adaptation":
             with run.lock():
-                judged = [run_loop(lambda judge=judge: adapted(run, judge, calls))]
+                judged = [run_loop(partial(adapted, run, judge, calls))]
         else:
             result: JudgeResult = judge_with(run, [judge], calls)
             judged = result.judged
@@ -173,9 +173,3 @@ def _new(root: Run, policy: Path, path: Path, options: RoundsOptions) -> Run:
         parent=old.id, checkpoint=str(policy), source_revision=old.source_revision,
     )  # fmt: skip
     return Run.create(path, manifest, list(root.examples.values()))
-
-
-def losses(checkpoint: Path) -> list[float]:
-    """Return the losses that a checkpoint's training logged."""
-    log = json.loads((checkpoint / "training.json").read_text()).get("log", [])
-    return [float(entry["loss"]) for entry in log if "loss" in entry]

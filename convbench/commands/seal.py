@@ -14,6 +14,7 @@ from typing import Any
 from convbench import catalog
 from convbench.commands import rounds as looping
 from convbench.commands.adaptation import cache_of, open_runner, settings_of
+from convbench.commands.judge import judges_of
 from convbench.commands.rounds import RoundsOptions, RoundsResult
 from convbench.commands.train import sort_sets
 from convbench.errors import RunError, SpecError
@@ -58,15 +59,14 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     recipe = _recipe(options)
     name = str(recipe.args.get("filter", "best-of-k"))
     if name not in FILTERS:
-        raise SpecError(
-            f"recipe {recipe.name}: args.filter: found {name!r}; expected one of {', '.join(FILTERS)}"
-        )
+        known = ", ".join(FILTERS)
+        raise SpecError(f"recipe {recipe.name}: args.filter: found {name!r}; expected {known}")
     own = sort_sets(options.specs.sets)[0]
     sets = tuple(pair for pair in FILTERS[name] if pair.partition("=")[0] not in own)
     specs = replace(options.specs, sets=(*sets, *options.specs.sets))
     done = looping.rounds(replace(options, specs=specs))
     result = SealResult(done)
-    judge = next(j for j in looping.judges_of(done.run) if j.name == done.judge)
+    judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if judge.spec.kind == "adaptation":
         result.lines = lines(done, judge, baselines)
         result.table = _write(done.run, result.lines)
@@ -111,9 +111,10 @@ def accuracies(run: Run, judge: Judge, split: str = "test") -> list[tuple[str, f
     found = []
     for verdict in run.verdicts():
         example = example_of.get(verdict.conversation_id)
-        if verdict.judge == judge.name and verdict.failure is None and example is not None:
-            if example.split == split:
-                found.append((example.group_id, verdict.scores["accuracy"]))
+        if example is None or example.split != split or verdict.failure is not None:
+            continue
+        if verdict.judge == judge.name:
+            found.append((example.group_id, verdict.scores["accuracy"]))
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -64,9 +65,9 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     text = text_of(public(protocol.speakers[last.speaker], last.content))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
-    blocks = [match[3] for match in _FENCE.finditer(text)]
+    blocks = [textwrap.dedent(match[3]) for match in _FENCE.finditer(text)]
     if not blocks:
-        return [text.strip("\n")]
+        return list(dict.fromkeys([text.strip(), textwrap.dedent(text).strip("\n")]))
     return list(dict.fromkeys(["\n\n".join(blocks), max(blocks, key=len), blocks[-1]]))
 
 

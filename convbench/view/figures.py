@@ -15,7 +15,7 @@ PICTURES = (".svg", ".png")
 BINS = 20
 COUNTS = """
 count(*) AS conversations, count(DISTINCT group_id) AS groups,
-count(failure) AS failed, count(*) FILTER (WHERE correct) AS correct,
+count(failure) AS failed, count(correct) AS graded, count(*) FILTER (WHERE correct) AS correct,
 count(*) FILTER (WHERE correct = false AND answer IS NULL) AS unparsed,
 count(*) FILTER (WHERE len(flags) > 0) AS flagged, sum(cut_turns)::BIGINT AS cut,
 avg(n_turns) AS n_turns, avg(words) AS words, sum(cost_usd) AS cost_usd,

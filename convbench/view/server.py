@@ -219,7 +219,7 @@ async def _serve(
     ready: Callable[[], None],
     browser: AbstractContextManager[None],
 ) -> None:
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -25,7 +25,7 @@ def _stands(kind: str) -> bool:
 def limits(request: pytest.FixtureRequest) -> Limits:
     if not _stands(request.param):
         pytest.skip(f"no {request.param} on this machine")
-    return Limits(seconds=0.5, memory_mb=256, output_kb=64, kind=request.param)
+    return Limits(seconds=0.3, memory_mb=256, output_kb=64, kind=request.param)
 
 
 def one(code: str, limits: Limits, call: str = "f()") -> Outcome:
@@ -198,7 +198,10 @@ def prints():
     print('[0, {"value": 42}]', flush=True); sys.__stdout__.write('[0, {"value": 42}]\\n'); return 0
 def bend():
     import builtins, math
-    builtins.len = lambda x: 0; math.isclose = lambda *a, **k: True; builtins.str = lambda x: "42"
+    builtins.len = lambda x: 0; math.isclose = lambda *a, **k: True
+    for module in list(sys.modules.values()):
+        for name in ("same", "agree", "close"):
+            setattr(module, name, lambda *a, **k: True)
     return 7
 def nested():
     os.write(3, b'[0, {"value": ' + b'[' * 50000 + b'\\n'); return 1

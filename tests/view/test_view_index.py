@@ -12,6 +12,7 @@ from multidict import MultiDict
 from convbench.answers.tags import visible
 from convbench.commands.view import index_runs
 from convbench.errors import QueryError, RunError
+from convbench.schema import ImagePart, TextPart
 from convbench.view.figures import overview
 from convbench.view.filters import listing, terms
 from convbench.view.index import Index
@@ -180,6 +181,20 @@ def test_prompts_never_hold_the_reference(index: Index) -> None:
     assert sorted(seen) == ["1", "3"]
     assert "hidden hint" not in str(seen)
     assert talk(index, name)["reference"] == {"answer": "B", "secret": "the hidden hint"}
+
+
+def test_images_of_a_conversation_are_files_of_its_run(tmp_path: Path) -> None:
+    """In the turn and in the prompt that the next speaker saw; words around them stay."""
+    shown = (TextPart(text="Look: <b>"), ImagePart(file="ab12.png"))
+    first = make(tmp_path / "r", [question(0)], [(0, 0, RIGHT, {})], {})
+    record = next(first.conversations())
+    turns = (record.turns[0].model_copy(update={"content": shown}), *record.turns[1:])
+    line = record.model_copy(update={"turns": turns}).model_dump_json().encode() + b"\n"
+    first.conversations_file.write_bytes(line)
+    index = index_runs([first.path], lambda text: None)
+    said = [{"text": "Look: <b>"}, {"image": "media/0/ab12.png"}]
+    assert talk(index, record.conversation_id)["turns"][0]["parts"] == said
+    assert prompts(index, record.conversation_id)["1"][1]["parts"] == said
 
 
 def test_terms() -> None:

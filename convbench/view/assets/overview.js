@@ -55,14 +55,13 @@ const title = (about) => {
 
 function totals(about) {
   const t = about.totals;
-  const graded = t.conversations - t.failed;
   const to = (params) => link("list", null, new URLSearchParams(params));
   const cards = [
     ["Conversations", count(t.conversations), words(t.groups, "group"), to({})],
     [
       "Correct",
       count(t.correct),
-      graded ? percent(t.correct / graded) + " of those that ended" : null,
+      t.graded ? `${percent(t.correct / t.graded)} of ${count(t.graded)} graded` : "none is graded",
       to({ result: "correct" }),
     ],
     ["Unparsed", count(t.unparsed), "no answer could be read", to({ result: "unparsed" })],

@@ -1,0 +1,139 @@
+"""Does a simulated human keep to its part where it knows a hidden reference?
+
+Checks of `checks.py`'s kind: `fn(conversation, example, protocol) -> list of flags`, a flag is
+`SPEAKER:FINDING`. They look at what the policy heard, so a turn that was cut counts as cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
+from convbench.views import public
+
+LEAK = 12
+"""Tokens in a row that a turn may not share with the reference (words and signs)."""
+ALIKE = 0.9
+"""Share of a turn's tokens in one run with an earlier turn that makes it a repetition."""
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_CODE = re.compile(
+    r"```|^\s*(?:def|class|async def)\s+\w+\s*[(:]|^\s*(?:import|from)\s+\w+(?:\s+import\b|\s*$)"
+    r"|^\s*return\s+[\w(\[{]|\blambda\s+\w+\s*:|</\w+>|<(?:html|div|body|span|style)\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+_OTHERS_LINE = re.compile(r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE)
+_FAREWELL = re.compile(
+    r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)|good\s*bye|bye|nothing\s+else"
+    r"|i(?:['’]m|\s+am)\s+(?:done|finished)|(?:i\s+)?(?:can(?:no|['’])t|won['’]t)\s+help)\b",
+    re.IGNORECASE,
+)
+
+
+def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:leak` where a speaker that sees hidden text says LEAK or more tokens of it in
+    a row that the question does not say, and `SPEAKER:code` where it writes code."""
+    flags = []
+    asked = tokens(example.question)
+    for speaker, hidden in _secrets(example, protocol).items():
+        for turn in _spoken(conversation, speaker):
+            heard = _heard(protocol, turn)
+            if any(shared_run(tokens(heard), secret, asked) >= LEAK for secret in hidden):
+                flags.append(f"{speaker}:leak")
+            if hidden and _CODE.search(heard):
+                flags.append(f"{speaker}:code")
+    return _once(flags)
+
+
+def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:role` where another speaker than the policy gives the agent's result (the
+    answer marker or the policy's private marker), or any speaker writes another one's lines."""
+    policy = protocol.speakers[protocol.policy]
+    marks = [mark for mark in (protocol.answer_after, policy.private_before) if mark]
+    flags = []
+    for turn in _spoken(conversation):
+        text = _heard(protocol, turn)
+        taken = turn.speaker != protocol.policy and any(mark in text for mark in marks)
+        if taken or _OTHERS_LINE.search(text):
+            flags.append(f"{turn.speaker}:role")
+    return _once(flags)
+
+
+def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:early` where another speaker than the policy says nothing, or ends the talk
+    while the policy still asks."""
+    others = (t for t in _spoken(conversation) if t.speaker != protocol.policy)
+    return _once(
+        f"{turn.speaker}:early"
+        for turn in others
+        if not _heard(protocol, turn).strip() or _FAREWELL.search(_heard(protocol, turn))
+    )
+
+
+def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
+    """Flag `SPEAKER:repeats` where a turn says again what the same speaker said before."""
+    flags = []
+    before: dict[str, list[list[str]]] = {}
+    for turn in _spoken(conversation):
+        said = tokens(_heard(protocol, turn))
+        earlier = before.setdefault(turn.speaker, [])
+        if len(said) > 3 and any(_alike(said, other) for other in earlier):
+            flags.append(f"{turn.speaker}:repeats")
+        earlier.append(said)
+    return _once(flags)
+
+
+def tokens(text: str) -> list[str]:
+    """Return words and signs, in lower case."""
+    return _TOKEN.findall(text.lower())
+
+
+def shared_run(one: Sequence[str], two: Sequence[str], but: Sequence[str] = ()) -> int:
+    """Return the length of the longest run of tokens in both; runs that stand in `but` too do
+    not count. Time is |one| * |two|."""
+    best = 0
+    known = " " + " ".join(but) + " "
+    above = [0] * (len(two) + 1)
+    for i, token in enumerate(one):
+        row = [0] * (len(two) + 1)
+        for j, other in enumerate(two):
+            if token == other:
+                row[j + 1] = above[j] + 1
+                if row[j + 1] > best:
+                    run = " ".join(one[i - row[j + 1] + 1 : i + 1])
+                    if f" {run} " not in known:
+                        best = row[j + 1]
+        above = row
+    return best
+
+
+def _alike(one: Sequence[str], two: Sequence[str]) -> bool:
+    longer = max(len(one), len(two))
+    return shared_run(one, two) >= ALIKE * longer
+
+
+def _secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[list[str]]]:
+    """Return the hidden texts that each speaker but the policy sees, as tokens."""
+    found = {}
+    for name, speaker in protocol.speakers.items():
+        values = [example.hidden.get(field) for field in speaker.sees]
+        if name != protocol.policy:
+            found[name] = [tokens(value) for value in values if isinstance(value, str)]
+    return found
+
+
+def _spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
+    """Yield the turns that were not scripted."""
+    for turn in conversation.turns:
+        if turn.finish_reason != "scripted" and speaker in (None, turn.speaker):
+            yield turn
+
+
+def _heard(protocol: ProtocolSpec, turn: Turn) -> str:
+    """Return what the other side heard of a turn."""
+    return text_of(public(protocol.speakers[turn.speaker], turn.content))
+
+
+def _once(flags: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(flags))

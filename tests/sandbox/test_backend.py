@@ -1,0 +1,170 @@
+"""ColBench's backend from build to verdict, on its real rows where they are here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convbench import views
+from convbench.build.fidelity import early, leak, repeats, role, shared_run, tokens
+from convbench.catalog import load
+from convbench.errors import DataError, MissingDependency
+from convbench.judge import judge_conversation, resolve_judge
+from convbench.judge.unit_tests import answer_code
+from convbench.sandbox import boundary
+from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
+from convbench.store import Run
+from tests.build.cli import ROOT, convbench
+
+TASKS = ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/backend_tasks/test.parquet"
+PLUGIN = Path(__file__).with_name("plug_backend.py")
+
+
+def protocol() -> ProtocolSpec:
+    return load(ProtocolSpec, "protocols", "collaboration")
+
+
+def example(**hidden: object) -> Example:
+    return Example(
+        example_id="e", task="t", split="train", group_id="e",
+        question="Write a function that adds. The signature is: def add(a, b)", hidden=hidden,
+    )  # fmt: skip
+
+
+def talk(*said: tuple[str, str]) -> Conversation:
+    turns = [Turn(speaker="human", step="problem", content="go", finish_reason="scripted")]
+    turns += [Turn(speaker=who, step="work", content=text) for who, text in said]
+    return Conversation(
+        key="e#0", conversation_id="c", example_id="e", turns=tuple(turns), stop="marker"
+    )
+
+
+def _stands() -> bool:
+    try:
+        return bool(boundary())
+    except MissingDependency:
+        return False
+
+
+stands = pytest.mark.skipif(not _stands(), reason="no sandbox stands on this machine")
+REFERENCE = "def add(a, b):\n    return a + b"
+CALLS = {f"test{i}": f"add({i}, {i / 2})" for i in range(10)}
+
+
+async def _judged(answer: str, **hidden: object) -> Verdict:
+    asked = {"reference": REFERENCE, "tests": json.dumps(CALLS), **hidden}
+    return await judge_conversation(
+        None, None, resolve_judge("unit-tests"), talk(("assistant", answer)), example(**asked),
+        protocol(),
+    )  # fmt: skip
+
+
+def judged(answer: str, **hidden: object) -> Verdict:
+    import asyncio
+
+    return asyncio.run(_judged(answer, **hidden))
+
+
+@stands
+def test_the_reward_is_the_share_of_tests() -> None:
+    right = judged("thought OUTPUT: I WANT TO ANSWER:\n```python\n" + REFERENCE + "\n```\nDone.")
+    assert right.scores == {"overall": 1.0, "accuracy": 1.0}
+    assert right.reward == 1.0
+    half = judged("I WANT TO ANSWER: def add(a, b):\n    return a + b if a < 5 else None")
+    assert half.scores == {"overall": 0.5, "accuracy": 0.0}
+    assert half.details == {"passed": 5, "tests": 10, "reasons": {"another output": 5}}
+    broken = judged("I WANT TO ANSWER: def add(a, b:")
+    assert broken.reward == 0
+    assert list(broken.details["reasons"]) == ["raised SyntaxError: '(' was never closed (answer, line 1)"]
+
+
+@stands
+def test_a_task_whose_reference_cannot_run_is_unsupported_not_failed() -> None:
+    with pytest.raises(DataError, match="unsupported: .* needs the module 'no_such_module'"):
+        judged("I WANT TO ANSWER: pass", reference="import no_such_module\n" + REFERENCE)
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ("OUTPUT: I WANT TO ANSWER:\n```python\nA\n```\n", "A\n"),
+        ("I WANT TO ANSWER: words\n```\nA\n```\nand\n~~~py\nB\n~~~", "A\n\n\nB\n"),
+        ("the whole last reply counts", "the whole last reply counts"),
+        ("I WANT TO ANSWER:\n```python\nA", "A"),
+        ("I WANT TO ANSWER: not this\nOUTPUT: I WANT TO ANSWER:\nB", "B"),
+    ],
+)
+def test_what_counts_as_the_answer(said: str, first: str) -> None:
+    assert answer_code(talk(("assistant", said)), protocol())[0] == first
+
+
+def test_fidelity_checks() -> None:
+    secret = "def add(a, b):\n    total = a + b\n    if total > 10:\n        total = 10\n    return total"
+    asked = example(reference=secret)
+    kept = talk(("assistant", "Which cap?"), ("human", "Never let it go above ten, please."))
+    for check in (leak, role, early, repeats):
+        assert check(kept, asked, protocol()) == []
+    told = talk(("human", "total = a + b if total > 10: total = 10 return total"))
+    assert leak(told, asked, protocol()) == ["human:leak"]
+    assert leak(talk(("human", "```python\nx = 1\n```")), asked, protocol()) == ["human:code"]
+    beyond = "x" * 400 + secret  # cut before the policy hears it
+    assert leak(talk(("human", beyond)), asked, protocol()) == []
+    assert leak(talk(("assistant", secret)), asked, protocol()) == []
+    assert role(talk(("human", "I WANT TO ANSWER: 1")), asked, protocol()) == ["human:role"]
+    assert role(talk(("assistant", "OUTPUT: I see.\nHuman: yes")), asked, protocol()) == [
+        "assistant:role"
+    ]
+    assert early(talk(("human", "")), asked, protocol()) == ["human:early"]
+    assert early(talk(("human", "That is all, goodbye.")), asked, protocol()) == ["human:early"]
+    twice = talk(("human", "Cap it at ten."), ("assistant", "And?"), ("human", "Cap it at ten."))
+    assert repeats(twice, asked, protocol()) == ["human:repeats"]
+
+
+def test_the_question_is_no_leak() -> None:
+    words = tokens("the function takes a and b and c and d and e and f")
+    assert shared_run(words, words) == len(words)
+    assert shared_run(words, words, words) == 0
+
+
+@stands
+@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
+def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVBENCH_TEST_TASKS", str(TASKS))
+    source = f"task.source.file={TASKS}"
+    built = convbench(
+        tmp_path, "build", "colbench-backend", "--set", source, "--tasks", "12", "--samples", "1",
+        "--temperatures", "1.0", "--model", "rule:plug_backend:agent", "--teacher",
+        "rule:plug_backend:human", "--plugin", str(PLUGIN), "--run", "run",
+    )  # fmt: skip
+    assert built.code == 0, built.err
+    done = convbench(tmp_path, "judge", "--run", "run")
+    assert done.code == 0, done.err
+    run = Run.open(tmp_path / "run")
+    verdicts = {v.conversation_id: v for v in run.verdicts()}
+    right = set()
+    for conversation in run.conversations():
+        asked = run.examples[conversation.example_id]
+        verdict = verdicts[conversation.conversation_id]
+        assert verdict.failure is None
+        assert (verdict.scores["accuracy"] == 1) == (len(asked.question) % 2 == 0)
+        right.add(verdict.scores["accuracy"])
+        leaked = len(asked.question) % 5 == 0
+        assert bool({"human:leak", "human:code"} & set(conversation.flags)) == leaked
+        _agent_sees_no_reference(run, conversation, asked, leaked)
+    assert right == {0.0, 1.0}
+
+
+def _agent_sees_no_reference(
+    run: Run, conversation: Conversation, asked: Example, leaked: bool
+) -> None:
+    made = run.manifest.protocol
+    reference = tokens(asked.hidden["reference"])
+    for index in views.policy_turns(made, conversation):
+        seen = str(views.messages(made, conversation, made.policy, index))
+        assert asked.hidden["tests"] not in seen
+        if not leaked:
+            assert shared_run(tokens(seen), reference, tokens(asked.question)) < 12
+    others = views.messages(made, conversation, "human", 2)
+    assert asked.hidden["reference"] in str(others[0]["content"])
