@@ -19,20 +19,21 @@ help:
 # torch goes first, by its pinned version: on some machines a bare `torch` pulls in CUDA packages
 # of several gigabytes.
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "convbench needs Python 3.11 or newer; give another with make PYTHON=python3.12")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	$(BIN)/python -m pip install --quiet -e ".[train,analysis,tasks,docs,dev]" -c constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "convbench needs Python 3.11 or newer; give another with make PYTHON=python3.12")'
+	@echo "installing into $(VENV)/ (a few minutes, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	@$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
+	@$(BIN)/python -m pip install --quiet -e ".[train,analysis,tasks,docs,dev]" -c constraints.txt
 	@touch $@
 
 # System packages: installed where we are root and apt works, else the tests that need them skip.
 $(SYSTEM): $(STAMP) tests/system.sh
-	sh tests/system.sh
+	@sh tests/system.sh
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/convbench demo
+	@$(BIN)/convbench demo
 
 test: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)

@@ -23,7 +23,9 @@ _CODE = re.compile(
     r"|^\s*return\s+[\w(\[{]|\blambda\s+\w+\s*:|</\w+>|<(?:html|div|body|span|style)\b",
     re.MULTILINE | re.IGNORECASE,
 )
-_OTHERS_LINE = re.compile(r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE)
+_OTHERS_LINE = re.compile(
+    r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE
+)
 _FAREWELL = re.compile(
     r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)|good\s*bye|bye|nothing\s+else"
     r"|i(?:['’]m|\s+am)\s+(?:done|finished)|(?:i\s+)?(?:can(?:no|['’])t|won['’]t)\s+help)\b",

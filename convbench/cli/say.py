@@ -95,14 +95,14 @@ def shown(path: Path) -> str:
 
 def say_preview(preview: Preview) -> None:
     """Print the exact messages of the first example, then the estimate."""
+    from convbench.commands.calls import SCRIPT
+
     example = preview.example
     fact("example", f"{example.example_id} ({example.split})")
     for call in preview.calls:
         out.print()
-        out.rule(
-            f"[bold]{escape(call.speaker)}[/] · step {escape(call.step)} · {escape(call.model)}",
-            align="left",
-        )
+        model = "" if call.model == SCRIPT else f" · {escape(call.model)}"
+        out.rule(f"[bold]{escape(call.speaker)}[/] · step {escape(call.step)}{model}", align="left")
         for message in call.messages:
             out.print(f"[cyan]{message['role']}[/]")
             out.print(escape(text_of(message["content"])), soft_wrap=True)
@@ -117,7 +117,9 @@ def say_estimate(preview: Preview) -> None:
     table.add_row("calls", f"{preview.total_calls:,}")
     table.add_row("prompt tokens", f"at most about {preview.prompt_tokens:,}")
     table.add_row("reply tokens", f"at most {preview.completion_tokens:,}")
-    if preview.usd is None:
+    if preview.usd is None and not preview.unpriced:
+        price = "depends on the model: convbench build … --model NAME --dry-run"
+    elif preview.usd is None:
         price = f"unknown (no price known for {', '.join(preview.unpriced)})"
     else:
         price = f"at most about ${preview.usd:,.2f}"

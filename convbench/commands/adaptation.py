@@ -131,12 +131,17 @@ class Runner:
         except DataError as error:
             before = self.before(example)
             return Outcome(before, before, reason=str(error))
+        return self.kept_or_adapted(texts, questions, before=self.before(example))
+
+    def kept_or_adapted(
+        self, texts: Sequence[str], questions: Sequence[Question], before: float | None = None
+    ) -> Outcome:
+        """Return what texts teach, from the cache where it is there."""
+        inner = self.settings.inner
         name = cache.key(self.learning.fingerprint, texts, questions, inner, self.settings.grader)
         found = self.kept.get(name)
         if found is None:
-            found = self.ready().adapt(
-                texts, questions, inner, self.graded(), before=self.before(example)
-            )
+            found = self.ready().adapt(texts, questions, inner, self.graded(), before=before)
             self.kept.put(name, found)
         return found
 
@@ -175,11 +180,7 @@ class Runner:
         title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
         questions = [q for e in others for q in questions_of(self.run, e, self.protocol)]
         texts = training_texts(edit, title, passage, inner)
-        name = cache.key(self.learning.fingerprint, texts, questions, inner, self.settings.grader)
-        found = self.kept.get(name)
-        if found is None:
-            found = self.ready().adapt(texts, questions, inner, self.graded())
-            self.kept.put(name, found)
+        found = self.kept_or_adapted(texts, questions)
         return max(0.0, found.before - found.accuracy)
 
 

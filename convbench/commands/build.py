@@ -25,6 +25,7 @@ from convbench.commands.specs import (
     with_sets,
 )
 from convbench.errors import BudgetError, RunError, SpecError
+from convbench.models.open import policy_or_default
 from convbench.schema import Example, Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
@@ -135,7 +136,7 @@ def _new(options: BuildOptions) -> tuple[RunManifest, Loaded]:
     cast = make_cast(
         task,
         protocol,
-        model=options.model,
+        model=options.model if options.dry_run else _runnable(options),
         teacher=options.teacher,
         max_tokens=options.shape.max_tokens,
         specs=options.specs,
@@ -152,6 +153,16 @@ def _new(options: BuildOptions) -> tuple[RunManifest, Loaded]:
             "extra": {"rows": loaded.rows, "rejected": loaded.rejected},
         }
     ), loaded
+
+
+def _runnable(options: BuildOptions) -> str:
+    """Return the policy asked for, else the default where that can run here."""
+    return policy_or_default(
+        options.model,
+        api_base=options.calls.api_base,
+        vllm_python=options.calls.vllm_python,
+        specs=options.specs.folders,
+    )
 
 
 def _sized(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:

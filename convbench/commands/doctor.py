@@ -23,7 +23,7 @@ EXTRAS = {
     "train": ("torch", "transformers", "trl", "peft", "accelerate", "deepspeed"),
     "local": ("torch", "transformers"),
     "tasks": ("sqlglot",),
-    "analysis": ("sklearn", "scipy"),
+    "analysis": ("matplotlib", "sklearn", "scipy", "umap"),
 }
 
 

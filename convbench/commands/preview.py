@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convbench.build.plan import Job
 from convbench.build.play import play
+from convbench.commands.calls import SCRIPT
 from convbench.engine.budget import prompt_tokens
 from convbench.models import prices
 from convbench.models.aliases import SCHEMES, aliases
@@ -42,7 +43,7 @@ class Preview:
     completion_tokens: int
     """Upper bound for the whole run."""
     usd: float | None
-    """Upper bound of the cost; None where a price is unknown."""
+    """Upper bound of the cost; None where a price is unknown or no model is named."""
     unpriced: tuple[str, ...]
     """Models whose price is unknown."""
 
@@ -58,13 +59,16 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
     limit = {name: _limit(manifest, name) for name in manifest.cast}
     prompt, completion, usd = 0, 0, 0.0
     unpriced: set[str] = set()
+    named = True
     earlier = 0
     for call in calls:
         tokens = prompt_tokens(call.messages) + earlier
         prompt += tokens * count
         completion += limit[call.speaker] * count
         cost = dollars(call.model, tokens, limit[call.speaker], specs)
-        if cost is None:
+        if call.model == SCRIPT:  # `show` names no model
+            named = False
+        elif cost is None:
             unpriced.add(call.model)
         else:
             usd += cost * count
@@ -76,7 +80,7 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
         total_calls=len(calls) * count,
         prompt_tokens=prompt,
         completion_tokens=completion,
-        usd=None if unpriced else usd,
+        usd=usd if named and not unpriced else None,
         unpriced=tuple(sorted(unpriced)),
     )
 

@@ -17,6 +17,8 @@ from convbench.schema.task import Source
 
 USUAL = ("train", "validation", "dev", "test")
 """Splits that come first, in this order; others follow by name."""
+LOCAL = "--set task.source.hub=null --set task.source.file=PATH"
+"""How a local copy takes the place of a Hub repository."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -42,7 +44,7 @@ def load_rows(source: Source) -> tuple[list[dict[str, Any]], str]:
 
 def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
     what = f"dataset {repo}"
-    with quietly(), translating(what, way_out=", or use source.file with a local copy"):
+    with quietly(), translating(what, way_out=f", or use a local copy: {LOCAL}"):
         import datasets
 
         found = ask(repo, source.revision)
@@ -59,7 +61,7 @@ def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
     if COMMIT.fullmatch(source.revision or "") and revision != source.revision:
         raise HubError(
             f"{what}: the Hub cannot be reached, and the cache holds commit {revision}; expected "
-            f"{source.revision}. Go online once, or set source.revision to what is there"
+            f"{source.revision}. Go online once, or take what is there: --set task.source.revision={revision}"
         )
     return pooled(tables, source.splits, what, HubError), revision
 
@@ -76,7 +78,7 @@ def _loaded_commit(splits: Any) -> str | None:
 def _value_line(error: ValueError) -> str:
     """One line for a ValueError of load_dataset: a missing configuration, mostly."""
     text = " ".join(str(error).split()).partition(" Example of usage")[0]
-    return f"{text[:400].rstrip('.')}; set source.config"
+    return f"{text[:400].rstrip('.')}; choose one: --set task.source.config=NAME"
 
 
 def pooled(
@@ -91,7 +93,7 @@ def pooled(
     if missing:
         raise error(
             f"{what}: found no split {missing[0]!r}; there is: {', '.join(names)}; "
-            f"set source.splits, e.g. --set source.splits=[{names[0] if names else 'train'}]"
+            f"choose among them, e.g. --set task.source.splits=[{names[0] if names else 'train'}]"
         )
     chosen = [name for name in names if name in set(wanted) or not tuple(wanted)]
     return [{**row, "_split": name} for name in chosen for row in tables[name]]

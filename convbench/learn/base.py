@@ -13,7 +13,6 @@ from convbench.schema import RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
 
-
 TIMEOUT = 20.0
 """Seconds to wait for the Hub's answer."""
 

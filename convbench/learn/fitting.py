@@ -14,7 +14,10 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
-from transformers.integrations import is_deepspeed_zero3_enabled
+from transformers.integrations.deepspeed import (
+    is_deepspeed_zero3_enabled,
+    unset_hf_deepspeed_config,
+)
 from transformers.trainer_utils import get_last_checkpoint
 
 from convbench.errors import MissingDependency, TrainError
@@ -186,6 +189,7 @@ def _reloaded(job: Job, folder: Path) -> Any:
     """Read the base anew, whole and not quantized, and merge the saved adapter into it."""
     from peft import PeftModel
 
+    unset_hf_deepspeed_config()  # or else loading would shard, waiting for the other processes
     dtype = torch.bfloat16 if precision(job) == "bf16" else torch.float32
     base = AutoModelForCausalLM.from_pretrained(str(Path(job.model).expanduser()), dtype=dtype)
     return PeftModel.from_pretrained(base, str(folder)).merge_and_unload()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -64,8 +66,32 @@ def select(run: Run, data: Data) -> Selection:
             skipped[reason] += 1
         else:
             logged.append(item)
+    if data.rows is not None:
+        kept = nearest(run, logged, data.rows)
+        skipped["beyond data.rows"] = len(logged) - len(kept)
+        logged = kept
     _check(run, judge, logged, skipped)
     return Selection(run, judge, tuple(logged), dict(skipped))
+
+
+def nearest(run: Run, logged: list[Logged], rows: int) -> list[Logged]:
+    """Return the conversations of the tasks whose policy turns add up nearest to `rows`.
+
+    Tasks are taken in the order of a hash of their names, so that subsets are nested.
+    """
+    turns: Counter[str] = Counter()
+    for item in logged:
+        turns[item.task] += len(policy_turns(run.manifest.protocol, item.conversation))
+    if turns.total() < rows:
+        raise TrainError(
+            f"data.rows: found {turns.total()} rows in {run.path}; expected at least {rows}; "
+            "build more questions, or take all with --set data.rows=null"
+        )
+    order = sorted(turns, key=lambda task: hashlib.sha256(task.encode()).digest())
+    sums = list(itertools.accumulate(turns[task] for task in order))
+    best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
+    kept = set(order[: best + 1])
+    return [item for item in logged if item.task in kept]
 
 
 def branches(selection: Selection, where: str | None, data: Data) -> list[Logged]:

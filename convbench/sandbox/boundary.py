@@ -21,16 +21,17 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType
-from typing import Any, Literal
+from typing import Any
 
 from convbench.errors import MissingDependency
 from convbench.sandbox import confine
 from convbench.sandbox.seccomp import filter_program
 
 SCRATCH_BYTES = 16 << 20
+KINDS = ("bubblewrap", "landlock")
 INSTALL = "apt-get install bubblewrap"
 _CLEAN = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-          "HOME": "/tmp", "LANG": "C.UTF-8"}  # fmt: skip
+          "HOME": "/tmp", "LANG": "C.UTF-8"}  # fmt: skip # noqa: S108 - inside
 _PLAIN = (
     "-P", "-s", "-S", "-B", "-c", "import marshal, sys; exec(marshal.load(sys.stdin.buffer))",
 )  # fmt: skip
@@ -42,7 +43,8 @@ The program comes compiled: compiling takes longer than most tests."""
 class Boundary:
     """A wall that was seen to stand on this machine."""
 
-    kind: Literal["bubblewrap", "landlock"]
+    kind: str
+    """`bubblewrap` or `landlock`."""
     program: str
     """The interpreter that runs inside."""
 
@@ -79,7 +81,7 @@ class Boundary:
     def _popen(
         self, command: Sequence[str], env: dict[str, str], fds: tuple[int, ...]
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603 - our own command
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -105,8 +107,8 @@ def boundary(kind: str = "auto") -> Boundary:
     Raises MissingDependency where none does: model-written code is never run bare.
     """
     program = os.path.realpath(sys.executable)
-    for name in ("bubblewrap", "landlock") if kind == "auto" else (kind,):
-        found = Boundary(name, program)  # type: ignore[arg-type]
+    for name in KINDS if kind == "auto" else (kind,):
+        found = Boundary(name, program)
         if _stands(found):
             return found
     raise MissingDependency(

@@ -4,14 +4,14 @@ It runs alone (no package around it, standard library only) and is itself not tr
 the answer shares its process and may bend it. What it writes is only a claim of outputs, which
 are compared outside with those of the reference; the reference's outputs never come in here.
 
-stdin: this program, compiled, then one marshalled job. The results go to what was stdout, one line of JSON a test; stdin,
-stdout and stderr are closed to the answer.
+stdin: this program, compiled, then one marshalled job. The results go to what was stdout, one
+line of JSON a test; stdin, stdout and stderr are closed to the answer.
 """
 
 from __future__ import annotations
 
 import _json
-import _signal
+import _signal  # type: ignore[import-not-found]
 import marshal
 import os
 import resource
@@ -38,7 +38,7 @@ class _TooMuch(BaseException):
 
 def main() -> None:
     """Read the job, shut the doors, run each test."""
-    job = marshal.loads(sys.stdin.buffer.read())
+    job = marshal.loads(sys.stdin.buffer.read())  # noqa: S302 - from our own side
     channel = os.dup(1)
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
@@ -52,7 +52,7 @@ def main() -> None:
         line = _one(job, call)
         if len(line) > job["output"]:
             line = '{"limit": "output"}'
-        os.write(channel, f'[{number}, {line}]\n'.encode("ascii"))
+        os.write(channel, f"[{number}, {line}]\n".encode("ascii"))
     os._exit(0)
 
 
@@ -176,7 +176,7 @@ class _Encoder:
         return str(value) if -(2**53) < value < 2**53 else f'["i", "{hex(value)}"]'
 
     def _many(self, tag: str, items: Any, depth: int) -> str:
-        parts = []
+        parts: list[str] = []
         for item in items:
             if len(parts) >= ITEMS:
                 raise _TooMuch

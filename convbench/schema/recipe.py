@@ -20,6 +20,10 @@ class Data(Noun):
     """Judge whose verdicts count; null takes the only one there is."""
     metric: str = "reward"
     """`reward`, or the name of a score, taken as it is."""
+    rows: int | None = Field(default=None, ge=1)
+    """Size of the logged dataset in (history, action) rows, one a policy turn: whole tasks are
+    taken, in an order of their own, until they come nearest to it, so that a smaller dataset is
+    part of a larger one. Null takes all."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""

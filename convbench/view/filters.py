@@ -118,6 +118,13 @@ def free(index: Index, clause: str) -> str:
     plain = len(nodes) == 1 and nodes[0].get("type") == "SELECT_NODE"
     if not plain or nodes[0].get("modifiers") or nodes[0].get("group_expressions"):
         raise QueryError("expected one condition, as after WHERE, e.g. words > 200 AND correct")
+    try:
+        index.ask("EXPLAIN " + sql)  # binds the names, and runs nothing
+    except QueryError as error:
+        if "Referenced column" not in str(error):
+            raise
+        said = str(error).rstrip("!.")
+        raise QueryError(f"{said}; there is: {', '.join(index.columns)}") from None
     return sql
 
 

@@ -107,19 +107,35 @@ class Index:
 
     def conversation(self, conversation_id: str) -> tuple[Run, Conversation, Example]:
         """Read one record from its file. Raises RunError where there is none of this id."""
-        place = self.places.get(conversation_id)
-        if place is None:
-            raise RunError(f"{conversation_id}: found no such conversation in these runs")
+        place = self.place(conversation_id)
         run = self.runs[place.run_no]
         with run.conversations_file.open("rb") as file:
             file.seek(place.start)
             found = Conversation.model_validate_json(file.read(place.length))
-        return run, found, run.examples[found.example_id]
+        example = run.examples.get(found.example_id)
+        if example is None:
+            raise RunError(f"{run.path}: found no example {found.example_id!r} in examples.jsonl")
+        return run, found, example
+
+    def place(self, conversation_id: str) -> Place:
+        """Return where a conversation lies. Raises RunError where there is none of this id."""
+        place = self.places.get(conversation_id)
+        if place is None:
+            raise RunError(f"{conversation_id}: found no such conversation in these runs")
+        return place
 
     @cached_property
     def total(self) -> int:
         """Conversations in all."""
         return int(self.one("SELECT count(*) AS n FROM conversations")["n"])
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Columns that a condition may name, as in `query`; a few of our own are left out."""
+        rows = self.ask("SELECT column_name AS name FROM (DESCRIBE conversations)")
+        ours = ("n", "q", "text", "run_no")
+        mine = {f"{kind}_{k}" for k in range(len(self.judges)) for kind in ("reward", "failed")}
+        return [row["name"] for row in rows if row["name"] not in mine.union(ours)]
 
     @cached_property
     def stamp(self) -> tuple[tuple[int, int], ...]:

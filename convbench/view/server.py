@@ -23,7 +23,7 @@ from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
 from convbench.view.opening import opened
 from convbench.view.security import gate
-from convbench.view.talk import MOST_BESIDE, prompts, talk
+from convbench.view.talk import beside, prompts, talk, talks
 
 ASSETS = Path(__file__).parent / "assets"
 TYPES = {
@@ -111,10 +111,10 @@ class Pages:
 
     def compare(self, request: web.Request) -> list[dict[str, Any]]:
         """Return the conversations named in `with`, or those about the same question."""
-        first = talk(self.index, _id(request))
-        about = [row["conversation_id"] for row in first["beside"]][:MOST_BESIDE]
+        question = talks(self.index, [_id(request)])[0]["row"]["q"]
+        about = [row["conversation_id"] for row in beside(self.index, question)]
         wanted = [name for name in request.query.getall("with", []) if name in about] or about
-        return [self._labelled(talk(self.index, name)) for name in wanted[:COMPARED]]
+        return [self._labelled(found) for found in talks(self.index, wanted[:COMPARED])]
 
     def agreement(self, request: web.Request) -> dict[str, Any]:
         """Return how people's labels and each judge agree."""

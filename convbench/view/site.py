@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from convbench.view.figures import overview
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
 from convbench.view.server import ASSETS, FILE, IMAGES
-from convbench.view.talk import prompts, talk
+from convbench.view.talk import prompts, talks
 
 ROWS, TALKS = 5000, 100
 """Rows, and conversations, of one file."""
@@ -73,14 +73,14 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
     names = [row["conversation_id"] for row in index.ask(
         "SELECT conversation_id FROM conversations ORDER BY n")]  # fmt: skip
     for number, some in enumerate(_batches(names, TALKS)):
-        yield f"talks/{number}.json", [_talk(index, name) for name in some]
+        yield f"talks/{number}.json", _talks(index, some)
         yield f"prompts/{number}.json", [prompts(index, name) for name in some]
 
 
-def _talk(index: Index, name: str) -> dict[str, Any]:
-    found = talk(index, name)
-    # The page finds these by itself, among the rows it has.
-    return {k: v for k, v in found.items() if k not in ("beside", "run")} | {"labels": []}
+def _talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return conversations without where their run lies on this machine."""
+    found = talks(index, names)
+    return [{k: v for k, v in one.items() if k != "run"} | {"labels": []} for one in found]
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from convbench.answers.tags import left_open
-from convbench.errors import RunError
 from convbench.schema import Content, Conversation, Example, JudgeSpec, TextPart, Turn, text_of
 from convbench.store import Run
 from convbench.view.filters import SHOWN, rewards, tidy
@@ -29,24 +28,43 @@ def talk(index: Index, conversation_id: str) -> dict[str, Any]:
 
     Raises RunError where there is none of this id.
     """
-    run, conversation, example = index.conversation(conversation_id)
-    number = index.places[conversation_id].run_no
-    found = index.ask(
+    found = talks(index, [conversation_id])[0]
+    return {**found, "beside": beside(index, found["row"]["q"])}
+
+
+def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return several conversations, in this order, without the others about their questions."""
+    for name in names:
+        index.place(name)
+    marks = ", ".join("?" * len(names))
+    rows = index.ask(
         f"SELECT {SHOWN}{rewards(index)}, failure, stop, seed, thinking, prompt_tokens, "
-        "completion_tokens FROM conversations WHERE conversation_id = ? ORDER BY n LIMIT 1",
-        [conversation_id],
+        f"completion_tokens FROM conversations WHERE conversation_id IN ({marks})",
+        names,
     )
-    if not found:
-        raise RunError(f"{conversation_id}: found no such conversation in these runs")
-    return {
-        "row": tidy(found[0]),
-        "run": str(run.path),
-        "question": _question(example),
-        "reference": {"answer": example.answer, **example.hidden},
-        "turns": _turns(run, number, conversation),
-        "verdicts": verdicts(index, number, conversation_id),
-        "beside": beside(index, found[0]["q"]),
-    }
+    by_place = {(row["run_no"], row["conversation_id"]): tidy(row) for row in rows}
+    judged = verdicts(index, names)
+    out = []
+    for name in names:
+        run, conversation, example = index.conversation(name)
+        place = (index.place(name).run_no, name)
+        out.append(
+            {
+                "row": by_place[place],
+                "run": str(run.path),
+                "question": _question(example),
+                "reference": _reference(example),
+                "turns": _turns(run, place[0], conversation),
+                "verdicts": judged.get(place, []),
+            }
+        )
+    return out
+
+
+def _reference(example: Example) -> dict[str, Any]:
+    """What is hidden: the gold answer first."""
+    rest = {name: value for name, value in example.hidden.items() if name != "answer"}
+    return {"answer": example.answer, **rest}
 
 
 def _question(example: Example) -> dict[str, Any]:
@@ -107,7 +125,7 @@ def parts(content: Content, number: int) -> list[dict[str, Any]]:
 def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
     """Return the exact messages before each turn that a model spoke, by the turn's index."""
     run, conversation, _ = index.conversation(conversation_id)
-    number = index.places[conversation_id].run_no
+    number = index.place(conversation_id).run_no
     found = {}
     for place, turn in enumerate(conversation.turns):
         if turn.finish_reason not in NOT_ASKED:
@@ -128,15 +146,20 @@ def beside(index: Index, question: int) -> list[dict[str, Any]]:
     return [tidy(row) for row in rows]
 
 
-def verdicts(index: Index, number: int, conversation_id: str) -> list[dict[str, Any]]:
-    """Return what each judge said of a conversation, labels of its metrics included."""
+def verdicts(index: Index, names: Sequence[str]) -> dict[tuple[int, str], list[dict[str, Any]]]:
+    """Return what each judge said of these conversations, by place of the run and id."""
+    marks = ", ".join("?" * len(names))
     rows = index.ask(
-        "SELECT judge, fingerprint, scores, reward, justifications, details, reply, "
-        "failure.kind || ': ' || failure.message AS failure, attempts, cost_usd "
-        "FROM raw.verdicts WHERE run_no = ? AND conversation_id = ? ORDER BY judge",
-        [number, conversation_id],
+        "SELECT run_no, conversation_id, judge, fingerprint, scores, reward, justifications, "
+        "details, reply, failure.kind || ': ' || failure.message AS failure, attempts "
+        f"FROM raw.verdicts WHERE conversation_id IN ({marks}) ORDER BY judge",
+        names,
     )
-    return [_verdict(index.runs[number], row) for row in rows]
+    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        place = (row["run_no"], row["conversation_id"])
+        found.setdefault(place, []).append(_verdict(index.runs[place[0]], row))
+    return found
 
 
 def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:

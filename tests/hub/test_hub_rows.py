@@ -59,8 +59,8 @@ def test_a_revision_is_resolved(hub: Client) -> None:
 
 
 CASES = [
-    ({"hub": "org/here", "config": "nope"}, "'nope' not found.*'one', 'two'.*source.config"),
-    ({"hub": "org/here"}, "source.config"),
+    ({"hub": "org/here", "config": "nope"}, "'nope' not found.*'one', 'two'.*--set task.source.config="),
+    ({"hub": "org/here"}, "--set task.source.config="),
     ({"hub": "org/here", "config": "two", "splits": ("dev",)}, "no split 'dev'; there is: train"),
     ({"hub": "org/here", "config": "one", "revision": "v9"}, "no such revision"),
     ({"hub": "org/absent"}, "found no such repository.*HF_TOKEN"),
@@ -121,7 +121,7 @@ def test_a_hub_that_is_down_is_said_at_once(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], env=environment, text=True, check=True,
                           capture_output=True, timeout=60)  # fmt: skip
     assert "HubError dataset org/x: cannot reach http://127.0.0.1:9" in done.stdout
-    assert "source.file" in done.stdout
+    assert "--set task.source.hub=null --set task.source.file=PATH" in done.stdout
     assert done.stderr == ""
     assert time.monotonic() - start < 20
 

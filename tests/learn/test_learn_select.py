@@ -136,3 +136,23 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_smaller_datasets_are_whole_tasks_and_nested(tmp_path: Path) -> None:
+    judged = []
+    for task in range(6):
+        for sample in range(3):
+            said = tiny.conversation(f"q{task}", sample, ["a", "b"])
+            judged.append((said, [tiny.verdict(said, sample / 4)]))
+    examples = [tiny.example(f"q{task}") for task in range(6)]
+    run = tiny.make_run(tmp_path / "run", judged, examples)
+
+    def tasks(rows: int | None) -> set[str]:
+        found = select(run, Data(rows=rows)).tasks()
+        assert all(len(items) == 3 for items in found.values()), "a task was cut"
+        return set(found)
+
+    assert [len(tasks(rows)) for rows in (1, 13, 19, 36, None)] == [1, 2, 3, 6, 6]
+    assert tasks(6) < tasks(13) < tasks(19)
+    with pytest.raises(TrainError, match="found 36 rows .* expected at least 37"):
+        tasks(37)

@@ -1,6 +1,6 @@
 """Speakers for ColBench's backend: an agent that asks once and answers, a human who tells.
 
-`CONVBENCH_TEST_TASKS` names the parquet file from which the agent takes right answers for
+`COLBENCH_TASKS` names the parquet file from which the agent takes right answers for
 questions of even length, as a strong model would write them.
 """
 
@@ -38,6 +38,6 @@ def _right(question: str) -> str:
 
     rows = duckdb.execute(
         "select ground_truth from read_parquet(?) where trim(problem_description) = ?",
-        [os.environ["CONVBENCH_TEST_TASKS"], question],
+        [os.environ["COLBENCH_TASKS"], question],
     ).fetchall()
     return str(rows[0][0])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +16,15 @@ from convbench.catalog import load
 from convbench.errors import DataError, MissingDependency
 from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.unit_tests import answer_code
-from convbench.sandbox import boundary
+from convbench.judge.unit_tests import tests as calls_of
+from convbench.sandbox import Limits, agree, boundary, check_reference, run
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
 from convbench.store import Run
 from tests.build.cli import ROOT, convbench
 
-TASKS = ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/backend_tasks/test.parquet"
+TASKS = (
+    ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/backend_tasks/test.parquet"
+)
 PLUGIN = Path(__file__).with_name("plug_backend.py")
 
 
@@ -62,8 +68,6 @@ async def _judged(answer: str, **hidden: object) -> Verdict:
 
 
 def judged(answer: str, **hidden: object) -> Verdict:
-    import asyncio
-
     return asyncio.run(_judged(answer, **hidden))
 
 
@@ -77,12 +81,14 @@ def test_the_reward_is_the_share_of_tests() -> None:
     assert half.details == {"passed": 5, "tests": 10, "reasons": {"another output": 5}}
     broken = judged("I WANT TO ANSWER: def add(a, b:")
     assert broken.reward == 0
-    assert list(broken.details["reasons"]) == ["raised SyntaxError: '(' was never closed (answer, line 1)"]
+    assert list(broken.details["reasons"]) == [
+        "raised SyntaxError: '(' was never closed (answer, line 1)"
+    ]
 
 
 @stands
 def test_a_task_whose_reference_cannot_run_is_unsupported_not_failed() -> None:
-    with pytest.raises(DataError, match="unsupported: .* needs the module 'no_such_module'"):
+    with pytest.raises(DataError, match=r"unsupported: .* needs the module 'no_such_module'"):
         judged("I WANT TO ANSWER: pass", reference="import no_such_module\n" + REFERENCE)
 
 
@@ -101,7 +107,7 @@ def test_what_counts_as_the_answer(said: str, first: str) -> None:
 
 
 def test_fidelity_checks() -> None:
-    secret = "def add(a, b):\n    total = a + b\n    if total > 10:\n        total = 10\n    return total"
+    secret = "def add(a, b):\n    total = a + b\n    if total > 10:\n        total = 10\n    return total"  # noqa: E501
     asked = example(reference=secret)
     kept = talk(("assistant", "Which cap?"), ("human", "Never let it go above ten, please."))
     for check in (leak, role, early, repeats):
@@ -131,7 +137,7 @@ def test_the_question_is_no_leak() -> None:
 @stands
 @pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
 def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CONVBENCH_TEST_TASKS", str(TASKS))
+    monkeypatch.setenv("COLBENCH_TASKS", str(TASKS))
     source = f"task.source.file={TASKS}"
     built = convbench(
         tmp_path, "build", "colbench-backend", "--set", source, "--tasks", "12", "--samples", "1",
@@ -154,6 +160,34 @@ def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.Monke
         assert bool({"human:leak", "human:code"} & set(conversation.flags)) == leaked
         _agent_sees_no_reference(run, conversation, asked, leaked)
     assert right == {0.0, 1.0}
+
+
+@stands
+@pytest.mark.slow
+@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
+def test_all_references_reproduce_themselves() -> None:
+    import duckdb
+
+    rows = duckdb.execute(
+        "select ground_truth, test_cases from read_parquet(?)", [str(TASKS)]
+    ).fetchall()
+    limits = Limits(modules=("numpy", "bs4"))
+
+    def grade(row: tuple[str, str]) -> str:
+        calls = calls_of(row[1], "row")
+        wanted = run([row[0]], calls, limits)
+        try:
+            check_reference(wanted, "row")
+        except DataError as error:
+            return str(error)
+        again = run([row[0]], calls, limits)
+        return str(sum(agree(a, b) for a, b in zip(again, wanted, strict=True)))
+
+    with ThreadPoolExecutor(4) as pool:
+        found = Counter(pool.map(grade, rows))
+    unsupported = {name for name in found if "needs the module" in name}
+    assert set(found) - unsupported == {"10"}
+    assert sum(found[name] for name in unsupported) <= 3
 
 
 def _agent_sees_no_reference(

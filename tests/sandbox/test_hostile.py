@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Hostile answers: nothing gets out, each fails with its reason."""
 
 from __future__ import annotations
@@ -265,7 +266,9 @@ def fill():
         pass
     return total < 20 * 10**6
 """
-    found = run([code], [f"write({str(target)!r})", "link()", "up()", "everywhere()", "fill()"], limits)
+    found = run(
+        [code], [f"write({str(target)!r})", "link()", "up()", "everywhere()", "fill()"], limits
+    )
     assert all(o.value != 42 for o in found[:3])
     assert found[3].value == ["l", []]
     assert found[4].value is True

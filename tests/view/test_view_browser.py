@@ -177,6 +177,7 @@ def test_hostile_words_stay_words(look: Looked, viewer: Viewer, end: str) -> Non
                 one.click()
         page.locator("main", has_text="<script>window.pwned=1</script>").wait_for()
         assert page.evaluate("window.pwned") is None
+        assert "\u202e" not in page.locator("main").inner_text()
         assert page.locator("main script, main svg[onload], main [onerror]").count() == 0
     assert "<svg onload=window.pwned=4>{{7*7}}" in page.locator("h1").inner_text()
 

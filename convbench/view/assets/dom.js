@@ -14,8 +14,18 @@ function fill(node, props, children) {
 function put(node, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    node.append(child instanceof Node ? child : document.createTextNode(visible(String(child))));
   }
+}
+
+// Control characters, and those that turn the direction of what follows, are shown, not obeyed.
+const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g;
+
+function visible(text) {
+  return text.replace(UNSEEN, (one) => {
+    const code = one.charCodeAt(0);
+    return code < 32 ? String.fromCharCode(0x2400 + code) : "\ufffd";
+  });
 }
 
 /** Make an HTML element: attributes, `onclick` and the like, then children. */

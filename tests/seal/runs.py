@@ -1,0 +1,76 @@
+"""Runs of self-edits without a model: passages of the pocket world, edits written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from convbench import catalog
+from convbench.commands.manifest import Shape, make_manifest
+from convbench.judge import Judge, resolve_judge
+from convbench.models.local import where
+from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSpec, Turn
+from convbench.store import Run
+from convbench.tasks.load import load_examples
+
+SENTINEL = "SENTINELPASSAGE"
+QUICK = {
+    "args.inner.r": 4, "args.inner.alpha": 8, "args.inner.epochs": 4, "args.inner.batch_size": 4,
+    "args.inner.seeds": 1, "args.inner.max_tokens": 16,
+}  # fmt: skip
+
+
+def quick_judge(**sets: object) -> Judge:
+    """The shipped adaptation judge with few steps."""
+    return resolve_judge("adaptation", sets={**QUICK, **sets})
+
+
+def some_examples(count: int) -> list[Example]:
+    """Passages of the pocket world; every one holds the sentinel."""
+    task = catalog.load(TaskSpec, "tasks", "pocket-notes")
+    found = load_examples(task, 0).examples[:count]
+    return [
+        e.model_copy(
+            update={
+                "inputs": {**e.inputs, "passage": f"{SENTINEL} {e.inputs['passage']}"},
+                "split": "test" if number % 2 else "train",
+            }
+        )
+        for number, e in enumerate(found)
+    ]
+
+
+def edits_run(
+    folder: Path,
+    examples: Sequence[Example],
+    edits: Mapping[str, Sequence[str]],
+    policy: str = "local:pocket",
+) -> Run:
+    """Write a run whose policy said these edits, by example."""
+    task = catalog.load(TaskSpec, "tasks", "pocket-notes")
+    protocol = catalog.load(ProtocolSpec, "protocols", "self-edit")
+    cast = {"assistant": Member(model=policy), "teacher": Member(model="script")}
+    shape = Shape(samples=2, temperatures=(1.0,))
+    run = Run.create(folder, make_manifest(task, protocol, shape, cast), list(examples))
+    with run.conversations_file.open("w") as file:
+        for name, said in edits.items():
+            for sample, edit in enumerate(said):
+                file.write(_said(run, name, sample, edit).model_dump_json() + "\n")
+    return run
+
+
+def _said(run: Run, name: str, sample: int, edit: str) -> Conversation:
+    turns = (
+        Turn(speaker="teacher", step="passage", content="x", finish_reason="scripted"),
+        Turn(speaker="assistant", step="edit", content=edit),
+    )
+    return Conversation(
+        key=f"{name}#{sample}", conversation_id=f"{run.manifest.id}-{name}-{sample}",
+        example_id=name, sample=sample, turns=turns, stop="complete",
+        specs=run.manifest.fingerprints["specs"], ended="2026-11-20T10:00:00Z",
+    )  # fmt: skip
+
+
+def pocket() -> Path:
+    """The shipped policy's folder."""
+    return Path(where("pocket"))

@@ -1,0 +1,182 @@
+"""The judge kind `adaptation`: ordinary verdicts, kept work, closed books."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from convbench.adapt.learner import Question
+from convbench.commands.adaptation import (
+    Learning,
+    adapted,
+    cache_of,
+    open_runner,
+    questions_of,
+    settings_of,
+)
+from convbench.commands.calls import CallOptions
+from convbench.commands.judge import Judged
+from convbench.errors import SpecError, TrainError
+from convbench.judge import Judge
+from convbench.store import Run
+from tests.seal import runs
+
+QUIET = CallOptions(quiet=True)
+
+
+def judged(run: Run, judge: Judge) -> Judged:
+    with run.lock():
+        return asyncio.run(adapted(run, judge, QUIET))
+
+
+def good(run_example: object) -> str:
+    """A faithful edit of a passage of the pocket world, from its hidden questions."""
+    asked = run_example.hidden["questions"]  # type: ignore[attr-defined]
+    lines = []
+    for item in asked:
+        *_, prop, _, name = item["question"].rstrip("?").split()
+        lines.append(f"- {name} has {prop} {item['answer']}.")
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    torch.set_num_threads(1)
+    examples = runs.some_examples(3)
+    edits = {examples[0].example_id: [good(examples[0]), " \n--"],
+             examples[1].example_id: [good(examples[1]), good(examples[1])]}  # fmt: skip
+    return runs.edits_run(tmp_path_factory.mktemp("seal") / "run", examples, edits)
+
+
+def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
+    judge = runs.quick_judge(**{"args.inner.epochs": 20, "args.inner.learning_rate": 0.01})
+    done = judged(run, judge)
+    assert (done.jobs.done, done.failed, done.kept) == (4, 0, 0)
+    verdicts = {v.conversation_id.rpartition("-")[2] + v.conversation_id: v for v in run.verdicts()}
+    assert len(verdicts) == 4
+    for verdict in verdicts.values():
+        assert verdict.failure is None
+        assert verdict.reward == verdict.scores["overall"] == verdict.scores["accuracy"]
+        gain = verdict.scores["accuracy"] - verdict.details["before"]
+        assert verdict.scores["gain"] == pytest.approx(gain)
+        assert verdict.scores["improves"] == float(gain > 0)
+    bad = [v for v in verdicts.values() if "reason" in v.details]
+    assert len(bad) == 1
+    assert "no line to train on" in bad[0].details["reason"]
+    assert bad[0].scores["gain"] == bad[0].scores["improves"] == 0
+    assert max(v.scores["gain"] for v in verdicts.values()) > 0
+    same = [v for v in verdicts.values() if v.details["texts"] == 5]
+    assert len({v.scores["accuracy"] for v in same[-2:]}) == 1
+
+    lines = (run.path / "adaptations.jsonl").read_text().splitlines()
+    keys = [json.loads(line)["key"] for line in lines]
+    assert len(set(keys)) == len(keys) == 4, "two passages before, two different edits after"
+    whole = run.verdicts_file.read_bytes()
+    run.verdicts_file.write_bytes(b"")  # as if killed before a verdict was written
+    again = judged(run, judge)
+    assert again.jobs.done == 4
+    assert (run.path / "adaptations.jsonl").read_text().splitlines() == lines, "nothing anew"
+    strip = [(v.conversation_id, v.scores, v.details) for v in run.verdicts()]
+    run.verdicts_file.write_bytes(whole)
+    assert [(v.conversation_id, v.scores, v.details) for v in run.verdicts()] == strip
+    assert judged(run, judge).kept == 4
+
+
+def test_no_passage_in_a_closed_book_prompt(run: Run) -> None:
+    with cache_of(run) as kept:
+        runner = open_runner(run, settings_of(runs.quick_judge()), kept)
+    for example in run.examples.values():
+        assert runs.SENTINEL in example.inputs["passage"]
+        asked = questions_of(run, example, runner.protocol)
+        assert len(asked) == 4
+        for question, item in zip(asked, example.hidden["questions"], strict=True):
+            text = str(question.messages)
+            assert runs.SENTINEL not in text
+            assert item["question"] in text
+            assert example.inputs["title"] in text
+
+
+def test_a_protocol_that_shows_the_passage_gets_none(run: Run, tmp_path: Path) -> None:
+    """A template that asks for the passage is refused: it is not among its fields."""
+    from convbench import catalog
+    from convbench.schema import ProtocolSpec
+
+    text = (catalog.shipped() / "protocols" / "closed-book.yaml").read_text()
+    (tmp_path / "open.yaml").write_text(text.replace("{{ question }}", "{{ passage }}"))
+    protocol = catalog.load(ProtocolSpec, "protocols", str(tmp_path / "open.yaml"))
+    with pytest.raises(SpecError, match="passage"):
+        questions_of(run, next(iter(run.examples.values())), protocol)
+
+
+def test_another_policy_tries_an_identical_edit_anew(run: Run, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(runs.pocket(), other)
+    weights = load_file(other / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"] * 0.5
+    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    one, two = Learning.of(run, None), Learning.of(run, f"local:{other}")
+    assert one.fingerprint != two.fingerprint
+    assert Learning.of(run, "local:pocket") == one
+    judge = runs.quick_judge(**{"args.learner": f"local:{other}"})
+    fresh = runs.edits_run(tmp_path / "run", list(run.examples.values()), {
+        name: ["- kosan has home field."] for name in list(run.examples)[:1]
+    })  # fmt: skip
+    judged(fresh, judge)
+    (verdict,) = fresh.verdicts()
+    assert verdict.details["learner"] == two.fingerprint
+    before = (fresh.path / "adaptations.jsonl").read_text().count("\n")
+    judged(fresh, runs.quick_judge())
+    assert (fresh.path / "adaptations.jsonl").read_text().count("\n") == 2 * before
+
+
+def test_a_penalty_on_what_is_lost_elsewhere(run: Run, tmp_path: Path) -> None:
+    examples = list(run.examples.values())
+    edits = {examples[0].example_id: ["- kosan has home field."]}
+    sets = {"args.penalty": 2.0, "args.guard": 2, "args.inner.learning_rate": 0.5}
+    fresh = runs.edits_run(tmp_path / "run", examples, edits)
+    with cache_of(fresh) as kept:
+        runner = open_runner(fresh, settings_of(runs.quick_judge(**sets)), kept)
+        lost = runner.lost(examples[0], edits[examples[0].example_id][0])
+        others = sorted(e.example_id for e in examples)
+        assert lost >= 0
+        assert len(others) == 3
+    judged(fresh, runs.quick_judge(**sets))
+    (verdict,) = fresh.verdicts()
+    assert verdict.details["lost"] == lost
+    overall = max(-1.0, verdict.scores["accuracy"] - 2 * lost)
+    assert verdict.reward == pytest.approx(overall)
+
+
+def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path: Path) -> None:
+    away = runs.edits_run(tmp_path / "run", list(run.examples.values()), {}, "openai/gpt-4o")
+    with pytest.raises(TrainError, match="whose weights are nowhere named"):
+        Learning.of(away, None)
+    with pytest.raises(SpecError, match=r"args: inner\.rank: unknown key"):
+        settings_of(runs.quick_judge(**{"args.inner.rank": 3}))
+
+
+def test_a_judge_model_grades(run: Run) -> None:
+    """A scripted model that says yes to one answer only; an empty one is not asked about."""
+    from convbench.commands.grading import by_model
+    from convbench.engine import Caller
+
+    inner = settings_of(runs.quick_judge(**{"args.inner.grade": "model"})).inner
+    asked = [Question((), ("Denver Broncos",), f"q{i}") for i in range(3)]
+
+    async def go() -> list[float]:
+        async with by_model("scripted:yes", inner, Caller(), QUIET) as grade:
+            assert grade is not None
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(None, grade, asked, ["the Broncos", "", "no idea"])
+
+    try:
+        found = asyncio.run(go())
+    except SpecError:
+        pytest.skip("no scripted model of that name")
+    assert found[1] == 0.0
