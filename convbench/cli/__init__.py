@@ -1,6 +1,6 @@
 """The command line."""
 
-from convbench.cli import build, data, demo, evaluate, judge, look, report, train  # noqa: F401 - each adds its commands to the app
+from convbench.cli import build, data, demo, evaluate, judge, look, report, train, view  # noqa: F401 - each adds its commands to the app
 from convbench.cli.main import app, main
 
 __all__ = ["app", "main"]

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from convbench.cli.main import out
 from convbench.cli.say import fact, next_command, shown
+from convbench.report.terminal import terminal
 
 if TYPE_CHECKING:
     from convbench.commands.experiment import ExperimentResult, Planned
@@ -22,9 +23,12 @@ def say_experiment(result: ExperimentResult) -> None:
         _say_plan(result.planned)
         next_command("the same command without --dry-run")
         return
+    if result.report is not None:
+        for item in terminal(result.report.document, out):
+            out.print(item)
     names = " ".join(shown(path) for path in result.runs)
     pool = " --pool" if len(result.spec.seeds) > 1 else ""
-    next_command(f"convbench report {names}{pool}")
+    next_command(f"convbench report {names}{pool} --plots")
 
 
 def _say_plan(planned: Planned) -> None:

@@ -96,7 +96,8 @@ def build(options: BuildOptions) -> BuildResult:
     same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(
-            f"{same} questions have samples that are identical word for word; SWiFt gets no "
+            f"{same} question{' has' if same == 1 else 's have'} samples that are identical word "
+            "for word; SWiFt gets no "
             "signal from them (greedy decoding, a cache in between, or a seed that is ignored?)"
         )
     return result

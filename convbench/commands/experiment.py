@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from convbench import catalog
 from convbench.commands.build import BuildOptions, build
@@ -14,6 +15,7 @@ from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.judge import JudgeOptions, judge
 from convbench.commands.manifest import Shape
 from convbench.commands.preview import Preview
+from convbench.commands.report import ReportOptions, ReportResult, report
 from convbench.commands.specs import SpecOptions
 from convbench.commands.train import TrainOptions, train
 from convbench.errors import RunError
@@ -79,6 +81,7 @@ class ExperimentResult:
     root: Path
     runs: list[Path] = field(default_factory=list)
     planned: Planned | None = None
+    report: ReportResult | None = None
 
 
 @dataclass(frozen=True)
@@ -112,25 +115,31 @@ def plan(spec: ExperimentSpec) -> list[Job]:
 
 
 def experiment(options: ExperimentOptions) -> ExperimentResult:
-    """Run an experiment, or go on where it stopped: finished steps are skipped."""
-    spec = catalog.load(
-        ExperimentSpec,
-        "experiments",
-        options.name,
-        specs=options.specs.folders,
-        sets=catalog.parse_sets(options.specs.sets),
-    )
+    """Run an experiment, or go on where it stopped: finished steps are skipped.
+
+    Raises ConvbenchError subclasses; KeyboardInterrupt where a step was interrupted.
+    """
+    spec = _load(options.name, options, catalog.parse_sets(options.specs.sets))
+    parts = [spec, *(_load(name, options, {}) for name in spec.also)]
     root = options.root or Path("runs") / "experiments" / spec.name
     result = ExperimentResult(spec, root)
     inner = replace(options, specs=replace(options.specs, sets=()))
-    jobs = plan(spec)
     if options.dry_run:
-        result.planned = Planned(jobs, _previews(spec, inner))
+        result.planned = Planned([job for part in parts for job in plan(part)])
+        for part in parts:
+            result.planned.previews.update(_previews(part, inner))
         return result
-    for job in jobs:
-        _do(job, spec, root, inner)
-    result.runs = [root / cell.name for cell in cells(spec)]
+    for part in parts:
+        for job in plan(part):
+            _do(job, part, root, inner)
+    result.runs = [root / cell.name for part in parts for cell in cells(part)]
+    pool = len(spec.seeds) > 1
+    result.report = report(ReportOptions(tuple(result.runs), pool=pool, allow=len(spec.rows) > 1))
     return result
+
+
+def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> ExperimentSpec:
+    return catalog.load(ExperimentSpec, "experiments", name, specs=options.specs.folders, sets=sets)
 
 
 def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> None:

@@ -29,7 +29,9 @@ def read_files(place: str) -> tuple[dict[str, Rows], str]:
     elif path.is_file():
         files = {"train": path}
     else:
-        raise DataError(f"{place}: found no such file or folder; name one: --set task.source.file=PATH")
+        raise DataError(
+            f"{place}: found no such file or folder; name one: --set task.source.file=PATH"
+        )
     return {split: _read(file) for split, file in files.items()}, _hash(files)
 
 

@@ -158,7 +158,14 @@ def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
         if job.recipe.fit.save == "end":
             for step in job.folder.glob("checkpoint-*"):
                 shutil.rmtree(step, ignore_errors=True)
-        (job.folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; recipe.yaml says it
+        spent = (
+            "training_args.bin",
+            "probe-*.json",
+            "adapter/training_args.bin",
+            "adapter/README.md",
+        )
+        for file in (found for pattern in spent for found in job.folder.glob(pattern)):
+            file.unlink()  # pickles that say what recipe.yaml says, and notes for a resume
         log = [entry for entry in trainer.state.log_history if entry]
         write_summary(job, learnt, log, processes=trainer.args.world_size, **more)
     leave()

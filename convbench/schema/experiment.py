@@ -49,5 +49,7 @@ class ExperimentSpec(Noun):
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
     recipe_sets: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """`--set` of train, by learner; `all` holds for every learner."""
+    also: tuple[str, ...] = ()
+    """Experiments that belong to the same table and are run after this one."""
     reference: str | None = None
     """What it reproduces."""

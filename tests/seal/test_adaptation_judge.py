@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,9 +23,12 @@ from convbench.commands.adaptation import (
     settings_of,
 )
 from convbench.commands.calls import CallOptions
+from convbench.commands.grading import by_model
 from convbench.commands.judge import Judged
+from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
 from convbench.judge import Judge
+from convbench.schema import Message
 from convbench.store import Run
 from tests.seal import runs
 
@@ -161,22 +166,24 @@ def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path
         settings_of(runs.quick_judge(**{"args.inner.rank": 3}))
 
 
-def test_a_judge_model_grades(run: Run) -> None:
-    """A scripted model that says yes to one answer only; an empty one is not asked about."""
-    from convbench.commands.grading import by_model
-    from convbench.engine import Caller
+def strict(messages: list[Message], example: Mapping[str, Any]) -> str:
+    """A judge that accepts one answer; an empty one must never reach it."""
+    text = str(messages[0]["content"])
+    assert "Answer given: \n" not in text
+    assert "Denver Broncos" in text
+    return "Yes." if "Answer given: the Broncos" in text else "No."
 
+
+def test_a_judge_model_grades() -> None:
     inner = settings_of(runs.quick_judge(**{"args.inner.grade": "model"})).inner
     asked = [Question((), ("Denver Broncos",), f"q{i}") for i in range(3)]
 
-    async def go() -> list[float]:
-        async with by_model("scripted:yes", inner, Caller(), QUIET) as grade:
+    async def go(grader: str | None) -> list[float]:
+        async with by_model(grader, inner, Caller(), QUIET) as grade:
             assert grade is not None
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, grade, asked, ["the Broncos", "", "no idea"])
 
-    try:
-        found = asyncio.run(go())
-    except SpecError:
-        pytest.skip("no scripted model of that name")
-    assert found[1] == 0.0
+    assert asyncio.run(go("rule:tests.seal.test_adaptation_judge:strict")) == [1.0, 0.0, 0.0]
+    with pytest.raises(SpecError, match=r"no args\.grader"):
+        asyncio.run(go(None))

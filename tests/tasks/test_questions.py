@@ -278,7 +278,7 @@ def test_real_mmlu_lacks_validation_here_and_says_so() -> None:
     from convbench.errors import ConvbenchError
 
     with pytest.raises(
-        ConvbenchError, match=r"no split 'validation'; there is: dev, test; set source"
+        ConvbenchError, match=r"no split 'validation'; there is: dev, test; .*--set task.source"
     ):
         load_examples(task("mmlu", source__file=str(DATA / "cais__mmlu/all")), 0)
 

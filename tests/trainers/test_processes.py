@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from convbench import catalog
+from convbench.commands.specs import SpecOptions
+from convbench.commands.train import TrainOptions, train
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import Launch
@@ -62,3 +64,26 @@ def test_two_processes_do_what_one_does(
         assert apart(found["steps"][step], alone["steps"][step]) < 1e-5, f"step {step}"
     assert apart(found["parameters"], alone["parameters"]) < 1e-5
     assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_an_adapter_trained_on_shards_is_merged(run: Run) -> None:
+    """`train --launch zero3 --set lora.r=4`, through the command and the shipped file."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    sets = ("fit.max_steps=2", "fit.batch_size=2", "fit.accumulation=1", "fit.save=end",
+            "fit.gradient_checkpointing=false", "fit.learning_rate=0.05", "lora.r=4")  # fmt: skip
+    options = TrainOptions("swift", run=run.path, launch="zero3", specs=SpecOptions(sets=sets))
+    path = train(options).path
+    assert path is not None
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    base = AutoModelForCausalLM.from_pretrained(
+        run.manifest.cast["student"].model.removeprefix("local:"), dtype=torch.float32
+    )
+    with torch.no_grad():
+        before = base(input_ids=ids).logits
+        adapted = PeftModel.from_pretrained(base, path / "adapter")(input_ids=ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(path)(input_ids=ids).logits
+    assert torch.allclose(adapted, merged, atol=1e-4)
+    assert not torch.allclose(before, merged, atol=1e-3)

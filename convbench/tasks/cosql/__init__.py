@@ -56,7 +56,7 @@ def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         if missing:
             raise DataError(
                 f"cosql: a row lacks {missing}; expected the common builder's fields {[*_FIELDS]}, "
-                f"found {sorted(row)}; set source.file or source.hub to a set in that layout"
+                f"found {sorted(row)}; name a set in that layout: --set task.source.file=PATH"
             )
         yield row
 

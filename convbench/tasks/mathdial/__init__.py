@@ -36,7 +36,7 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
         if missing:
             raise DataError(
                 f"mathdial: a row lacks {missing}; expected {[*_FIELDS]}, found {sorted(row)}; "
-                "set source.hub to eth-nlped/mathdial, or source.file to a copy of it"
+                "name a copy of eth-nlped/mathdial: --set task.source.file=PATH"
             )
         group = str(row["qid"])
         seen[group] += 1

@@ -1,0 +1,70 @@
+"""Which edits are learnt: those that improve (equation 2), or each context's best one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from convbench import catalog
+from convbench.catalog import parse_sets
+from convbench.commands.seal import FILTERS
+from convbench.errors import TrainError
+from convbench.learn import weights
+from convbench.learn.select import select
+from convbench.schema import Conversation, Verdict
+from convbench.schema.recipe import Recipe
+from convbench.store import Run
+from tests.learn import tiny
+
+
+def verdict(conversation: Conversation, before: float, accuracy: float) -> Verdict:
+    gain = accuracy - before
+    scores = {"accuracy": accuracy, "gain": gain, "improves": float(gain > 0), "overall": accuracy}
+    return Verdict(
+        conversation_id=conversation.conversation_id, judge="adaptation", fingerprint="a",
+        scores=scores, reward=accuracy,
+    )  # fmt: skip
+
+
+def edits(folder: Path, contexts: dict[str, tuple[float, tuple[float, ...]]]) -> Run:
+    """A run of contexts, each with its accuracy before and after every edit."""
+    judged = []
+    for name, (before, after) in contexts.items():
+        for sample, accuracy in enumerate(after):
+            said = tiny.conversation(name, sample, [f"edit {sample}"])
+            judged.append((said, [verdict(said, before, accuracy)]))
+    return tiny.make_run(folder, judged, [tiny.example(name) for name in contexts])
+
+
+def kept(run: Run, name: str) -> list[str]:
+    """The edits that a filter keeps."""
+    recipe = catalog.load(Recipe, "recipes", "seal", sets=parse_sets(FILTERS[name]))
+    found = weights.star_gate(select(run, recipe.data), recipe.weighting)
+    assert {weight for _, weight in found.items} == {1.0}
+    return sorted(item.conversation.key for item, _ in found.items)
+
+
+def test_an_all_harmful_context(tmp_path: Path) -> None:
+    run = edits(tmp_path, {"harm": (0.5, (0.25, 0.4, 0.0)), "help": (0.2, (0.2, 0.6, 0.4))})
+    assert kept(run, "improves") == ["help/1", "help/2"]
+    assert kept(run, "best-of-k") == ["harm/1", "help/1"]
+
+
+def test_no_gain_is_no_improvement(tmp_path: Path) -> None:
+    run = edits(tmp_path, {"same": (0.5, (0.5, 0.25)), "other": (0.0, (0.0, 0.0))})
+    assert kept(run, "best-of-k") == ["other/0", "same/0"]
+    with pytest.raises(TrainError, match="no conversation is left after weighting"):
+        kept(run, "improves")
+
+
+def test_the_recipe_holds_the_papers_values() -> None:
+    recipe = catalog.load(Recipe, "recipes", "seal")
+    assert recipe.lora is not None
+    assert (recipe.lora.r, recipe.lora.alpha, recipe.lora.merge) == (64, 128, True)
+    assert len(recipe.lora.target_modules) == 7
+    fit = recipe.fit
+    assert (fit.learning_rate, fit.epochs) == (3e-4, 2)
+    assert fit.batch_size * fit.accumulation == 1 * 5 * 2
+    assert recipe.args == {"rounds": 2, "filter": "best-of-k"}
+    assert set(FILTERS) == {"best-of-k", "improves"}

@@ -1,0 +1,131 @@
+"""The outer loop: rounds, resumed where they stopped, and the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from convbench.commands.calls import CallOptions
+from convbench.commands.continual import forgetting, pretrained, table
+from convbench.commands.judge import judges_of
+from convbench.commands.rounds import RoundsOptions, RoundsResult
+from convbench.commands.seal import markdown, seal
+from convbench.commands.specs import SpecOptions
+from convbench.errors import RunError, SpecError
+from convbench.store import Run
+from tests.seal import runs
+from tests.seal.test_adaptation_judge import good
+
+SETS = (
+    "fit.max_steps=2", "fit.batch_size=4", "fit.accumulation=1", "fit.precision=fp32",
+    "fit.gradient_checkpointing=false", "fit.save=end", "lora.r=4",
+)  # fmt: skip
+JUDGE = """title: quick
+extends: adaptation
+args: {inner: {r: 8, alpha: 16, epochs: 12, batch_size: 2, seeds: 1, max_tokens: 12,
+  learning_rate: 0.005}}
+"""
+
+
+def options(run: Run, specs: Path, *sets: str, **more: object) -> RoundsOptions:
+    return RoundsOptions(
+        "seal", 2, run.path, str(specs), in_process=True,
+        specs=SpecOptions(sets=(*SETS, *sets)), calls=CallOptions(quiet=True), **more,
+    )  # fmt: skip
+
+
+def state(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of everything that work leaves behind."""
+    names = ("*.jsonl", "training.json", "*.safetensors", "run.json")
+    files = [path for name in names for path in folder.rglob(name) if path.name != "calls.jsonl"]
+    return {str(f.relative_to(folder)): (f.stat().st_size, f.stat().st_mtime_ns) for f in files}
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsResult]:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("rounds")
+    (folder / "quick.yaml").write_text(JUDGE)
+    examples = runs.some_examples(6)
+    edits = {}
+    for number, example in enumerate(examples):
+        (first, *_), title = example.hidden["questions"], example.inputs["title"]
+        *_, prop, _, name = first["question"].rstrip("?").split()
+        line = f"- {name} has {prop} {first['answer']}."
+        edits[example.example_id] = [good(example), f"- {title}" if number else line]
+    run = runs.edits_run(folder / "run", examples, edits)
+    result = seal(options(run, folder / "quick.yaml"))
+    assert [line.name for line in result.lines] == [
+        "base", "passage only", "untrained self-edits", "round 1", "round 2",
+    ]  # fmt: skip
+    assert markdown(result.lines) == (run.reports / "seal.md").read_text()
+    return run, folder / "quick.yaml", result.rounds
+
+
+def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResult]) -> None:
+    run, _, result = done
+    first, second = result.rounds
+    assert first.run.path == run.path
+    assert second.run.path == run.path / "rounds" / "2"
+    policy = second.run.manifest.cast["assistant"].model
+    assert Path(policy.removeprefix("local:")) == first.checkpoint.resolve()
+    base = json.loads((second.checkpoint / "training.json").read_text())["base"]
+    assert Path(base) == first.checkpoint.resolve()
+    assert {c.example_id for c in second.run.conversations()} == {
+        e.example_id for e in run.examples.values() if e.split == "train"
+    }
+    learners = {v.details["learner"] for v in second.run.verdicts() if v.failure is None}
+    before = {v.details["learner"] for v in run.verdicts() if v.failure is None}
+    assert len(learners) == len(before) == 1
+    assert learners != before, "round 2 adapts the policy of round 1"
+    for one in result.rounds:
+        assert one.evaluated is not None
+        assert one.evaluated.path == run.evals / f"seal-round-{one.number}"
+        splits = {run.examples[c.example_id].split for c in one.evaluated.conversations()}
+        assert splits == {"test"}
+
+
+def test_what_is_done_is_not_done_again(done: tuple[Run, Path, RoundsResult]) -> None:
+    run, judge, _ = done
+    before = state(run.path)
+    seal(options(run, judge))
+    assert state(run.path) == before
+
+
+def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]) -> None:
+    """Verdicts of round 2 are lost: they come back from the kept adaptations, unchanged."""
+    run, judge, result = done
+    file = result.rounds[1].run.verdicts_file
+    whole = {v.conversation_id: v.scores for v in result.rounds[1].run.verdicts()}
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-2]) + lines[-1][:20])
+    kept = result.rounds[1].run.path / "adaptations.jsonl"
+    size = kept.stat().st_size
+    seal(options(run, judge), baselines=False)
+    assert {v.conversation_id: v.scores for v in result.rounds[1].run.verdicts()} == whole
+    assert kept.stat().st_size == size
+
+
+def test_an_unknown_filter_is_said(done: tuple[Run, Path, RoundsResult]) -> None:
+    run, judge, _ = done
+    with pytest.raises(
+        SpecError, match=r"args\.filter: found 'most'; expected best-of-k, improves"
+    ):
+        seal(options(run, judge, "args.filter=most"))
+
+
+def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
+    run, _, _ = done
+    (judge,) = judges_of(run)
+    both = pretrained(run, judge, edits=2)
+    alone = pretrained(run, judge, alone=True, epochs=1)
+    assert both.texts > alone.texts == 3
+    assert 0 <= both.accuracy <= 1
+    (found,) = forgetting(run, judge, sequences=1, length=3)
+    assert [len(row) for row in found.after] == [1, 2, 3]
+    assert table([found]).count("\n") == 5
+    with pytest.raises(RunError, match="found 3 passages of split test; expected 4"):
+        forgetting(run, judge, sequences=1, length=4)
