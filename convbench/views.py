@@ -32,6 +32,12 @@ def public(speaker: Speaker, content: Content) -> Content:
     return content[: speaker.cut] if speaker.cut else content
 
 
+def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
+    """Whether one speaker hears another's turns."""
+    only = protocol.speakers[speaker].heard_by
+    return not only or listener in only
+
+
 def messages(
     protocol: ProtocolSpec, conversation: Conversation, speaker: str, upto: int | None = None
 ) -> list[Message]:
@@ -70,7 +76,7 @@ def view(
         if turn.speaker == speaker:
             _instruct(out, start, turn.instruction, protocol.speakers[speaker].opening)
             _append(out, start, "assistant", turn.content)
-        else:
+        elif hears(protocol, speaker, turn.speaker):
             _append(out, start, "user", public(protocol.speakers[turn.speaker], turn.content))
     if instruction is not None or len(out) == start:
         _instruct(out, start, instruction, protocol.speakers[speaker].opening)

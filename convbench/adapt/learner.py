@@ -152,13 +152,18 @@ class Learner:
         return stack, fit(self.model, stack, rows, inner, clock)
 
     def _row(self, text: str, inner: Inner) -> list[int]:
+        """Return a text's ids with the end token, cut to what settings and model take."""
         ids = list(self.tokenizer(text)["input_ids"])
-        end = (
-            [self.tokenizer.eos_token_id]
-            if inner.end and ids[-1:] != [self.tokenizer.eos_token_id]
-            else []
-        )
-        return [*ids, *end][: inner.max_length]
+        last = self.tokenizer.eos_token_id
+        if inner.end and last is not None and ids[-1:] != [last]:
+            ids.append(last)
+        known = getattr(self.model.config, "max_position_embeddings", None) or inner.max_length
+        return ids[: min(inner.max_length, known)]
+
+    def write(self, messages: Sequence[Message], most: int) -> str:
+        """Return the policy's greedy reply of at most `most` tokens."""
+        inner = Inner(max_tokens=most)
+        return self.ask([Question(tuple(messages), ())], inner, Clock())[0][0]
 
     def ask(
         self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int = 1

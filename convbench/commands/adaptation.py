@@ -18,6 +18,7 @@ from convbench.adapt import cache
 from convbench.adapt.learner import Grade, Learner, Outcome, Question, by_rule
 from convbench.adapt.settings import Inner
 from convbench.adapt.texts import training_texts
+from convbench.adapt.written import pairs
 from convbench.commands.calls import CallOptions, calling
 from convbench.commands.cast import weights_fingerprint
 from convbench.commands.grading import by_model
@@ -53,6 +54,11 @@ class Settings(Noun):
     """Other passages whose questions are asked before and after, for the penalty."""
     grader: str | None = None
     """Judge model of `inner.grade: model`."""
+    writes: Name | None = None
+    """Protocol under which the unadapted learner writes the questions of passages that come with
+    none (`self-edit-self-qa`); null refuses such passages."""
+    writes_tokens: int = Field(default=512, ge=1)
+    """Longest such reply in tokens; greedy."""
     inner: Inner = Inner()
     """The inner loop."""
 
@@ -87,7 +93,8 @@ def questions_of(run: Run, example: Example, protocol: ProtocolSpec) -> list[Que
     if not asked:
         raise DataError(
             f"example {example.example_id}: found no hidden field `questions`; expected some to "
-            "measure an adaptation by (a task such as squad or pocket-notes)"
+            "measure an adaptation by (a task such as squad or pocket-notes), or a learner that "
+            "writes them: --set judge.args.writes=self-edit-self-qa"
         )
     return [_question(run, example, protocol, item) for item in asked]
 
@@ -117,6 +124,7 @@ class Runner:
     grade: Grade | None = None
     learner: Learner | None = None
     _before: dict[str, float] = field(default_factory=dict)
+    _written: dict[str, Example] = field(default_factory=dict)
 
     def outcome(self, example: Example, edit: str | None) -> Outcome:
         """Return what an edit taught (None: the passage alone), from the cache where it is there.
@@ -124,7 +132,7 @@ class Runner:
         An edit without a line to train on is no improvement, with its reason.
         """
         inner = self.settings.inner
-        questions = questions_of(self.run, example, self.protocol)
+        questions = self.questions(example)
         title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
         try:
             texts = training_texts(edit, title, passage, inner)
@@ -148,7 +156,7 @@ class Runner:
     def before(self, example: Example) -> float:
         """Return the unadapted policy's accuracy on a passage's questions."""
         if example.example_id not in self._before:
-            questions = questions_of(self.run, example, self.protocol)
+            questions = self.questions(example)
             name = cache.key(
                 self.learning.fingerprint, [], questions, self.settings.inner, self.settings.grader
             )
@@ -159,6 +167,21 @@ class Runner:
                 self.kept.put(name, found)
             self._before[example.example_id] = found.accuracy
         return self._before[example.example_id]
+
+    def questions(self, example: Example) -> list[Question]:
+        """Return a passage's questions, written by the unadapted learner where it has none."""
+        if self.settings.writes is None or example.hidden.get("questions"):
+            return questions_of(self.run, example, self.protocol)
+        if example.example_id not in self._written:
+            protocol = catalog.load(ProtocolSpec, "protocols", self.settings.writes)
+            task = self.run.manifest.task
+            values = prompts.fields(example, task, "standard", 1)
+            said = prompts.step(task, protocol, protocol.all_steps()[0], "standard", values)
+            messages: list[Message] = [{"role": "user", "content": said or ""}]
+            found = list(pairs(self.ready().write(messages, self.settings.writes_tokens)))
+            hidden = {**example.hidden, "questions": found}
+            self._written[example.example_id] = example.model_copy(update={"hidden": hidden})
+        return questions_of(self.run, self._written[example.example_id], self.protocol)
 
     def ready(self) -> Learner:
         """Return the learner, loaded with the first call."""
@@ -178,7 +201,7 @@ class Runner:
             return 0.0
         inner = self.settings.inner
         title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
-        questions = [q for e in others for q in questions_of(self.run, e, self.protocol)]
+        questions = [q for e in others for q in self.questions(e)]
         texts = training_texts(edit, title, passage, inner)
         found = self.kept_or_adapted(texts, questions)
         return max(0.0, found.before - found.accuracy)

@@ -44,7 +44,11 @@ def make_cast(
         if name not in spoken:
             cast[name] = Member(model=SCRIPT)
             continue
-        other = teacher or task.speakers.get(name) or protocol.speakers[name].default
+        own = protocol.speakers[name].default
+        if own and own.startswith("rule:"):  # a part of the setting, such as a renderer
+            other: str | None = task.speakers.get(name) or own
+        else:
+            other = teacher or task.speakers.get(name) or own
         if other is None:
             raise SpecError(
                 f"protocol {protocol.name}: speaker {name!r} needs a model; name it with --teacher"

@@ -17,7 +17,6 @@ from convbench.commands.adaptation import (
     cache_of,
     edit_of,
     open_runner,
-    questions_of,
     settings_of,
 )
 from convbench.errors import DataError, MissingDependency, RunError
@@ -84,7 +83,7 @@ def pretrained(
         runner = open_runner(run, settings.model_copy(update={"inner": new}), kept)
         found = passages(run, split, edits)
         texts = [text for one in found for text in texts_of(runner, one, alone=alone)]
-        asked = [q for one in found for q in questions_of(run, one.example, runner.protocol)]
+        asked = [q for one in found for q in runner.questions(one.example)]
         return runner.kept_or_adapted(texts, asked)
 
 
@@ -115,7 +114,7 @@ def forgetting(
 
 
 def _lesson(runner: Runner, passage: Passage, alone: bool) -> Lesson:
-    questions = questions_of(runner.run, passage.example, runner.protocol)
+    questions = runner.questions(passage.example)
     texts = texts_of(runner, passage, alone=alone)
     return Lesson(passage.example.example_id, tuple(texts), tuple(questions))
 

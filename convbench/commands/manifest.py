@@ -127,7 +127,8 @@ def turns_of(protocol: ProtocolSpec, turns: int | None) -> int:
         f"exactly {limits.min}" if limits.min == limits.max else f"{limits.min} to {limits.max}"
     )
     reason = f" ({limits.why})" if limits.why else ""
-    raise SpecError(f"--turns {turns}: protocol {protocol.name} has {allowed} {"turn" if limits.max == 1 else "turns"}{reason}")
+    many = "turn" if limits.max == 1 else "turns"
+    raise SpecError(f"--turns {turns}: protocol {protocol.name} has {allowed} {many}{reason}")
 
 
 def spread(

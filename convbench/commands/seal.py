@@ -5,9 +5,11 @@ Zweiger et al. 2025 (SEAL): sample edits, keep the good ones, fit, repeat (ReST-
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,16 @@ def markdown(table: Iterable[Line]) -> str:
             f"| {line.name} | {found.mean:.3f} | {low:.3f} to {high:.3f} | {found.n} | "
             f"{found.groups} |"
         )
+    return "\n".join(rows) + "\n"
+
+
+def published() -> str:
+    """Return the paper's table as markdown (Zweiger et al. 2025; Qwen2.5-7B on SQuAD, 200
+    passages): to stand beside ours, not to be compared number by number."""
+    file = resources.files("convbench") / "report" / "paper" / "seal.csv"
+    rows = ["| published (Zweiger et al. 2025) | setting | mean |", "|---|---|---:|"]
+    for row in csv.DictReader(file.read_text("utf-8").splitlines()):
+        rows.append(f"| {row['method']} | {row['setting']} | {float(row['mean']):.3f} |")
     return "\n".join(rows) + "\n"
 
 

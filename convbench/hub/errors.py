@@ -130,7 +130,10 @@ def _datasets_line(error: BaseException) -> str | None:
     if isinstance(error, exceptions.DatasetsError | pyarrow.ArrowException):
         return f"its data cannot be read: {first_line(error)}"
     if isinstance(error, RuntimeError) and "script" in str(error):
-        return "it is made by a loading script, which is not supported; use a local copy (task.source.file)"
+        return (
+            "it is made by a loading script, which is not supported; use a local copy: "
+            "--set task.source.hub=null --set task.source.file=PATH"
+        )
     return None
 
 

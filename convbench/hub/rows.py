@@ -61,7 +61,8 @@ def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
     if COMMIT.fullmatch(source.revision or "") and revision != source.revision:
         raise HubError(
             f"{what}: the Hub cannot be reached, and the cache holds commit {revision}; expected "
-            f"{source.revision}. Go online once, or take what is there: --set task.source.revision={revision}"
+            f"{source.revision}. Go online once, or take what is there: --set "
+            f"task.source.revision={revision}"
         )
     return pooled(tables, source.splits, what, HubError), revision
 

@@ -19,7 +19,7 @@ from typing import Any
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity
-from convbench.sandbox.browser import ASSETS, Shot, shoot
+from convbench.sandbox.browser import ASSETS, PageError, Shot, shoot
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
 from convbench.views import policy_turns
 
@@ -48,15 +48,13 @@ async def score(
         return await _scores(last_page(conversation, protocol), reference, spec.args)
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
-    except TimeoutError as error:
-        raise DataError(f"example {example.example_id}: the page did not render: {error}") from None
 
 
 async def _scores(
     page: str | None, reference: str, args: Mapping[str, Any]
 ) -> tuple[dict[str, float], dict[str, Any]]:
     wanted = await kept(reference)
-    made = await shoot(page) if page is not None else black()
+    made, why = await _made(page)
     found = measure(made, wanted, args)
     others = [measure(await kept(other), wanted, args)["overall"] for other in unrelated()]
     scores = {
@@ -65,7 +63,17 @@ async def _scores(
         "unrelated": sum(others) / len(others),
     }
     parts = {name: round(value, 6) for name, value in found.items() if name != "overall"}
-    return scores, {**parts, "page": page is not None}
+    return scores, {**parts, "page": why or "rendered"}
+
+
+async def _made(page: str | None) -> tuple[Shot, str | None]:
+    """Return the agent's page, or black and the reason why there is none."""
+    if page is None:
+        return black(), "no page"
+    try:
+        return await shoot(page), None
+    except PageError as error:
+        return black(), str(error)
 
 
 def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:

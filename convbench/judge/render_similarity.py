@@ -18,7 +18,7 @@ import io
 from typing import Any
 
 from convbench.errors import MissingDependency
-from convbench.sandbox.browser import Box, Shot
+from convbench.sandbox.browser import Shot
 
 COLUMNS = 64
 WIDTHS = (640, 320, 160)
@@ -40,7 +40,7 @@ def similarity(one: Shot, two: Shot) -> dict[str, float]:
 def structure(one: Any, two: Any) -> float:
     """Mean SSIM over three scales; arrays of shape (height, width, 3), bytes."""
     from PIL import Image
-    from skimage.metrics import structural_similarity
+    import skimage.metrics
 
     found = []
     for width in WIDTHS:
@@ -48,7 +48,7 @@ def structure(one: Any, two: Any) -> float:
         size = (width, height)
         grey = [_array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
                 for page in (one, two)]  # fmt: skip
-        found.append(max(0.0, float(structural_similarity(*grey, data_range=255))))
+        found.append(max(0.0, float(skimage.metrics.structural_similarity(*grey, data_range=255))))
     return sum(found) / len(found)
 
 
@@ -134,13 +134,3 @@ def black(size: int = 224) -> Shot:
     out = io.BytesIO()
     Image.new("RGB", (size, size)).save(out, "PNG")
     return Shot(out.getvalue(), size, size)
-
-
-def visible(boxes: tuple[Box, ...]) -> str:
-    """Return the visible structure in words, top to bottom, for a reader without eyes."""
-    lines = []
-    for box in sorted(boxes, key=lambda b: (round(b.top / 20), b.left)):
-        words = f" {box.words!r}" if box.words else ""
-        place = f"x {box.left:.0f}-{box.left + box.width:.0f}, y {box.top:.0f}"
-        lines.append(f"{box.kind} <{box.tag}>{words} at {place}")
-    return "\n".join(lines[:80])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from datasets import Dataset
@@ -38,6 +39,10 @@ def fit(job: Job, pairs: Pairs) -> None:
         raise TrainError(f"data.max_length {longest} leaves no pair; raise it")
     lora = job.recipe.lora
     values = {**fitting.arguments(job), "max_length": longest}
+    # accelerate would refill the last batch with pairs of the first and count these twice
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    enough = len(kept) >= processes * job.recipe.fit.batch_size
+    values["dataloader_drop_last"] = processes > 1 and enough
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

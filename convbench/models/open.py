@@ -39,7 +39,7 @@ def open_model(
     if scheme == "rule":
         from convbench.models.rule import RuleModel
 
-        return RuleModel(found.ref, downloaded=downloaded)
+        return RuleModel(found.ref, downloaded=downloaded, media=media)
     if scheme == "scripted":
         from convbench.models.scripted import scripted
 

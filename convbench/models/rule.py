@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from convbench.catalog.python import function
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
 
-Rule = Callable[[list[Message], Mapping[str, Any]], Any]
-"""`fn(messages, example) -> Content`, plain or async. Slow ones should be async."""
+Rule = Callable[..., Any]
+"""`fn(messages, example) -> Content`, plain or async. Slow ones should be async. One that answers
+with images takes `media`, the folder where their bytes go."""
 
 
 class RuleModel:
@@ -27,14 +29,16 @@ class RuleModel:
         downloaded: bool = False,
         rule: Rule | None = None,
         example: Mapping[str, Any] | None = None,
+        media: Path | None = None,
     ) -> None:
         self.ref = ref
+        self._media = media
         self._rule = rule or function(ref.removeprefix("rule:"), downloaded=downloaded)
         self._example = example
 
     def bind(self, example: Mapping[str, Any]) -> RuleModel:
         """Return this rule for one conversation, whose example it then gets."""
-        return RuleModel(self.ref, rule=self._rule, example=example)
+        return RuleModel(self.ref, rule=self._rule, example=example, media=self._media)
 
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: a rule costs nothing."""
@@ -45,7 +49,8 @@ class RuleModel:
     ) -> Completion:
         """Return what the rule says. An exception of the rule fails this conversation only."""
         try:
-            said = self._rule(list(messages), self._example or {})
+            extra = {"media": self._media} if _draws(self._rule) else {}
+            said = self._rule(list(messages), self._example or {}, **extra)
             if inspect.isawaitable(said):
                 said = await said
         except ConvbenchError:
@@ -57,6 +62,11 @@ class RuleModel:
 
     async def aclose(self) -> None:
         """Nothing to release."""
+
+
+def _draws(rule: Rule) -> bool:
+    """Whether a rule wants the folder of images' bytes (a parameter named `media`)."""
+    return "media" in inspect.signature(rule).parameters
 
 
 def _content(ref: str, said: object) -> Content:

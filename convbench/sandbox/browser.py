@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from convbench.errors import MissingDependency
+from convbench.errors import DataError, MissingDependency
 from convbench.sandbox.pictures import placeholder
 
 WIDTH, HEIGHT = 1280, 720
@@ -62,6 +62,10 @@ _BOXES = """() => {
 }"""
 
 
+class PageError(DataError):
+    """A page that cannot be rendered: it took too long, or brought its tab down."""
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """A visible piece of a page, in pixels from the top left."""
@@ -89,8 +93,8 @@ class Shot:
 async def shoot(html: str) -> Shot:
     """Return the full-page screenshot of an HTML text and its visible boxes.
 
-    Raises MissingDependency without Playwright or Chromium; a page that does not come up in
-    TIMEOUT_MS raises TimeoutError.
+    Raises MissingDependency without Playwright or Chromium, PageError for a page that cannot be
+    rendered.
     """
     return await asyncio.wrap_future(
         asyncio.run_coroutine_threadsafe(_shoot(html), _Thread.get().loop)
@@ -181,8 +185,18 @@ async def _shoot(html: str) -> Shot:
         )  # fmt: skip
         try:
             return await _in_time(_page(context, html))
+        except (_failures(), TimeoutError) as error:
+            line = (str(error) or type(error).__name__).splitlines()[0]
+            raise PageError(f"the page cannot be rendered: {line}") from None
         finally:
             await context.close()
+
+
+def _failures() -> type[Exception]:
+    from playwright.async_api import Error
+
+    found: type[Exception] = Error
+    return found
 
 
 T = TypeVar("T")
@@ -199,7 +213,6 @@ async def _page(context: Any, html: str) -> Shot:
     await context.route("**/*", answer)
     page = await context.new_page()
     await page.goto(PAGE, timeout=TIMEOUT_MS)
-    await page.add_style_tag(content=_STILL)
     found = await page.evaluate("() => document.documentElement.scrollHeight")
     height = int(min(max(found, HEIGHT), TALLEST))
     boxes = tuple(Box(*item) for item in await page.evaluate(_BOXES))
@@ -214,7 +227,10 @@ async def _answer(route: Any, html: str) -> None:
     """Answer one request from what is here."""
     url, kind = route.request.url, route.request.resource_type
     if url == PAGE and kind == "document":
-        await route.fulfill(body=html, content_type="text/html; charset=utf-8")
+        still = f"{html}<style>{_STILL}</style>"  # a browser takes what follows the page into it
+        await route.fulfill(body=still, content_type="text/html; charset=utf-8")
+    elif kind == "document" and route.request.frame.parent_frame is None:
+        await route.fulfill(status=204)  # a page that sends the browser away stays where it is
     elif kind == "stylesheet" and TAILWIND in url:
         await route.fulfill(body=tailwind(), content_type="text/css; charset=utf-8")
     elif kind == "image":

@@ -27,6 +27,8 @@ class Speaker(Noun):
     """How much of the conversation this speaker's model gets."""
     private_before: str | None = None
     """Text of a turn up to and including this marker is private thought: others do not see it."""
+    heard_by: tuple[str, ...] = ()
+    """The only other speakers that hear this one; empty: all do."""
     cut: int | None = Field(default=None, ge=1)
     """Others see at most this many characters of a turn."""
     temperature: float | None = Field(default=None, ge=0)

@@ -13,6 +13,7 @@ from convbench.adapt import cache
 from convbench.adapt.learner import Learner, Outcome, Question
 from convbench.adapt.settings import Inner
 from convbench.adapt.texts import training_texts
+from convbench.adapt.written import pairs
 from convbench.errors import DataError, TrainError
 from convbench.models.local import where
 
@@ -190,3 +191,22 @@ def test_the_cache_key_holds_all_that_matters(tmp_path: Path) -> None:
         kept.put(others[0], found)
     with cache.Cache(tmp_path / "a.jsonl") as kept:
         assert kept.get(others[0]) == found
+
+
+def test_a_text_never_passes_the_models_positions(learner: Learner) -> None:
+    long = "kosan has home field. " * 400
+    assert len(learner._row(long, INNER)) == learner.model.config.max_position_embeddings
+    assert len(learner._row(long, INNER.model_copy(update={"max_length": 7}))) == 7
+    assert learner._row("kosan", INNER)[-1] == learner.tokenizer.eos_token_id
+
+
+def test_questions_in_a_reply() -> None:
+    text = (
+        "Here they are.\nQuestion: Who won? Answer: Denver.\n- What is the home of kosan? field.\n"
+        "2. Q: When? A: in 2016\nQuestion: Who won? Answer: again\nWhy?\n"
+    )
+    assert list(pairs(text)) == [
+        {"question": "Who won?", "answer": "Denver"},
+        {"question": "What is the home of kosan?", "answer": "field"},
+        {"question": "When?", "answer": "in 2016"},
+    ]

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from tests.bench import calls, records
 from tests.bench.bench import Bench, Row
+from tests.trainers.bench import speed
 
 BENCHES: dict[str, Bench] = {
     "help": records.help_time,
@@ -21,6 +22,7 @@ BENCHES: dict[str, Bench] = {
     "cpu": calls.client_cpu,
     "memory": calls.memory,
     "large": records.large_run,
+    "training": speed,
 }
 
 

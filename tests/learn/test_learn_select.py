@@ -154,5 +154,5 @@ def test_smaller_datasets_are_whole_tasks_and_nested(tmp_path: Path) -> None:
 
     assert [len(tasks(rows)) for rows in (1, 13, 19, 36, None)] == [1, 2, 3, 6, 6]
     assert tasks(6) < tasks(13) < tasks(19)
-    with pytest.raises(TrainError, match="found 36 rows .* expected at least 37"):
+    with pytest.raises(TrainError, match=r"found 36 rows .* expected at least 37"):
         tasks(37)

@@ -26,7 +26,7 @@ from convbench.commands.calls import CallOptions
 from convbench.commands.grading import by_model
 from convbench.commands.judge import Judged
 from convbench.engine import Caller
-from convbench.errors import SpecError, TrainError
+from convbench.errors import DataError, SpecError, TrainError
 from convbench.judge import Judge
 from convbench.schema import Message
 from convbench.store import Run
@@ -60,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
-    judge = runs.quick_judge(**{"args.inner.epochs": 20, "args.inner.learning_rate": 0.01})
+    judge = runs.quick_judge(**{"args.inner.epochs": 12, "args.inner.learning_rate": 0.01})
     done = judged(run, judge)
     assert (done.jobs.done, done.failed, done.kept) == (4, 0, 0)
     verdicts = {v.conversation_id.rpartition("-")[2] + v.conversation_id: v for v in run.verdicts()}
@@ -164,6 +164,30 @@ def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path
         Learning.of(away, None)
     with pytest.raises(SpecError, match=r"args: inner\.rank: unknown key"):
         settings_of(runs.quick_judge(**{"args.inner.rank": 3}))
+
+
+def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
+    """It is refused, or the learner writes its questions."""
+    (example, *_) = runs.some_examples(1)
+    bare = example.model_copy(update={"hidden": {}})
+    fresh = runs.edits_run(tmp_path / "run", [bare], {bare.example_id: [good(example)]})
+    done = judged(fresh, runs.quick_judge())
+    assert done.failed == 1
+    assert "found no hidden field `questions`" in next(iter(done.failures))
+    plain = bare.inputs["passage"].removeprefix(runs.SENTINEL).strip()
+    plain_run = runs.edits_run(
+        tmp_path / "plain",
+        [bare.model_copy(update={"inputs": {**bare.inputs, "passage": plain}})],
+        {bare.example_id: [good(example)]},
+    )
+    sets = {"args.writes": "self-edit-self-qa", "args.writes_tokens": 64}
+    with cache_of(plain_run) as kept:
+        runner = open_runner(plain_run, settings_of(runs.quick_judge(**sets)), kept)
+        try:
+            found = runner.questions(next(iter(plain_run.examples.values())))
+        except DataError:
+            pytest.skip("this policy wrote no question")
+    assert all("?" in question.text and question.golds[0] for question in found)
 
 
 def strict(messages: list[Message], example: Mapping[str, Any]) -> str:

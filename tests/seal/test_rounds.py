@@ -25,7 +25,7 @@ SETS = (
 )  # fmt: skip
 JUDGE = """title: quick
 extends: adaptation
-args: {inner: {r: 8, alpha: 16, epochs: 12, batch_size: 2, seeds: 1, max_tokens: 12,
+args: {inner: {r: 8, alpha: 16, epochs: 8, batch_size: 3, seeds: 1, max_tokens: 12,
   learning_rate: 0.005}}
 """
 
@@ -49,7 +49,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("rounds")
     (folder / "quick.yaml").write_text(JUDGE)
-    examples = runs.some_examples(6)
+    examples = runs.some_examples(4)
     edits = {}
     for number, example in enumerate(examples):
         (first, *_), title = example.hidden["questions"], example.inputs["title"]
@@ -122,10 +122,10 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
     (judge,) = judges_of(run)
     both = pretrained(run, judge, edits=2)
     alone = pretrained(run, judge, alone=True, epochs=1)
-    assert both.texts > alone.texts == 3
+    assert both.texts > alone.texts == 2
     assert 0 <= both.accuracy <= 1
-    (found,) = forgetting(run, judge, sequences=1, length=3)
-    assert [len(row) for row in found.after] == [1, 2, 3]
-    assert table([found]).count("\n") == 5
-    with pytest.raises(RunError, match="found 3 passages of split test; expected 4"):
-        forgetting(run, judge, sequences=1, length=4)
+    (found,) = forgetting(run, judge, sequences=1, length=2)
+    assert [len(row) for row in found.after] == [1, 2]
+    assert table([found]).count("\n") == 4
+    with pytest.raises(RunError, match="found 2 passages of split test; expected 3"):
+        forgetting(run, judge, sequences=1, length=3)

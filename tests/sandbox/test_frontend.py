@@ -1,0 +1,188 @@
+"""Pages: rendered alike, reached by nobody, compared with what they should look like."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from convbench import views
+from convbench.errors import DataError, MissingDependency
+from convbench.judge.render import BLANK, html_of, unrelated, wins
+from convbench.judge.render_similarity import black, similarity
+from convbench.sandbox.browser import Shot, chromium, shoot, tailwind
+from convbench.sandbox.looks import visible
+from convbench.sandbox.pictures import placeholder, size_of
+from convbench.store import Run
+from tests.build.cli import ROOT, convbench
+
+TASKS = (
+    ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/frontend_tasks/test.parquet"
+)
+PLUGIN = Path(__file__).with_name("plug_frontend.py")
+
+
+def _renders() -> bool:
+    needed = all(importlib.util.find_spec(name) for name in ("playwright", "PIL", "skimage"))
+    try:
+        return bool(needed and chromium())
+    except MissingDependency:
+        return False
+
+
+renders = pytest.mark.skipif(
+    not _renders(), reason="no Chromium, playwright, pillow or scikit-image"
+)
+
+
+def shot(html: str) -> Shot:
+    return asyncio.run(shoot(html))
+
+
+@pytest.mark.parametrize(
+    ("url", "size"),
+    [
+        ("https://picsum.photos/id/48/1600/900", (1600, 900)),
+        ("https://picsum.photos/300/200", (300, 200)),
+        ("https://via.placeholder.com/150", (150, 150)),
+        ("https://via.placeholder.com/300x120?text=x", (300, 120)),
+        ("https://example.org/logo.png", (400, 300)),
+        ("https://picsum.photos/9999/9999", (2000, 2000)),
+    ],
+)
+def test_placeholders_have_the_size_that_is_asked_for(url: str, size: tuple[int, int]) -> None:
+    assert size_of(url) == size
+
+
+def test_what_counts_as_the_page() -> None:
+    assert html_of("a <HTML lang=x>1</HTML> b <html>2</html > c") == "<html>2</html >"
+    assert html_of("<html> cut") is None
+
+
+def test_wins() -> None:
+    assert wins({"a": 1, "b": 0, "c": 2}, {"a": 0, "b": 0, "d": 9}) == (0.75, 2)
+    with pytest.raises(DataError, match="no task that both"):
+        wins({"a": 1}, {"b": 1})
+
+
+@renders
+def test_placeholders_are_the_same_each_time() -> None:
+    url = "https://picsum.photos/id/7/40/30"
+    assert placeholder(url) == placeholder(url) != placeholder(url.replace("7", "8"))
+
+
+PICTURE = (
+    '<html><link href="https://cdn.jsdelivr.net/npm/tailwindcss@2.2.19/dist/tailwind.min.css" '
+    'rel="stylesheet"><body class="bg-red-500"><h1 class="text-4xl">Big</h1>'
+    '<img src="https://picsum.photos/id/1/300/200"></body></html>'
+)
+
+
+@renders
+def test_pages_render_alike_with_styles_and_pictures() -> None:
+    one = shot(PICTURE)
+    assert one.png == shot(PICTURE).png
+    assert (one.width, one.height) == (1280, 720)
+    kinds = {box.kind: box for box in one.boxes}
+    assert (kinds["image"].width, kinds["image"].height) == (300, 200)
+    assert "text <h1> 'Big'" in visible(one.boxes)
+    assert b"tailwindcss v2.2.19" in tailwind()[:100]
+    plain = shot(PICTURE.replace("<link", "<nolink"))
+    assert similarity(one, plain)["colour"] < 0.5, "the style sheet colours the page"
+
+
+@renders
+def test_similarity_is_one_for_itself_and_less_for_others() -> None:
+    one, blank = shot(PICTURE), shot(BLANK)
+    assert similarity(one, one)["overall"] == pytest.approx(1)
+    near = similarity(one, shot(PICTURE.replace("Big", "Bag")))["overall"]
+    far = similarity(one, shot(unrelated()[0]))["overall"]
+    assert 1 > near > far
+    assert near > similarity(one, blank)["overall"]
+    assert similarity(one, black())["overall"] < similarity(one, blank)["overall"]
+
+
+@pytest.fixture
+def port() -> Iterator[tuple[int, list[bytes]]]:
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def listen() -> None:
+            while True:
+                try:
+                    connection = server.accept()[0]
+                except OSError:
+                    return
+                heard.append(b"connected")
+                connection.close()
+
+        threading.Thread(target=listen, daemon=True).start()
+        yield server.getsockname()[1], heard
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@renders
+def test_a_page_reaches_nothing(port: tuple[int, list[bytes]], tmp_path: Path) -> None:
+    here = f"127.0.0.1:{port[0]}"
+    secret = tmp_path / "secret.html"
+    secret.write_text("<h1>SENTINEL</h1>")
+    page = f"""<html><head><link rel=preconnect href="http://{here}">
+    <link rel=dns-prefetch href="//{here}"><link rel=stylesheet href="http://{here}/a.css">
+    <link rel=prefetch href="http://{here}/p"><style>@import url(http://{here}/b.css);
+    @font-face {{ font-family: x; src: url(http://{here}/f.woff) }} body {{ font-family: x;
+    background: url(http://{here}/bg.png) }}</style>
+    <script src="http://{here}/s.js"></script><script>fetch("http://{here}/");
+    document.write("SCRIPT RAN"); new WebSocket("ws://{here}/"); location = "http://{here}/";
+    </script></head><body><iframe src="file://{secret}"></iframe><iframe src="http://{here}/"></iframe>
+    <img src="file://{secret}"><video src="http://{here}/v.mp4" autoplay></video>
+    <object data="file://{secret}"></object><embed src="http://{here}/e">words</body></html>"""
+    found = shot(page)
+    words = visible(found.boxes)
+    assert "SENTINEL" not in words
+    assert "SCRIPT RAN" not in words
+    away = '<html><head><meta http-equiv="refresh" content="0;url=http://%s/"></head><body>x</body></html>'
+    shot(away % here)
+    assert port[1] == []
+
+
+@renders
+@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
+def test_build_and_judge_on_real_tasks(tmp_path: Path) -> None:
+    built = convbench(
+        tmp_path, "build", "colbench-frontend", "--set", f"task.source.file={TASKS}", "--tasks",
+        "2", "--samples", "1", "--temperatures", "1.0", "--model", "rule:plug_frontend:agent",
+        "--teacher", "rule:plug_frontend:human", "--plugin", str(PLUGIN), "--run", "run",
+    )  # fmt: skip
+    assert built.code == 0, built.err
+    done = convbench(tmp_path, "judge", "--run", "run")
+    assert done.code == 0, done.err
+    run = Run.open(tmp_path / "run")
+    talks = list(run.conversations())
+    assert len(talks) == 2
+    for conversation in talks:
+        assert conversation.failure is None
+        assert [turn.speaker for turn in conversation.turns] == [
+            "human", "assistant", "browser", "human", "assistant",
+        ]  # fmt: skip
+        asked = run.examples[conversation.example_id]
+        made = run.manifest.protocol
+        assert conversation.turns[3].content == "I see 2 pictures and 2 messages; make it green."
+        for index in (1, 4):
+            seen = views.messages(made, conversation, made.policy, index)
+            assert all(isinstance(m["content"], str) for m in seen), "the agent sees no picture"
+            assert asked.hidden["reference"][:60] not in str(seen)
+        human = views.messages(made, conversation, "human", 3)
+        assert "secret" not in str(human)
+        assert "<html" not in str(human)
+    for verdict in run.verdicts():
+        assert verdict.failure is None, verdict
+        assert 0 < verdict.scores["overall"] < 1
+        assert 0 < verdict.scores["blank"] < 1
+        assert verdict.reward == verdict.scores["overall"]
+    assert len(list(run.media.iterdir())) == 3, json.dumps([p.name for p in run.media.iterdir()])
