@@ -52,8 +52,8 @@ bench: $(STAMP)
 	$(BIN)/python -m tests.bench
 
 docs: $(STAMP)
-	$(BIN)/python -m tests.house.generate
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) site dist .demo

@@ -7,6 +7,8 @@ one turn are always a prefix of the messages before the next.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from convbench.schema import (
     Content,
     Conversation,
@@ -20,6 +22,8 @@ from convbench.schema import (
 
 SEPARATOR = "\n\n"
 """Between a message and the instruction appended to it."""
+SENTINEL = "convbenchsentinel"
+"""A text that stands in no chat template."""
 
 
 def public(speaker: Speaker, content: Content) -> Content:
@@ -109,6 +113,34 @@ def _join(first: Content, second: Content) -> Content:
     left = (TextPart(text=first),) if isinstance(first, str) else first
     right = (TextPart(text=second),) if isinstance(second, str) else second
     return (*left, *right)
+
+
+def shows_system(render: Callable[[list[Message]], str]) -> bool:
+    """Whether a chat template shows a system message; some refuse one, some drop it.
+
+    `render` returns the text of messages under the template.
+    """
+    chat: list[Message] = [
+        {"role": "system", "content": SENTINEL},
+        {"role": "user", "content": "hello"},
+    ]
+    try:
+        return SENTINEL in render(chat)
+    except Exception:  # noqa: BLE001 - a template raises whatever it likes
+        return False
+
+
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages for a chat template that shows no system message: the system prompt
+    stands before the first user message. Build and training both ask this one function, so that
+    a policy is trained on what it was asked with."""
+    if not messages or messages[0]["role"] != "system":
+        return list(messages)
+    system, *rest = messages
+    content = system["content"]
+    if rest and rest[0]["role"] == "user":
+        content = _join(content, rest.pop(0)["content"])
+    return [{"role": "user", "content": content}, *rest]
 
 
 def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:

@@ -61,7 +61,7 @@ ApiBase = Annotated[
     typer.Option(
         "--api-base",
         metavar="URL",
-        help="Address of an OpenAI-compatible server.",
+        help="Address of the OpenAI-compatible server of the policy (judging: of the judge).",
         rich_help_panel=MODELS,
     ),
 ]

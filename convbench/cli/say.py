@@ -48,7 +48,9 @@ def ended(summary: Summary, path: Path, command: str) -> None:
 
 
 def say_build(result: BuildResult) -> None:
-    """Print what `build` did, or would do."""
+    """Print what `build` did, or would do; an exit code where every conversation failed."""
+    import typer
+
     if result.preview is not None:
         say_preview(result.preview)
         next_command("the same command without --dry-run")
@@ -61,10 +63,8 @@ def say_build(result: BuildResult) -> None:
     fact("run", name)
     policy = manifest.cast[manifest.protocol.policy].model
     fact("what", f"{manifest.task.name} · {manifest.protocol.name} · {manifest.mode} · {policy}")
-    fact(
-        "conversations",
-        f"{built.jobs.done + built.jobs.failed - built.lost} had, {built.lost} failed",
-    )
+    had = built.jobs.done + built.jobs.failed - built.lost
+    fact("conversations", f"{had} had, {built.lost} failed")
     if built.cut:
         fact("cut", f"{built.cut} of {built.turns} policy turns reached max_tokens")
     for flag, count in built.flags.most_common(6):
@@ -80,6 +80,8 @@ def say_build(result: BuildResult) -> None:
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")
+    if built.lost and not had:
+        raise typer.Exit(1)
     judge = manifest.task.judge
     offline = "" if judge == "rules" else "   (offline: --judge rules)"
     next_command(f"convbench judge --judge {judge or 'claude-opus'}{offline}")

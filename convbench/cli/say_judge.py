@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def say_judge(result: JudgeResult) -> None:
-    """Print what `judge` did, or would do."""
+    """Print what `judge` did, or would do; an exit code where no verdict has a score."""
+    import typer
+
     name = shown(result.run.path)
     if result.previews:
         for preview in result.previews:
@@ -52,6 +54,9 @@ def say_judge(result: JudgeResult) -> None:
         ended(judged.jobs, result.run.path, again)
         if judged.failed:
             err.print(f"try the failed ones again: {escape(again)}", soft_wrap=True)
+    given = sum(judged.jobs.done + judged.jobs.failed for judged in result.judged)
+    if given and given == sum(judged.failed for judged in result.judged):
+        raise typer.Exit(1)
     next_command(
         'convbench query "select temperature, avg(correct::int) from conversations '
         'group by 1 order by 1"',

@@ -95,7 +95,8 @@ def judge_of(root: Run, options: RoundsOptions) -> Judge:
     found = resolve_judge(name, options.specs.folders)
     if found.spec.kind == "adaptation":
         return found
-    judge_command(JudgeOptions((name,), root.path, specs=options.specs, calls=options.calls))
+    plain = replace(options.specs, sets=())
+    judge_command(JudgeOptions((name,), root.path, specs=plain, calls=options.calls))
     return next(judge for judge in judges_of(root) if judge.name == name)
 
 

@@ -18,6 +18,7 @@ from convbench.learn.base import check_model, named, policy_weights
 from convbench.learn.job import Job
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
+from convbench.learn.sweet import Trajectories
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.run import Run, find_run
@@ -65,6 +66,10 @@ def train(options: TrainOptions) -> TrainResult:
     run = find_run(options.run)
     recipe_sets, launch_sets = sort_sets(options.specs.sets)
     recipe = resolve(options, run, recipe_sets)
+    if recipe.trainer == "sweet_policy":
+        from convbench.commands.sweet import sweet  # two stages, with sampling between them
+
+        return sweet(options)
     gpus = launching.accelerators()
     launch, notes = choose_launch(options, recipe, launch_sets, gpus)
     script = launching.locate(recipe.trainer or "")
@@ -186,7 +191,7 @@ def write_recipe(folder: Path, run: Run, recipe: Recipe) -> Path:
     return file
 
 
-def describe(job: Job, learnt: Weighted | Pairs) -> Iterator[str]:
+def describe(job: Job, learnt: Weighted | Pairs | Trajectories) -> Iterator[str]:
     """Yield what a dry run shows: counts, then tokens, mask and weight of three items."""
     selection = learnt.selection
     yield (
@@ -195,6 +200,9 @@ def describe(job: Job, learnt: Weighted | Pairs) -> Iterator[str]:
     )
     for reason, count in {**selection.skipped, **learnt.skipped}.items():
         yield f"left out: {count} {reason}"
+    if isinstance(learnt, Trajectories):
+        yield f"{len(learnt.items)} pairs of trajectories, {len(learnt.held)} held out"
+        return
     if isinstance(learnt, Pairs):
         yield f"{len(learnt.items)} pairs"
         yield from preview_pairs(learnt, pair_rows(learnt, job.chat), job.chat, SHOWN)

@@ -42,13 +42,14 @@ def structure(one: Any, two: Any) -> float:
     from PIL import Image
     import skimage.metrics
 
+    ssim: Any = skimage.metrics.structural_similarity
     found = []
     for width in WIDTHS:
         height = max(7, round(one.shape[0] * width / one.shape[1]))
         size = (width, height)
         grey = [_array(Image.fromarray(page).convert("L").resize(size, Image.Resampling.BOX))
                 for page in (one, two)]  # fmt: skip
-        found.append(max(0.0, float(skimage.metrics.structural_similarity(*grey, data_range=255))))
+        found.append(max(0.0, float(ssim(*grey, data_range=255))))
     return sum(found) / len(found)
 
 

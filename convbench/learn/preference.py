@@ -29,8 +29,8 @@ class Preference(DPOTrainer):
         """Write none: `convbench publish` writes the card."""
 
 
-def fit(job: Job, pairs: Pairs) -> None:
-    """Train the recipe's model on pairs and save it."""
+def fit(job: Job, pairs: Pairs, **more: Any) -> None:
+    """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
     fitting.quiet()
     longest = job.longest
     rows = pair_rows(pairs, job.chat)
@@ -48,7 +48,7 @@ def fit(job: Job, pairs: Pairs) -> None:
         tokenizer.pad_token = tokenizer.eos_token
     trainer = Preference(
         model=fitting.load_model(job),
-        args=DPOConfig(**values, beta=job.recipe.pairing.beta),
+        args=DPOConfig(**values, beta=job.recipe.pairing.beta, **more),
         train_dataset=Dataset.from_list(kept),
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,

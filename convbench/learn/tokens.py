@@ -16,9 +16,8 @@ from typing import Any
 from convbench.errors import TrainError
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
-from convbench.views import SEPARATOR
+from convbench.views import SENTINEL, shows_system, without_system
 
-SENTINEL = "convbenchsentinel"
 _NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
@@ -49,12 +48,13 @@ class ChatTokens:
                 "expected a chat model; give --model an instruction-tuned one"
             )
         self.tokenizer = tokenizer
-        self.folds_system = not self._keeps_system()
+        self.folds_system = not shows_system(self._render)
         self.end_of_turn = self._end_of_turn()
 
     def prompt(self, messages: Sequence[Message], day: str = "") -> str:
         """Return the text the policy is asked with, as on `day` (ISO) where it tells the date."""
-        return self._render(self._folded(messages), day=day, add_generation_prompt=True)
+        shown = without_system(messages) if self.folds_system else messages
+        return self._render(shown, day=day, add_generation_prompt=True)
 
     def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:
         """Return the token ids the policy is asked with."""
@@ -91,16 +91,6 @@ class ChatTokens:
         cut = asked[-1].reply.cut
         return [Tokens(tuple(whole[: len(whole) - cut]), tuple(mask[: len(mask) - cut]))]
 
-    def _folded(self, messages: Sequence[Message]) -> list[Message]:
-        """Put the system prompt before the first user message where the template knows none."""
-        if not self.folds_system or not messages or messages[0]["role"] != "system":
-            return list(messages)
-        system, *rest = messages
-        if not rest or rest[0]["role"] != "user":
-            return [{"role": "user", "content": system["content"]}, *rest]
-        text = f"{system['content']}{SEPARATOR}{rest[0]['content']}"
-        return [{"role": "user", "content": text}, *rest[1:]]
-
     def _render(self, messages: Sequence[Message], *, day: str = "", **options: Any) -> str:
         for message in messages:
             if not isinstance(message["content"], str):
@@ -123,17 +113,6 @@ class ChatTokens:
 
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def _keeps_system(self) -> bool:
-        """Whether the template shows a system message; some refuse one, some drop it."""
-        chat: list[Message] = [
-            {"role": "system", "content": SENTINEL},
-            {"role": "user", "content": "hello"},
-        ]
-        try:
-            return SENTINEL in self._render(chat)
-        except Exception:  # noqa: BLE001 - a template raises whatever it likes
-            return False
 
     def _end_of_turn(self) -> int:
         """The token that ends an assistant turn: the first special one the template puts behind

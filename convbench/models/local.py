@@ -13,6 +13,7 @@ import orjson
 
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
+from convbench.views import shows_system, without_system
 
 if TYPE_CHECKING:
     from convbench.models.batcher import Batcher
@@ -42,6 +43,7 @@ class LocalModel:
         self._starting = asyncio.Lock()
         self._batcher: Batcher | None = None
         self._tokenizer: Any = None
+        self._folds_system = False
 
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: our own machine."""
@@ -79,6 +81,7 @@ class LocalModel:
         from convbench.models.weights import load_model, load_tokenizer
 
         self._tokenizer = load_tokenizer(self.path)
+        self._folds_system = not shows_system(self._shown)
         model = load_model(self.path, self._device)
         self._limit = _longest(self.ref, model.config)
         if self._context is not None:
@@ -124,8 +127,11 @@ class LocalModel:
         return Completion(text, finish, row.prompt, len(reply), 0.0, self.ref)  # type: ignore[arg-type]
 
     def tokens(self, messages: Sequence[Message]) -> list[int]:
-        """Return the prompt's token ids by the model's own chat template."""
-        plain = [{**message, "content": _text(self.ref, message)} for message in messages]
+        """Return the prompt's token ids by the model's own chat template; the system prompt
+        stands in the first user message where the template shows none."""
+        plain: list[Message] = [{**m, "content": _text(self.ref, m)} for m in messages]
+        if self._folds_system:
+            plain = without_system(plain)
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
                 plain, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -135,6 +141,9 @@ class LocalModel:
             line = str(error).split("\n")[0]
             raise FatalModelError(f"{self.ref}: chat template: {line}") from error
         return ids
+
+    def _shown(self, messages: list[Message]) -> str:
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:
         """End the thread and let the weights go."""

@@ -43,12 +43,14 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
 
 
-def start(cwd: Path, *arguments: str, **popen: Any) -> subprocess.Popen[str]:
-    """Start a command and leave it running."""
+def start(
+    cwd: Path, *arguments: str, extra: dict[str, str] | None = None, **popen: Any
+) -> subprocess.Popen[str]:
+    """Start a command and leave it running; `extra` goes into its environment."""
     return subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=cwd,
-        env=environment(),
+        env=environment() | (extra or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from convbench.errors import TrainError
 from convbench.learn.rows import asked, stretches
 from convbench.learn.tokens import ChatTokens
-from convbench.schema import Conversation, Turn
+from convbench.schema import Conversation, Sampling, Turn
 from tests.learn import tiny
 from tests.learn.templates import ALL
 
@@ -31,21 +32,25 @@ def learnt(chat: ChatTokens, conversation: Conversation) -> list[list[str]]:
     ]
 
 
+def contexts(chat: ChatTokens, conversation: Conversation, day: str = "") -> list[tuple[int, ...]]:
+    """The ids before each reply in the training rows, whatever the rows are."""
+    rows = chat.rows(asked(tiny.PROTOCOL, conversation), day)
+    if len(rows) > 1:
+        return [row.ids[: row.mask.index(1)] for row in rows]
+    starts, at = [], 0
+    for on, ids in stretches(rows[0]):
+        if on:
+            starts.append(at)
+        at += len(ids)
+    return [rows[0].ids[:start] for start in starts]
+
+
 def prompts_agree(chat: ChatTokens, conversation: Conversation) -> None:
     """Whatever the rows are: the ids before each reply are those of the prompt it answered."""
+    day = "2026-11-20"
     turns = asked(tiny.PROTOCOL, conversation)
-    rows = chat.rows(turns, "2026-11-20")
-    if len(rows) == 1:
-        starts, at = [], 0
-        for on, ids in stretches(rows[0]):
-            if on:
-                starts.append(at)
-            at += len(ids)
-        contexts = [rows[0].ids[:start] for start in starts]
-    else:
-        contexts = [row.ids[: row.mask.index(1)] for row in rows]
-    prompts = [tuple(chat.prompt_ids(turn.messages, "2026-11-20")) for turn in turns]
-    assert contexts == prompts
+    prompts = [tuple(chat.prompt_ids(turn.messages, day)) for turn in turns]
+    assert contexts(chat, conversation, day) == prompts
 
 
 @pytest.mark.parametrize("style", ALL)
@@ -152,3 +157,29 @@ def test_a_tokenizer_without_template_is_refused(tmp_path: Path) -> None:
     bare.chat_template = None
     with pytest.raises(TrainError, match="no chat template"):
         ChatTokens(bare)
+
+
+@pytest.mark.parametrize("style", ALL)
+def test_a_local_build_asks_with_the_ids_that_are_trained_on(style: str, tmp_path: Path) -> None:
+    """Also where the template refuses a system message (gemma)."""
+    pytest.importorskip("torch")
+    from convbench.models.local import LocalModel
+
+    weights = tiny.save_model(tmp_path, style=style)
+    chat = ChatTokens(tiny.tokenizer(style))
+    conversation = talk("POLICY0", "POLICY1 the end")
+    turns = asked(tiny.PROTOCOL, conversation)
+
+    async def build() -> list[tuple[int, ...]]:
+        model = LocalModel(f"local:{weights}", device="cpu")
+        await model.start()
+        try:
+            said = await model.complete(turns[0].messages, Sampling(max_tokens=2), key="a")
+            assert said.prompt_tokens == len(model.tokens(turns[0].messages))
+            return [tuple(model.tokens(turn.messages)) for turn in turns]
+        finally:
+            await model.aclose()
+
+    built = asyncio.run(build())
+    assert built == contexts(chat, conversation)
+    assert chat.tokenizer.decode(built[0]).count("SYSTEM") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from convbench.adapt.learner import Question
+from convbench.adapt.learner import Learner, Question
 from convbench.commands.adaptation import (
     Learning,
     adapted,
@@ -26,7 +26,7 @@ from convbench.commands.calls import CallOptions
 from convbench.commands.grading import by_model
 from convbench.commands.judge import Judged
 from convbench.engine import Caller
-from convbench.errors import DataError, SpecError, TrainError
+from convbench.errors import SpecError, TrainError
 from convbench.judge import Judge
 from convbench.schema import Message
 from convbench.store import Run
@@ -60,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_verdicts_are_ordinary_and_finished_work_is_kept(run: Run) -> None:
-    judge = runs.quick_judge(**{"args.inner.epochs": 12, "args.inner.learning_rate": 0.01})
+    judge = runs.quick_judge(**{"args.inner.epochs": 20, "args.inner.learning_rate": 0.01})
     done = judged(run, judge)
     assert (done.jobs.done, done.failed, done.kept) == (4, 0, 0)
     verdicts = {v.conversation_id.rpartition("-")[2] + v.conversation_id: v for v in run.verdicts()}
@@ -174,20 +174,23 @@ def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
     done = judged(fresh, runs.quick_judge())
     assert done.failed == 1
     assert "found no hidden field `questions`" in next(iter(done.failures))
-    plain = bare.inputs["passage"].removeprefix(runs.SENTINEL).strip()
-    plain_run = runs.edits_run(
-        tmp_path / "plain",
-        [bare.model_copy(update={"inputs": {**bare.inputs, "passage": plain}})],
-        {bare.example_id: [good(example)]},
-    )
-    sets = {"args.writes": "self-edit-self-qa", "args.writes_tokens": 64}
-    with cache_of(plain_run) as kept:
-        runner = open_runner(plain_run, settings_of(runs.quick_judge(**sets)), kept)
-        try:
-            found = runner.questions(next(iter(plain_run.examples.values())))
-        except DataError:
-            pytest.skip("this policy wrote no question")
-    assert all("?" in question.text and question.golds[0] for question in found)
+    with cache_of(fresh) as kept:
+        sets = {"args.writes": "self-edit-self-qa"}
+        runner = open_runner(fresh, settings_of(runs.quick_judge(**sets)), kept)
+        runner.learner = Writer(None, None)
+        (found,) = runner.questions(bare)
+    assert (found.text, found.golds) == ("What is the home of kosan?", ("field",))
+    assert runs.SENTINEL not in str(found.messages)
+
+
+class Writer(Learner):
+    """A learner that writes one question, and sees the passage while it does."""
+
+    def write(self, messages: Sequence[Message], most: int) -> str:
+        assert runs.SENTINEL in str(messages)
+        assert "Write questions and answers." in str(messages)
+        assert most == 512
+        return "- What is the home of kosan? field."
 
 
 def strict(messages: list[Message], example: Mapping[str, Any]) -> str:

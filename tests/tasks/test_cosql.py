@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sqlite3
 from collections import Counter
@@ -27,6 +28,8 @@ from convbench.tasks.cosql.results import Bench, telling
 from convbench.tasks.cosql.tables import Tables
 from tests.tasks.leaks import likeness, surface, told
 
+ALL, SOME = bool(os.environ.get("CONVBENCH_SLOW")), 80
+"""Whether all of the real questions are made (half a minute of CPU), else how many."""
 REAL = Path(__file__).parents[2] / "../shared/data/hub/cosql/cosql/validation.parquet"
 
 # fmt: off
@@ -230,17 +233,35 @@ def real() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def made(real: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return ask(*real)
+    """All that the rows give, or the part of it that ends with the first 80 questions.
+
+    That part is what a user's set begins with, and enough: options chosen without `balance` are
+    told there in 46% [36%, 57%] of the cases.
+    """
+    found, kept = [], 0
+    for item in questions(real, seed=0):
+        found.append(item)
+        kept += "reject" not in item
+        if kept == SOME and not ALL:
+            break
+    return found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.skipif(not ALL, reason="set CONVBENCH_SLOW=1 to make all of CoSQL's questions")
 def test_real_rows_are_all_accounted_for(
     real: list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> None:
     assert len(made) == len(real)
+    assert sum("reject" not in m for m in made) >= 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_real_questions_are_whole(made: list[dict[str, Any]]) -> None:
     kept = [m for m in made if "reject" not in m]
-    assert len(kept) >= 300
+    assert len(kept) >= SOME
     assert len({m["id"] for m in kept}) == len({m["utterance"].casefold() for m in kept})
     assert len(kept) == len({m["id"] for m in kept})
     for m in kept:

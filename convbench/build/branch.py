@@ -1,0 +1,75 @@
+"""Branches: conversations that leave a logged one at a turn, and candidates for one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from convbench.build.plan import Job, conversation_id, digits
+from convbench.build.play import Calls
+from convbench.models.base import Model
+from convbench.schema import Branch, Completion, Conversation, RunManifest
+from convbench.views import messages, policy_turns
+
+
+def branch_key(parent: str, turn: int, candidate: int) -> str:
+    """Return the key of a branch, e.g. `q1#0~3.2`: turn 3 of sample 0, candidate 2."""
+    return f"{parent}~{turn}.{candidate}"
+
+
+def branches(
+    manifest: RunManifest,
+    parents: Iterable[Conversation],
+    *,
+    per_turn: int = 1,
+    on_disk: Iterable[str] = (),
+) -> Iterator[Job]:
+    """Yield jobs that play each parent again from each policy turn on, to its end.
+
+    What was said before the turn is taken over; the seed is the branch's own.
+    """
+    done = set(on_disk)
+    for parent in parents:
+        for turn in policy_turns(manifest.protocol, parent):
+            for candidate in range(per_turn):
+                key = branch_key(parent.key, turn, candidate)
+                if key not in done:
+                    yield _job(manifest, parent, turn, candidate, key)
+
+
+def _job(manifest: RunManifest, parent: Conversation, turn: int, candidate: int, key: str) -> Job:
+    return Job(
+        key=key,
+        conversation_id=conversation_id(manifest.id, key),
+        example_id=parent.example_id,
+        sample=parent.sample,
+        temperature=parent.temperature,
+        seed=digits(manifest.seed, manifest.task.name, key),
+        branch=Branch(parent=parent.conversation_id, turn=turn, candidate=candidate),
+        prefix=parent.turns[:turn],
+    )
+
+
+async def candidate(
+    manifest: RunManifest,
+    parent: Conversation,
+    turn: int,
+    number: int,
+    model: Model,
+    caller: Calls,
+    *,
+    temperature: float,
+) -> Completion:
+    """Return one more reply of the policy to exactly what it saw before a turn."""
+    protocol = manifest.protocol
+    speaker = protocol.speakers[protocol.policy]
+    key = branch_key(parent.key, turn, number)
+    sampling = manifest.cast[protocol.policy].sampling
+    sampling = sampling.model_copy(
+        update={
+            "temperature": temperature,
+            "max_tokens": speaker.max_tokens or sampling.max_tokens,
+            "seed": digits(manifest.seed, manifest.task.name, key),
+        }
+    )
+    seen = messages(protocol, parent, protocol.policy, turn)
+    return await caller.complete(model, seen, sampling, key=f"{key}@{turn}")

@@ -1,0 +1,47 @@
+"""`--rounds` of any recipe: the next round is logged with the policy that came out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from convbench.commands.build import BuildOptions, build
+from convbench.commands.calls import CallOptions
+from convbench.commands.manifest import Shape
+from convbench.commands.rounds import RoundsOptions, rounds
+from convbench.commands.specs import SpecOptions
+
+QUIET = CallOptions(quiet=True)
+SETS = (
+    "fit.max_steps=1", "fit.batch_size=8", "fit.accumulation=1", "fit.precision=fp32",
+    "fit.gradient_checkpointing=false", "fit.save=end", "fit.probe=0", "fit.learning_rate=1.0e-4",
+)  # fmt: skip
+
+
+def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    shape = Shape(samples=3, max_tokens=48)
+    folder = tmp_path / "run"
+    build(BuildOptions(task="pocket", tasks=10, model="local:pocket", run=folder, shape=shape,
+                       calls=QUIET))  # fmt: skip
+    asked = RoundsOptions(
+        "swift", 2, folder, "rules", evaluate=False, in_process=True,
+        specs=SpecOptions(sets=SETS), calls=QUIET,
+    )  # fmt: skip
+    found = rounds(asked)
+    first, second = found.rounds
+    assert found.judge == "rules"
+    base = json.loads((second.checkpoint / "training.json").read_text())["base"]
+    assert Path(base) == first.checkpoint.resolve()
+    manifest = second.run.manifest
+    assert manifest.parent == first.run.manifest.id
+    assert (manifest.split, manifest.samples) == ("train", 3)
+    asked_about = {c.example_id for c in second.run.conversations()}
+    examples = first.run.examples.values()
+    assert asked_about == {e.example_id for e in examples if e.split == "train"}
+    assert {v.judge for v in second.run.verdicts()} == {"rules"}
+    again = rounds(asked)
+    assert [one.checkpoint for one in again.rounds] == [one.checkpoint for one in found.rounds]
+    assert not list((folder / "checkpoints").glob("swift-2"))

@@ -1,0 +1,28 @@
+"""SWEET-RL, stage 1: the turn-wise advantage model, which sees the hidden reference.
+
+Equations (2) and (3) of Zhou et al. (2025). With nothing hidden and token sums (`args.hidden: []`,
+`args.normalize: false`) this is DPO over whole trajectories, the paper's multi-turn DPO.
+
+    python trainers/sweet_critic.py --recipe FILE     under any launcher
+"""
+
+from convbench.learn.job import Job, script
+from convbench.learn.select import select
+from convbench.learn.sweet import Sweet, Trajectories, trajectories
+
+
+def data(job: Job) -> Trajectories:
+    """Log, reward, pair."""
+    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    return trajectories(select(job.run, job.recipe.data), settings)
+
+
+def fit(job: Job, found: Trajectories) -> None:
+    """Fit: Bradley-Terry over the sums of turn advantages."""
+    from convbench.learn import advantage
+
+    advantage.fit(job, found)
+
+
+if __name__ == "__main__":
+    script(data, fit)  # type: ignore[arg-type]

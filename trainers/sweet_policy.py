@@ -1,0 +1,44 @@
+"""SWEET-RL, stage 2: DPO on candidates of each turn, ranked by the critic; nothing hidden.
+
+Equation (4) of Zhou et al. (2025). `convbench train sweet` trains the critic, samples and ranks
+the candidates into `candidates.jsonl` beside the recipe, then runs this.
+
+    python trainers/sweet_policy.py --recipe FILE     under any launcher
+"""
+
+import json
+
+from convbench.errors import TrainError
+from convbench.learn import pairs
+from convbench.learn.job import Job, script
+from convbench.learn.pairs import Pairs
+from convbench.learn.select import select
+from convbench.learn.sweet import Candidate, Sweet, policy_pairs
+
+
+def data(job: Job) -> Pairs:
+    """Log, rank, pair."""
+    file = job.folder / "ranked.jsonl"
+    if not file.exists():
+        raise TrainError(f"{file}: not found; `convbench train sweet` samples and ranks it")
+    turns: dict[tuple[str, int], list[Candidate]] = {}
+    for line in file.read_text().splitlines():
+        row = json.loads(line)
+        found = Candidate(row["text"], row["cut"], row["advantage"])
+        turns.setdefault((row["conversation_id"], row["turn"]), []).append(found)
+    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    logged = select(job.run, job.recipe.data)
+    return policy_pairs(logged, turns, settings, job.recipe.fit.seed)
+
+
+def fit(job: Job, found: pairs.Pairs) -> None:
+    """Fit: -log sigmoid(beta' * difference of log(pi / pi_ref)), plus the NLL term."""
+    from convbench.learn import preference
+
+    nll = Sweet.of(job.recipe.args, job.recipe.name).nll
+    more = {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, nll]} if nll else {}
+    preference.fit(job, found, **more)
+
+
+if __name__ == "__main__":
+    script(data, fit)
