@@ -35,9 +35,10 @@ def load(
     """
     path = locate(kind, name, specs)
     value = extended(path, kind, specs)
+    where = f"{path} with --set {' '.join(sets)}" if sets else str(path)
     for key, new in (sets or {}).items():
-        assign(value, key, new, str(path))
-    return check(model, value, str(path))
+        assign(value, key, new, where)
+    return check(model, value, where)
 
 
 def extended(path: Path, kind: str, specs: Sequence[Path], depth: int = 0) -> dict[str, Any]:

@@ -44,14 +44,19 @@ def query(
 @app.command(
     epilog="Examples:\n\n"
     "  convbench publish me/arc-thinking --dry-run\n\n"
-    "  convbench publish me/arc-thinking --private"
+    "  convbench publish me/arc-thinking --private\n\n"
+    "  convbench publish me/arc-swift --checkpoint runs/latest/checkpoints/swift"
 )
 def publish(
     repo: Annotated[str, typer.Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
     run: RunDir = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Publish this checkpoint as a model, not the run."),
+    ] = None,
     judge: Annotated[
         str | None,
-        typer.Option(help="Whose reward stands beside the messages, where several judged."),
+        typer.Option(help="Whose reward stands beside messages and results, if several judged."),
     ] = None,
     private: Annotated[
         bool, typer.Option("--private", help="Make a new repository private.")
@@ -61,7 +66,9 @@ def publish(
     ] = False,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where --dry-run writes; without it RUN/publish."),
+        typer.Option(
+            metavar="DIR", help="Where --dry-run writes; without it RUN/publish (DIR/publish)."
+        ),
     ] = None,
     leave_out_leaks: Annotated[
         bool,
@@ -72,11 +79,20 @@ def publish(
         ),
     ] = False,
 ) -> None:
-    """Publish a run as a dataset: parquet, card, and all that `pull` needs."""
-    from convbench.cli.say_data import say_published
-    from convbench.commands.publish import publish
+    """Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint as a
+    model with its card."""
+    from convbench.cli.say_data import say_checkpoint, say_published
+    from convbench.commands.publish import publish, publish_model
     from convbench.store import find_run
 
+    if checkpoint is not None:
+        if leave_out_leaks:
+            raise typer.BadParameter("--leave-out-leaks is for runs; leave it out")
+        sent = publish_model(
+            repo, checkpoint, run, private=private, dry_run=dry_run, target=folder, judge=judge
+        )
+        say_checkpoint(repo, checkpoint, sent)
+        return
     found = find_run(run)
     say_published(
         repo,

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from convbench.cli.say import fact, next_command, note, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from convbench.publish.checkpoint import PublishedCheckpoint
     from convbench.publish.publish import Published
     from convbench.store import Run
 
@@ -27,3 +30,18 @@ def say_published(repo: str, run: Run, done: Published) -> None:
     state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
     fact("dataset", f"{done.uploaded.url} ({state})")
     next_command(f"convbench pull {repo}")
+
+
+def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint) -> None:
+    """Print where the model lies, or would."""
+    fact("checkpoint", shown(folder))
+    size = sum(done.files.values()) / 1e6
+    fact("files", f"{len(done.files)}, {size:,.1f} MB")
+    for text in done.notes:
+        note(text)
+    if done.uploaded is None:
+        fact("folder", shown(done.folder))
+        next_command(f"convbench publish {repo} --checkpoint {shown(folder)}")
+        return
+    state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
+    fact("model", f"{done.uploaded.url} ({state})")

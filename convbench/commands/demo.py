@@ -14,7 +14,7 @@ from convbench.commands.judge import JudgeOptions, judge
 from convbench.commands.manifest import Shape
 from convbench.commands.publish import publish
 from convbench.commands.report import ReportOptions, ReportResult, report
-from convbench.commands.specs import SpecOptions
+from convbench.commands.specs import SpecOptions, as_sets
 from convbench.commands.train import TrainOptions, train
 from convbench.errors import RunError
 from convbench.schema.experiment import ExperimentSpec
@@ -106,7 +106,7 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
     folder = run.checkpoints / name
     if not (folder / "training.json").exists():
         values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(name, {})}
-        sets = tuple(f"{key}={value}" for key, value in values.items())
+        sets = as_sets(values)
         train(TrainOptions(
             recipe=name, run=run.path, judge=spec.judges[0], out=folder,
             specs=SpecOptions(sets=sets), in_process=True,

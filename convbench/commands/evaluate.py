@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,11 +81,8 @@ def _parent(options: EvalOptions, folder: Path) -> Run:
     inside = folder.resolve().parent.parent
     if (inside / "run.json").exists():
         return Run.open(inside)
-    try:
-        trained = Path(json.loads((folder / "training.json").read_text())["run"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return find_run(None)
-    return Run.open(trained) if (trained / "run.json").exists() else find_run(None)
+    trained = folder / str(recipe_of(folder).get("run"))
+    return Run.open(trained.resolve()) if (trained / "run.json").exists() else find_run(None)
 
 
 def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:

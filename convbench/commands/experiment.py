@@ -16,7 +16,7 @@ from convbench.commands.judge import JudgeOptions, judge
 from convbench.commands.manifest import Shape
 from convbench.commands.preview import Preview
 from convbench.commands.report import ReportOptions, ReportResult, report
-from convbench.commands.specs import SpecOptions
+from convbench.commands.specs import SpecOptions, as_sets
 from convbench.commands.train import TrainOptions, train
 from convbench.errors import RunError
 from convbench.schema.base import Mode
@@ -171,7 +171,7 @@ def _whole(done: object) -> None:
 def _build_options(
     cell: Cell, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> BuildOptions:
-    sets = tuple(f"{key}={value}" for key, value in spec.sets.items())
+    sets = as_sets(spec.sets)
     if (path / "run.json").exists():
         return BuildOptions(run=path, calls=options.calls)
     return BuildOptions(
@@ -202,7 +202,7 @@ def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOption
     values.setdefault("fit.seed", job.cell.seed)
     if job.rows is not None:
         values["data.rows"] = job.rows
-    sets = tuple(f"{key}={value}" for key, value in values.items())
+    sets = as_sets(values)
     train(
         TrainOptions(
             recipe=job.learner,

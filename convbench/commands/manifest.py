@@ -143,7 +143,8 @@ def spread(
         if n == len(DEFAULT_TEMPERATURES):
             return n, DEFAULT_TEMPERATURES
         return n, (0.7,) if n == 1 else tuple(round(0.3 + 0.7 * i / (n - 1), 3) for i in range(n))
-    n = samples if samples is not None else max(len(temperatures), 1)
+    several = len(temperatures) if len(temperatures) > 1 else len(DEFAULT_TEMPERATURES)
+    n = several if samples is None else samples
     if len(temperatures) not in (1, n):
         raise SpecError(
             f"--temperatures: found {len(temperatures)} values for {n} samples; expected one "

@@ -1,12 +1,25 @@
-"""`publish`: a run to the Hub, or to a folder."""
+"""`publish`: a run or a checkpoint to the Hub, or to a folder."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from convbench.commands.evaluated import results_of
+from convbench.errors import RunError
+from convbench.publish.checkpoint import (
+    Checkpoint,
+    PublishedCheckpoint,
+    publish_checkpoint,
+    read_checkpoint,
+)
 from convbench.publish.publish import Published
 from convbench.publish.publish import publish as publish_run
+from convbench.store.jsonl import write_whole
 from convbench.store.run import Run
+
+NOTE = "published.json"
+"""File in a run that says where it was published, so that cards of its checkpoints can tell."""
 
 
 def publish(
@@ -24,7 +37,60 @@ def publish(
     A dry run writes `folder` (RUN/publish) and sends nothing. The same content again makes no
     new commit. Raises RunError (nothing there, secrets, hidden text in messages) or HubError.
     """
-    return publish_run(
+    done = publish_run(
         run, repo, private=private, dry_run=dry_run, folder=folder, judge=judge,
         leave_out_leaks=leave_out_leaks,
     )  # fmt: skip
+    if done.uploaded is not None:
+        noted = {"repo": done.uploaded.repo, "commit": done.uploaded.commit, "private": private}
+        write_whole(run.path / NOTE, json.dumps(noted).encode() + b"\n")
+    return done
+
+
+def publish_model(
+    repo: str,
+    folder: Path,
+    run: Path | None = None,
+    *,
+    private: bool = False,
+    dry_run: bool = False,
+    target: Path | None = None,
+    judge: str | None = None,
+) -> PublishedCheckpoint:
+    """Publish the checkpoint in `folder` as model `repo` in one commit, with its evaluation.
+
+    `run` is what it was trained on, where it is not found by itself; `judge` whose reward stands
+    in the card, where several judged. A dry run writes `target` (CHECKPOINT/publish). Raises
+    RunError (no checkpoint, secrets, no run) or HubError.
+    """
+    found = read_checkpoint(folder)
+    parent = _trained_on(found, run)
+    return publish_checkpoint(
+        found, parent, repo, private=private, dry_run=dry_run, folder=target,
+        results=results_of(parent, folder, judge), datasets=_datasets(parent),
+    )  # fmt: skip
+
+
+def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
+    """Return the run a checkpoint was trained on: it lies in it, or its recipe names it."""
+    wanted, folder = checkpoint.training.get("run"), checkpoint.folder.resolve()
+    places = [folder.parent.parent, folder / str(checkpoint.recipe.get("run"))]
+    for place in places if named is None else [named]:
+        if (place / "run.json").is_file():
+            run = Run.open(place.resolve() if named is None else place)
+            if run.manifest.id == wanted:
+                return run
+    where = f"--run {named}: is not" if named else f"--checkpoint {checkpoint.folder}: found no"
+    raise RunError(f"{where} run {wanted}, which it was trained on; name it with --run DIR")
+
+
+def _datasets(run: Run) -> list[str]:
+    """Return where the run was published for all to see, or pulled from."""
+    try:
+        noted = json.loads((run.path / NOTE).read_text())
+    except (OSError, ValueError):
+        noted = {}
+    if noted.get("repo") and not noted.get("private"):
+        return [str(noted["repo"])]
+    pulled = run.manifest.pulled_from
+    return [pulled.partition("@")[0]] if pulled else []

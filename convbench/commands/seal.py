@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from convbench import catalog
@@ -88,7 +89,7 @@ def lines(done: RoundsResult, judge: Judge, baselines: bool = True) -> list[Line
     if baselines:
         found += unadapted(done.run, judge)
     if any(v.judge == judge.name for v in done.run.verdicts()):
-        found.append(_line("untrained self-edits", accuracies(done.run, judge)))
+        found.append(_line(UNTRAINED, accuracies(done.run, judge)))
     for one in done.rounds:
         if one.evaluated is not None:
             found.append(_line(f"round {one.number}", accuracies(one.evaluated, judge)))
@@ -130,6 +131,28 @@ def _line(name: str, values: Iterable[tuple[str, float]]) -> Line:
     return Line(name, found, values)
 
 
+UNTRAINED = "untrained self-edits"
+
+
+def differences(table: Iterable[Line], reference: str = UNTRAINED) -> list[Line]:
+    """Return each other line less the reference, passage by passage."""
+    means = {line.name: _by_passage(line) for line in table}
+    below = means.pop(reference, {})
+    found = []
+    for name, values in means.items():
+        pairs = [(group, value - below[group]) for group, value in values.items() if group in below]
+        if pairs:
+            found.append(_line(f"{name} less {reference}", pairs))
+    return found
+
+
+def _by_passage(line: Line) -> dict[str, float]:
+    groups: dict[str, list[float]] = {}
+    for group, value in line.values:
+        groups.setdefault(group, []).append(value)
+    return {group: fmean(values) for group, values in groups.items()}
+
+
 def markdown(table: Iterable[Line]) -> str:
     """Return the lines as a table: mean accuracy with its 95% interval, clustered by passage."""
     rows = ["| adaptation | accuracy | 95% interval | adaptations | passages |",
@@ -159,5 +182,5 @@ def _write(run: Run, table: list[Line]) -> Path:
     values: dict[str, Any] = {line.name: list(line.values) for line in table}
     write_whole(run.reports / "seal.json", json.dumps(values, indent=1).encode() + b"\n")
     path = run.reports / "seal.md"
-    write_whole(path, markdown(table).encode())
+    write_whole(path, f"{markdown(table)}\n{markdown(differences(table))}".encode())
     return path

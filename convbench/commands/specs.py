@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +51,11 @@ def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
             raise SpecError(f"--set {key}: found no spec it belongs to; expected {expected}")
         out[kind][rest] = value
     return Sets(out)
+
+
+def as_sets(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return values as `--set` pairs; JSON is YAML, so null, true and lists stay what they are."""
+    return tuple(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def load_plugins(options: SpecOptions) -> None:

@@ -39,8 +39,8 @@ def similarity(one: Shot, two: Shot) -> dict[str, float]:
 
 def structure(one: Any, two: Any) -> float:
     """Mean SSIM over three scales; arrays of shape (height, width, 3), bytes."""
-    from PIL import Image
     import skimage.metrics
+    from PIL import Image
 
     ssim: Any = skimage.metrics.structural_similarity
     found = []

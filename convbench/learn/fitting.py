@@ -149,6 +149,7 @@ def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
     the folder."""
     lora = job.recipe.lora
     saved = trainer.accelerator.unwrap_model(trainer.model)
+    saved.config.use_cache = True  # off for training only; whoever loads this will sample
     if hasattr(saved, "merge_and_unload") and lora is not None and lora.merge:
         _save_merged(trainer, job)
     else:

@@ -119,7 +119,7 @@ def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
         "verdicts": "one row a (conversation, judge): scores, reward, justifications",
         "examples": "the questions with their gold answers",
     }
-    table = table(
+    table = grid(
         ("config", *SPLITS, "what"),
         [(f"`{c}`", *(f"{rows[c].get(s, 0):,}" for s in SPLITS), about[c])
          for c in CONFIGS if rows.get(c)],
@@ -167,9 +167,9 @@ def _rewards(numbers: Figures) -> str:
     out = ["## Rewards and answers", ""]
     if rewards:
         heads = ("judge", "split", "reward", "conversations", "failed verdicts")
-        out += [table(heads, rewards), ""]
+        out += [grid(heads, rewards), ""]
     columns = ("split", "temperature", "accuracy", "thinking", "unparsed", "conversations")
-    out += [table(columns, policy), ""]
+    out += [grid(columns, policy), ""]
     out.append(
         "Mean ± standard error, clustered by group (conversations of one question are not "
         "independent). An answer that cannot be read counts as wrong."
@@ -195,7 +195,7 @@ def _made(manifest: RunManifest) -> str:
         ("specs", f"`{manifest.fingerprints.get('specs', '-')}` (resolved in `specs/`, `run/`)"),
         ("versions", ", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items())) or "-"),
     ]  # fmt: skip
-    return f"## How it was made\n\n{table(('', ''), facts)}"
+    return f"## How it was made\n\n{grid(('', ''), facts)}"
 
 
 def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Figures) -> str:
@@ -212,7 +212,7 @@ def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Fig
     prompt, completion = numbers.tokens
     return f"""## Models, terms and cost
 
-{table(("who", "model", "sampling", "terms"), rows)}
+{grid(("who", "model", "sampling", "terms"), rows)}
 
 What a model wrote is subject to that model's terms. Conversations: {_usd(numbers.cost_usd)},
 {_tokens(prompt)} prompt and {_tokens(completion)} completion tokens. Judging:
@@ -263,6 +263,7 @@ def _licence(manifest: RunManifest) -> str:
 
 
 def citation(manifest: RunManifest) -> str:
+    """Return the section with the BibTeX of the source set and of convbench."""
     blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
     blocks.append(
         "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
@@ -272,7 +273,8 @@ def citation(manifest: RunManifest) -> str:
     return f"## Citation\n\n```bibtex\n{body}\n```"
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a markdown table."""
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for row in rows:
         cells = (re.sub(r"\s+", " ", str(cell)).replace("|", "\\|") for cell in row)

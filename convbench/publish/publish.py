@@ -39,18 +39,19 @@ def publish(
     """
     target = folder or run.path / "publish"
     if dry_run:
-        _make_way(target)
-    with run.lock(), _workspace(target.parent if dry_run else None) as space:
+        make_way(target, "run/run.json")
+    with run.lock(), workspace(target.parent if dry_run else None) as space:
         place = Path(space) / "set"
         laid = lay_out(run, repo, place, judge=judge, leave_out_leaks=leave_out_leaks)
         if dry_run:
-            _move(place, target)
+            move(place, target)
             laid.folder = target
             return Published(laid, None)
         return Published(laid, upload(repo, place, private=private))
 
 
-def _workspace(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
+def workspace(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary directory, in `parent` where one is named."""
     try:
         if parent is not None:
             parent.mkdir(parents=True, exist_ok=True)
@@ -59,15 +60,16 @@ def _workspace(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
         raise disk_error(parent or Path(tempfile.gettempdir()), error) from None
 
 
-def _make_way(target: Path) -> None:
-    """Refuse a folder that an earlier dry run did not make."""
-    if not target.exists() or (target / "run" / "run.json").exists():
+def make_way(target: Path, mark: str) -> None:
+    """Refuse a folder that an earlier dry run did not make: one without the file `mark`."""
+    if not target.exists() or (target / mark).exists():
         return
     if not target.is_dir() or any(target.iterdir()):
         raise RunError(f"{target}: there is something else there; expected no such folder")
 
 
-def _move(place: Path, target: Path) -> None:
+def move(place: Path, target: Path) -> None:
+    """Put a folder in the place of another."""
     try:
         if target.exists():
             shutil.rmtree(target)

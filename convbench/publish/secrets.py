@@ -50,7 +50,7 @@ PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
 NAMES = re.compile(r"(?:_API_KEY|_SECRET|_TOKEN|_ACCESS_KEY|_PASSWORD)$|^HF_TOKEN$|^API_KEY$")
 SHORTEST = 8
 """Values of environment variables shorter than this are no secrets that can be searched for."""
-TEXT = (".json", ".jsonl", ".md", ".yaml")
+TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt")
 
 
 class Scanner:

@@ -12,9 +12,10 @@ from convbench.commands.calls import CallOptions
 from convbench.commands.continual import forgetting, pretrained, table
 from convbench.commands.judge import judges_of
 from convbench.commands.rounds import RoundsOptions, RoundsResult
-from convbench.commands.seal import markdown, seal
+from convbench.commands.seal import Line, differences, markdown, seal
 from convbench.commands.specs import SpecOptions
 from convbench.errors import RunError, SpecError
+from convbench.report.stats import estimate
 from convbench.store import Run
 from tests.seal import runs
 from tests.seal.test_adaptation_judge import good
@@ -61,7 +62,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
     assert [line.name for line in result.lines] == [
         "base", "passage only", "untrained self-edits", "round 1", "round 2",
     ]  # fmt: skip
-    assert markdown(result.lines) == (run.reports / "seal.md").read_text()
+    text = f"{markdown(result.lines)}\n{markdown(differences(result.lines))}"
+    assert text == (run.reports / "seal.md").read_text()
     return run, folder / "quick.yaml", result.rounds
 
 
@@ -129,3 +131,17 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
     assert table([found]).count("\n") == 4
     with pytest.raises(RunError, match="found 2 passages of split test; expected 3"):
         forgetting(run, judge, sequences=1, length=3)
+
+
+def test_differences_are_paired_by_passage() -> None:
+    def line(name: str, *values: tuple[str, float]) -> Line:
+        found = estimate(values)
+        assert found is not None
+        return Line(name, found, values)
+
+    below = line("untrained self-edits", ("a", 0.0), ("a", 0.5), ("b", 0.25))
+    above = line("round 1", ("a", 0.5), ("b", 0.5), ("c", 1.0))
+    (found,) = differences([below, above])
+    assert found.name == "round 1 less untrained self-edits"
+    assert found.values == (("a", 0.25), ("b", 0.25))
+    assert (found.estimate.mean, found.estimate.error) == (0.25, 0.0)

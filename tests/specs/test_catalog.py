@@ -185,8 +185,8 @@ def test_a_set_value_is_yaml(pair: str, wanted: object) -> None:
 @pytest.mark.parametrize(
     ("pair", "line"),
     [
-        ("sample.count=0.5", r"demo\.yaml: sample\.count"),
-        ("sample.size=5", r"demo\.yaml: sample\.size: unknown key"),
+        ("sample.count=0.5", r"demo\.yaml with --set sample\.count: sample\.count: found 0\.5"),
+        ("sample.size=5", r"demo\.yaml with --set sample\.size: sample\.size: unknown key"),
         ("sample.validation=0.5", r"0\.8 \+ 0\.5; expected at most 1 together"),
         ("title.x=5", r"--set title\.x: 'title' holds .*, not a mapping"),
         ("nothing", "expected key=value"),
@@ -200,7 +200,7 @@ def test_a_wrong_set_is_said(pair: str, line: str) -> None:
 
 
 def test_text_that_turns_into_an_infinity_is_refused() -> None:
-    with pytest.raises(SpecError, match="temperature: found .1e999.; Input should be a finite number"):
+    with pytest.raises(SpecError, match=r"temperature: found '1e999'; Input should be a finite"):
         catalog.load(JudgeSpec, "judges", "rubric", sets={"temperature": "1e999"})
 
 

@@ -150,7 +150,7 @@ def test_a_model_that_sees_pictures_gets_them_from_the_run(provider: str, here: 
     """Until the picture lies in `media/` each conversation is a failure with the file's name."""
     arguments = ["--model", "openai/painter", "--api-base", f"{provider}/v1", "--turns", "2"]
     done = build(here, *arguments)
-    assert done.code == 0, done.err
+    assert done.code == 1, "none was had"
     assert "4 failed" in done.out
     assert "sketch.png: image cannot be read" in done.err
     (here / "run" / "media").mkdir(exist_ok=True)

@@ -216,6 +216,8 @@ def test_the_script_runs_by_hand(run: Run, tmp_path: Path) -> None:
     assert done.stdout == "", "stdout is for results"
     assert "step 3/3" in done.stderr
     assert weights_of(file.parent).keys() == weights_of(base_of(run)).keys()
+    config = json.loads((file.parent / "config.json").read_text())
+    assert config.get("use_cache", True), "sampling from the checkpoint would be slow"
 
 
 def launch_spec() -> Any:

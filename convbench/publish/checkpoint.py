@@ -1,0 +1,252 @@
+"""Publish a checkpoint as a model repository: weights, tokenizer, recipe, training log, card."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench.errors import RunError
+from convbench.hub.repo import Uploaded, upload
+from convbench.publish.checkpoint_card import Results, is_hub_id, model_card
+from convbench.publish.publish import make_way, move, workspace
+from convbench.publish.secrets import TEXT, refuse_secrets
+from convbench.store import Run
+from convbench.store.jsonl import disk_error
+
+MARK = "training.json"
+"""File that says which checkpoint a repository holds; its `id` is RUN/FOLDER."""
+KEPT = re.compile(
+    r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
+    r"|((generation_|adapter_|tokenizer_|processor_|preprocessor_)?config|tokenizer|vocab"
+    r"|special_tokens_map|added_tokens|chat_template)\.json|(vocab|merges)\.txt"
+    r"|(tokenizer|spiece|sentencepiece\.bpe)\.model|chat_template\.jinja"
+)
+"""Files of a model. All else stays at home: optimizer states, saved epochs, logs, arguments."""
+LISTS = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
+"""Files of tokens, in which a text like a path is a token."""
+WHERE = ("recipe.yaml", MARK)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A finished checkpoint on disk."""
+
+    folder: Path
+    recipe: Mapping[str, Any]
+    """The resolved recipe."""
+    training: Mapping[str, Any]
+    """`training.json`."""
+
+    @property
+    def id(self) -> str:
+        """What a repository is known by to hold this checkpoint."""
+        return f"{self.training.get('run')}/{self.folder.resolve().name}"
+
+    @property
+    def adapter(self) -> bool:
+        """Whether the weights are an adapter's, without their base."""
+        return not (self.folder / "config.json").is_file()
+
+
+@dataclass(frozen=True)
+class PublishedCheckpoint:
+    """What was published, or would be."""
+
+    folder: Path
+    files: Mapping[str, int]
+    """Path to size in bytes."""
+    notes: tuple[str, ...]
+    uploaded: Uploaded | None
+    """None on a dry run, where the folder is kept."""
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Return the checkpoint in a folder. Raises RunError where it holds none that is finished."""
+    if not folder.is_dir():
+        raise RunError(f"--checkpoint {folder}: found no such folder")
+    if not all((folder / name).is_file() for name in WHERE):
+        raise RunError(
+            f"--checkpoint {folder}: found no {' and '.join(WHERE)}; expected a finished "
+            "checkpoint of `convbench train` (RUN/checkpoints/NAME)"
+        )
+    try:
+        training = json.loads((folder / MARK).read_text())
+        recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    except (ValueError, yaml.YAMLError):
+        training = recipe = None
+    if not isinstance(training, dict) or not isinstance(recipe, dict):
+        raise RunError(f"--checkpoint {folder}: {' or '.join(WHERE)} cannot be read")
+    found = Checkpoint(folder, recipe, training)
+    _check_weights(found)
+    return found
+
+
+def _check_weights(checkpoint: Checkpoint) -> None:
+    """Refuse weights that a reader could not load."""
+    folder = checkpoint.folder
+    kind = "adapter_model" if checkpoint.adapter else "model"
+    index = folder / "model.safetensors.index.json"
+    names = {f"{kind}.safetensors"}
+    if index.is_file() and not checkpoint.adapter:
+        names = set(json.loads(index.read_bytes()).get("weight_map", {}).values()) or names
+    config = "adapter_config.json" if checkpoint.adapter else "config.json"
+    lost = sorted(name for name in {config, *names} if not (folder / name).is_file())
+    if lost:
+        raise RunError(
+            f"--checkpoint {folder}: found no {', '.join(lost)}; expected a checkpoint that "
+            "transformers loads"
+        )
+    if checkpoint.adapter:
+        base = json.loads((folder / config).read_bytes()).get("base_model_name_or_path")
+        if not is_hub_id(base):
+            raise RunError(
+                f"--checkpoint {folder}: is an adapter of a local model, which readers do not "
+                "have; train with --set lora.merge=true, or from a Hub id"
+            )
+
+
+def publish_checkpoint(
+    checkpoint: Checkpoint,
+    run: Run,
+    repo: str,
+    *,
+    results: Results | None = None,
+    datasets: Sequence[str] = (),
+    private: bool = False,
+    dry_run: bool = False,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> PublishedCheckpoint:
+    """Publish a checkpoint as model `repo` in one commit; the same content again makes none.
+
+    `run` is what it was trained on, `datasets` where that run was published, `results` its
+    evaluation. A dry run writes `folder` (CHECKPOINT/publish) and sends nothing. Raises RunError
+    (secrets or paths in the files, disk) or HubError.
+    """
+    target = folder or checkpoint.folder / "publish"
+    if dry_run:
+        make_way(target, MARK)
+    notes = _notes(checkpoint, run, results)
+    with workspace(target.parent if dry_run else checkpoint.folder) as space:
+        place = Path(space) / "model"
+        lay_out(checkpoint, run, repo, place, results, datasets, environment)
+        files = {
+            path.relative_to(place).as_posix(): path.stat().st_size
+            for path in sorted(place.rglob("*"))
+            if path.is_file()
+        }
+        if dry_run:
+            move(place, target)
+            return PublishedCheckpoint(target, files, notes, None)
+        done = upload(repo, place, kind="model", private=private, mark=MARK)
+        return PublishedCheckpoint(checkpoint.folder, files, notes, done)
+
+
+def lay_out(
+    checkpoint: Checkpoint,
+    run: Run,
+    repo: str,
+    place: Path,
+    results: Results | None,
+    datasets: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Write what is published into a new folder, and check it."""
+    try:
+        place.mkdir(parents=True)
+        for name in _names(checkpoint.folder):
+            _put(checkpoint.folder / name, place / name)
+        recipe = _portable({**checkpoint.recipe, "run": run.manifest.id})
+        training = _portable({"id": checkpoint.id, **checkpoint.training})
+        (place / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+        (place / MARK).write_text(json.dumps(training, indent=1) + "\n")
+        text = model_card(
+            repo, run.manifest, run.judge_specs(), recipe, training,
+            results=results, datasets=datasets, adapter=checkpoint.adapter,
+        )  # fmt: skip
+        (place / "README.md").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise disk_error(place, error) from None
+    refuse_secrets(place, environment)
+    _refuse_paths(place, (checkpoint.folder, run.path, Path.home()))
+
+
+def _names(folder: Path) -> list[str]:
+    """Names of the model's own files."""
+    found = [path.name for path in folder.iterdir() if path.is_file()]
+    more = folder.glob("additional_chat_templates/*.jinja")
+    kept = [name for name in found if KEPT.fullmatch(name)]
+    return sorted([*kept, *(path.relative_to(folder).as_posix() for path in more)])
+
+
+def _put(source: Path, to: Path) -> None:
+    """Bring a file over: configurations without this machine's paths, large files as links."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if source.suffix == ".json" and source.name not in LISTS:
+        value = json.loads(source.read_bytes())
+        plain = _portable(value)
+        if plain != value:
+            to.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+            return
+    try:
+        os.link(source.resolve(), to)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, to)
+
+
+def _portable(value: Any) -> Any:
+    """Return a value whose paths of this machine are cut to their last part."""
+    if isinstance(value, Mapping):
+        return {key: _portable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(item) for item in value]
+    if not isinstance(value, str) or "\n" in value:
+        return value
+    scheme, colon, rest = value.partition(":")
+    if scheme in ("local", "vllm") and colon:
+        return f"{scheme}:{_portable(rest)}"
+    if value.startswith(("/", "~", "../", "./")) and value.strip("/~.").count("/") >= 1:
+        return Path(value).name
+    return value
+
+
+def _refuse_paths(place: Path, paths: Sequence[Path]) -> None:
+    """Refuse files that tell where this machine keeps things."""
+    texts = {f"{path.resolve()}/" for path in paths} - {"//"}
+    found = [path.relative_to(place).as_posix() for path in _texts(place) if _any(path, texts)]
+    if found:
+        raise RunError(
+            f"found paths of this machine in {', '.join(found)}, so nothing is published; "
+            "take them out, then publish again"
+        )
+
+
+def _texts(place: Path) -> Iterator[Path]:
+    for path in sorted(place.rglob("*")):
+        if path.suffix in TEXT and path.name not in LISTS:
+            yield path
+
+
+def _any(path: Path, texts: set[str]) -> bool:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return any(part in text for part in texts)
+
+
+def _notes(checkpoint: Checkpoint, run: Run, results: Results | None) -> tuple[str, ...]:
+    notes = []
+    if results is None:
+        notes.append(
+            "the card has no results; evaluate first: "
+            f"convbench eval {checkpoint.folder} --run {run.path}"
+        )
+    if run.manifest.task.licence.id == "unknown":
+        notes.append(f"the licence of {run.manifest.task.name} is unknown; check its terms")
+    return tuple(notes)

@@ -1,0 +1,284 @@
+"""README.md of a published checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from convbench.publish.card import HOME, citation, grid, terms
+from convbench.schema import JudgeSpec, RunManifest
+
+SHIPPED = "local:pocket"
+"""The model that ships with convbench; its licence is convbench's."""
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+LOGGED = {
+    "loss": "loss",
+    "log_pi_positive": "log π of positively weighted conversations (nats)",
+    "log_pi_negative": "log π of negatively weighted conversations (nats)",
+    "log_ratio": "log π/π₀ (nats a row)",
+    "rewards/accuracies": "pairs ranked rightly (share)",
+}
+"""Figures of the training log, as a card names them."""
+USED = {"swift": ("weighting",), "dpo": ("pairing",), "step_dpo": ("pairing",)}
+"""Parts of a recipe that count only for some trainers."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measure on the test questions, as text: mean ± standard error."""
+
+    measure: str
+    base: str | None
+    ours: str
+    difference: str | None
+    """Paired difference to Base with its 95% interval."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """An evaluation beside Base's."""
+
+    split: str
+    protocol: str
+    conversations: int
+    groups: int
+    judge: str | None
+    rows: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+
+
+def is_hub_id(model: object) -> bool:
+    """Whether this names a model as the Hub does: OWNER/NAME."""
+    return isinstance(model, str) and HUB_ID.fullmatch(model) is not None
+
+
+def model_card(
+    repo: str,
+    manifest: RunManifest,
+    judges: Mapping[str, JudgeSpec],
+    recipe: Mapping[str, Any],
+    training: Mapping[str, Any],
+    *,
+    results: Results | None,
+    datasets: Sequence[str],
+    adapter: bool,
+) -> str:
+    """Return the README: YAML front matter and body. Equal checkpoints give equal text.
+
+    `recipe` and `training` are the resolved recipe and `training.json`, without local paths.
+    """
+    base = str(recipe.get("model"))
+    front = front_matter(manifest, recipe, base, datasets, adapter=adapter)
+    text = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=100)
+    parts = [
+        f"---\n{text}---",
+        _opening(repo, manifest, recipe, training, base),
+        _data(manifest, judges, recipe, training, datasets),
+        _recipe(recipe, training),
+        _training(training),
+        _results(results),
+        _load(repo, adapter=adapter),
+        _limits(manifest, results),
+        _licence(manifest, judges, base),
+        citation(manifest),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def front_matter(
+    manifest: RunManifest,
+    recipe: Mapping[str, Any],
+    base: str,
+    datasets: Sequence[str],
+    *,
+    adapter: bool,
+) -> dict[str, Any]:
+    """Return the metadata that the Hub reads."""
+    front: dict[str, Any] = {"license": "apache-2.0"}
+    if base != SHIPPED:
+        front = {"license": "other", "license_name": "of-the-base-model"}
+    if is_hub_id(base):
+        front["license_link"] = f"https://huggingface.co/{base}"
+        front["base_model"] = base
+        front["base_model_relation"] = "adapter" if adapter else "finetune"
+    front["language"] = [manifest.task.language]
+    front["library_name"] = "transformers"
+    front["pipeline_tag"] = "text-generation"
+    if datasets:
+        front["datasets"] = list(datasets)
+    tags = ["convbench", "conversations", "multi-turn", "offline-rl", str(recipe.get("name")),
+            manifest.task.name, manifest.protocol.name]  # fmt: skip
+    front["tags"] = list(dict.fromkeys([*tags, "peft"] if adapter else tags))
+    return front
+
+
+def _opening(
+    repo: str,
+    manifest: RunManifest,
+    recipe: Mapping[str, Any],
+    training: Mapping[str, Any],
+    base: str,
+) -> str:
+    return f"""# {repo.rpartition("/")[2]}
+
+{_base(base)} after {recipe.get("title")}, learnt from
+{training.get("conversations", "an unknown number of")} logged multi-turn conversations of task
+{manifest.task.name} and their rewards. Trained with [convbench]({HOME}) {manifest.version}."""
+
+
+def _base(base: str) -> str:
+    if base == SHIPPED:
+        return f"The small policy that ships with convbench (`{SHIPPED}`)"
+    return f"[{base}](https://huggingface.co/{base})" if is_hub_id(base) else f"`{base}` (local)"
+
+
+def _data(
+    manifest: RunManifest,
+    judges: Mapping[str, JudgeSpec],
+    recipe: Mapping[str, Any],
+    training: Mapping[str, Any],
+    datasets: Sequence[str],
+) -> str:
+    task, protocol = manifest.task, manifest.protocol
+    judge = training.get("judge")
+    models = [spec.model or spec.function or spec.kind for spec in judges.values()
+              if spec.name == judge]  # fmt: skip
+    skipped = ", ".join(f"{n} {why}" for why, n in (training.get("skipped") or {}).items())
+    where = ", ".join(f"[{d}](https://huggingface.co/datasets/{d})" for d in datasets)
+    rows = [
+        ("run", f"`{manifest.id}`" + (f", published as {where}" if where else "")),
+        ("task", f"{task.name}: {task.title}"),
+        ("questions", task.licence.source or task.source.hub or "local rows"),
+        ("licence of the questions", f"`{task.licence.id}` {task.licence.note or ''}".strip()),
+        ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"),
+        ("conversations", f"{training.get('conversations', '-')} logged, "
+         f"{training.get('items', '-')} learnt from"),
+        ("left out", skipped or "none"),
+        ("judge", f"{judge} (`{'`, `'.join(dict.fromkeys(models))}`)" if models else judge or "-"),
+        ("reward", str((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
+    ]  # fmt: skip
+    return f"## Data\n\n{grid(('', ''), rows)}"
+
+
+def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
+    fit = recipe.get("fit") or {}
+    processes = training.get("processes", 1)
+    length = (
+        f"{fit['max_steps']} steps" if fit.get("max_steps") else f"{fit.get('epochs', 0):g} epochs"
+    )
+    rows: list[tuple[str, object]] = [
+        ("recipe", f"{recipe.get('name')}: {recipe.get('title')}"),
+        ("specified in", recipe.get("reference") or "-"),
+        ("learning rate", f"{fit.get('learning_rate')}, {fit.get('scheduler')}, "
+         f"warm-up {fit.get('warmup_steps')}"),
+        ("length", length),
+        ("batch", f"{fit.get('batch_size')} x {fit.get('accumulation')} accumulated x "
+         f"{processes} processes"),
+        ("optimizer", f"{fit.get('optimizer')}, weight decay {fit.get('weight_decay')}, "
+         f"gradients clipped at {fit.get('max_grad_norm')}"),
+        ("loss over", fit.get("normalize")),
+        ("precision", fit.get("precision")),
+        ("seed", fit.get("seed")),
+    ]  # fmt: skip
+    keys = ("lora", *USED.get(str(recipe.get("trainer")), ()), "distil", "args")
+    rows += [(key, _short(recipe[key])) for key in keys if recipe.get(key)]
+    return f"## Recipe\n\n{grid(('', ''), rows)}\n\nAll of it, resolved: `recipe.yaml`."
+
+
+def _short(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items() if value is not None)
+
+
+def _training(training: Mapping[str, Any]) -> str:
+    log = [entry for entry in training.get("log") or () if isinstance(entry, dict)]
+    rows: list[tuple[object, ...]] = []
+    for key, label in LOGGED.items():
+        found = [(e.get("step"), e[key]) for e in log if isinstance(e.get(key), int | float)]
+        if found:
+            (first, one), (last, two) = found[0], found[-1]
+            rows.append((label, f"{one:.4g} (step {first})", f"{two:.4g} (step {last})"))
+    more = [f"{name}: {count}" for name, count in (training.get("counts") or {}).items()]
+    seconds = next((e["train_runtime"] for e in log if "train_runtime" in e), None)
+    if seconds is not None:
+        more.append(f"time: {seconds:.0f} s")
+    if not rows and not more:
+        return ""
+    shown = f"{grid(('', 'first', 'last'), rows)}\n\n" if rows else ""
+    closing = f"{'; '.join(more)}. " if more else ""
+    return f"## Training\n\n{shown}{closing}The whole log: `training.json`."
+
+
+def _results(results: Results | None) -> str:
+    if results is None:
+        return "## Results\n\nNot evaluated."
+    rows = [(r.measure, r.base or "-", r.ours, r.difference or "-") for r in results.rows]
+    heads = ("", "Base", "this model", "difference to Base (95% interval)")
+    judged = f", judge {results.judge}" if results.judge else ""
+    notes = "".join(f"\n{note}" for note in results.notes)
+    return f"""## Results
+
+{results.conversations} conversations about questions of split {results.split} ({results.groups}
+independent groups), protocol {results.protocol}{judged}.
+
+{grid(heads, rows)}
+
+Mean ± standard error, clustered by group; differences are paired by question, sample and
+temperature. An answer that cannot be read counts as wrong.{notes}"""
+
+
+def _load(repo: str, *, adapter: bool) -> str:
+    needs = " (needs `peft`, and loads the base with it)" if adapter else ""
+    return f"""## Load
+
+With transformers{needs}:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{repo}")
+model = AutoModelForCausalLM.from_pretrained("{repo}")
+chat = [{{"role": "user", "content": "…"}}]
+inputs = tokenizer.apply_chat_template(
+    chat, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+)
+reply = model.generate(**inputs, max_new_tokens=256)
+print(tokenizer.decode(reply[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+```
+
+Anywhere convbench takes a model: `local:{repo}`, or `vllm:{repo}`."""
+
+
+def _limits(manifest: RunManifest, results: Results | None) -> str:
+    lines = [
+        f"- It was trained on the prompts of protocol {manifest.protocol.name} in mode "
+        f"{manifest.mode}, for conversations of {manifest.turns} policy turns; outside of them it "
+        "was not tried.",
+        "- It learnt from logged conversations and a judge's rewards, which prefer some styles and "
+        "lengths; a higher reward need not be a better answer.",
+        "- It says wrong things with confidence, and inherits the base's faults. Nobody tested it "
+        "for safety.",
+    ]
+    if results is None:
+        lines.append("- Whether it is better than its base was not measured.")
+    return "## Limits\n\n" + "\n".join(lines)
+
+
+def _licence(manifest: RunManifest, judges: Mapping[str, JudgeSpec], base: str) -> str:
+    who = dict.fromkeys(
+        [m.model for m in manifest.cast.values()] + [s.model for s in judges.values() if s.model]
+    )
+    bound = [f"`{model}` ({terms(model)})" for model in who if terms(model) != "-"]
+    held = "licence of their base model; read that before use"
+    if base == SHIPPED:
+        held = f"licence of `{SHIPPED}`, Apache 2.0"
+    wrote = ""
+    if bound:
+        wrote = f" Terms of those who wrote and judged the conversations: {', '.join(bound)}."
+    return (
+        f"## Licence\n\nThe weights keep the {held}. The questions behind the training data: "
+        f"`{manifest.task.licence.id}`.{wrote}"
+    )

@@ -1,0 +1,90 @@
+"""Judged runs of a collaboration with a hidden reference, for the tests of SWEET."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from convbench.catalog import load
+from convbench.learn.select import Logged
+from convbench.schema import (
+    Conversation,
+    Example,
+    Member,
+    ProtocolSpec,
+    RunManifest,
+    TaskSpec,
+    Turn,
+    Verdict,
+)
+from convbench.store import Run
+
+SENTINEL = "SENTINEL-REFERENCE"
+TASK = TaskSpec.model_validate(
+    {"name": "ours", "title": "ours", "source": {"file": "none.jsonl"}, "protocol": "collaboration"}
+)
+
+
+def protocol() -> ProtocolSpec:
+    return load(ProtocolSpec, "protocols", "collaboration")
+
+
+def example(name: str, split: str = "train") -> Example:
+    return Example.model_validate(
+        {
+            "example_id": name, "task": "ours", "split": split, "group_id": name,
+            "question": f"make {name}", "hidden": {"reference": f"{SENTINEL} {name}"},
+        }
+    )  # fmt: skip
+
+
+def talk(name: str, sample: int, replies: Sequence[str]) -> Conversation:
+    turns = [Turn(speaker="human", step="problem", content=f"make {name}")]
+    for number, text in enumerate(replies):
+        if number:
+            turns.append(Turn(speaker="human", step="respond", content=f"answer {number}"))
+        turns.append(Turn(speaker="assistant", step="work", content=text))
+    return Conversation(
+        key=f"{name}#{sample}", conversation_id=f"run:{name}#{sample}", example_id=name,
+        sample=sample, turns=tuple(turns), stop="marker", ended="2026-01-01T00:00:00.000",
+        systems={"assistant": "You help.", "human": f"You know {SENTINEL} {name}."},
+    )  # fmt: skip
+
+
+def logged(name: str, sample: int, replies: Sequence[str], reward: float) -> Logged:
+    return Logged(talk(name, sample, replies), example(name), reward)
+
+
+def judged_run(
+    folder: Path, told: Sequence[tuple[str, Sequence[str], float]], model: str = "scripted:echo"
+) -> Run:
+    """Write a run; `told`: (question, the policy's turns, reward)."""
+    manifest = RunManifest.model_validate(
+        {
+            "id": "run-1", "created": "2026-01-01T00:00:00", "version": "0", "kind": "build",
+            "task": TASK, "protocol": protocol(), "mode": "standard", "turns": 10,
+            "samples": 3, "temperatures": [1.0, 1.0, 1.0], "seed": 0, "split": "all",
+            "cast": {"assistant": Member(model=model), "human": Member(model="scripted:echo")},
+        }
+    )  # fmt: skip
+    run = Run.create(
+        folder, manifest, [example(name) for name in dict.fromkeys(t[0] for t in told)]
+    )
+    counts: dict[str, int] = {}
+    lines: list[Any] = []
+    verdicts: list[Any] = []
+    for name, replies, reward in told:
+        sample = counts.get(name, 0)
+        counts[name] = sample + 1
+        made = talk(name, sample, replies)
+        lines.append(made)
+        verdicts.append(
+            Verdict(
+                conversation_id=made.conversation_id, judge="ours", fingerprint="f",
+                scores={"overall": reward}, reward=reward,
+            )
+        )  # fmt: skip
+    run.conversations_file.write_text("".join(x.model_dump_json() + "\n" for x in lines))
+    run.verdicts_file.write_text("".join(x.model_dump_json() + "\n" for x in verdicts))
+    return run

@@ -1,0 +1,186 @@
+"""Pairs of trajectories, the critic's rows, ranking: what is shown to whom."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from convbench.build.branch import branches, candidate
+from convbench.catalog import load
+from convbench.errors import TrainError
+from convbench.learn.select import Selection, select
+from convbench.learn.sweet import (
+    Candidate,
+    Sweet,
+    critic_rows,
+    is_held,
+    policy_pairs,
+    ranked_pairs,
+    trajectories,
+)
+from convbench.learn.tokens import ChatTokens
+from convbench.models.scripted import scripted
+from convbench.schema import Completion, Message, Sampling
+from convbench.schema.recipe import Data, Recipe
+from convbench.views import messages
+from tests.learn.tiny import tokenizer
+
+from .runs import SENTINEL, judged_run, logged, protocol
+
+ALL = Sweet(held_out=0)
+
+
+def selection(tmp_path: Path, *told: tuple[str, list[str], float]) -> Selection:
+    return select(judged_run(tmp_path / "run", told), Data())
+
+
+def names(found: object) -> list[tuple[int, int]]:
+    return [(a.conversation.sample, b.conversation.sample) for a, b in found.items]  # type: ignore[attr-defined]
+
+
+def test_backend_pairs_best_against_each_lower_of_solved_tasks(tmp_path: Path) -> None:
+    made = selection(
+        tmp_path,
+        ("solved", ["a"], 0.5), ("solved", ["b"], 1.0), ("solved", ["c"], 0.2),
+        ("unsolved", ["a"], 0.9), ("unsolved", ["b"], 0.1),
+        ("even", ["a"], 1.0), ("even", ["b"], 1.0),
+    )  # fmt: skip
+    found = trajectories(made, ALL)
+    assert names(found) == [(1, 0), (1, 2)]
+    assert found.skipped == {"tasks without a pair": 2}
+
+
+def test_frontend_pairs_all_that_differ_by_the_gap(tmp_path: Path) -> None:
+    made = selection(tmp_path, ("p", ["a"], 0.5), ("p", ["b"], 0.6), ("p", ["c"], 0.69))
+    found = trajectories(made, Sweet(held_out=0, select="gap", gap=0.1))
+    assert names(found) == [(1, 0), (2, 0)]
+    with pytest.raises(TrainError, match="no pair of trajectories"):
+        trajectories(made, Sweet(held_out=0, select="gap", gap=0.5))
+
+
+def test_held_out_tasks_do_not_train(tmp_path: Path) -> None:
+    told = [(f"q{i}", [w], r) for i in range(40) for w, r in (("a", 1.0), ("b", 0.0))]
+    found = trajectories(selection(tmp_path, *told), Sweet(held_out=0.25))
+    trained = {a.task for a, _ in found.items}
+    held = {a.task for a, _ in found.held}
+    assert len(trained) + len(held) == 40
+    assert not trained & held
+    assert all(is_held(name, 0.25) for name in held)
+    assert 3 <= len(held) <= 20
+
+
+@pytest.mark.parametrize("style", ["llama-3.1", "gemma"])
+def test_the_hidden_text_stands_once_in_every_critic_row(style: str) -> None:
+    chat = ChatTokens(tokenizer(style))
+    item = logged("q", 0, ["first question?", "second question?", "I WANT TO ANSWER: x"], 1.0)
+    rows = critic_rows(protocol(), item, chat, ALL)
+    for row in rows:
+        text = chat.tokenizer.decode(row.ids)
+        assert text.count(SENTINEL) == 1
+        assert text.index(SENTINEL) < text.index("make q")
+        said = chat.tokenizer.decode(
+            [t for t, mark in zip(row.ids, row.turns, strict=True) if mark >= 0]
+        )
+        assert SENTINEL not in said
+    assert sorted({mark for row in rows for mark in row.turns}) == [-1, 0, 1, 2]
+    bare = critic_rows(protocol(), item, chat, Sweet(hidden=()))
+    assert all(SENTINEL not in chat.tokenizer.decode(row.ids) for row in bare)
+
+
+def test_turn_numbers_follow_the_replies() -> None:
+    chat = ChatTokens(tokenizer())
+    item = logged("q", 0, ["one?", "I WANT TO ANSWER: two"], 1.0)
+    [row] = critic_rows(protocol(), item, chat, ALL)
+    for number, text in enumerate(["one?", "I WANT TO ANSWER: two"]):
+        ids = [t for t, mark in zip(row.ids, row.turns, strict=True) if mark == number]
+        assert chat.tokenizer.decode(ids[:-1]) == text
+        assert ids[-1] == chat.end_of_turn
+
+
+def test_pairs_come_from_the_halves() -> None:
+    made = [Candidate(f"c{i}", False, float(i)) for i in range(16)]
+    random.Random(0).shuffle(made)
+    found = ranked_pairs(made, 200, random.Random(1))
+    assert {c.advantage for c, _ in found} == set(range(8, 16))
+    assert {c.advantage for _, c in found} == set(range(8))
+
+
+def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
+    made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
+    turns = {
+        ("run:q#0", turn): [Candidate(f"c{i}", False, float(i)) for i in range(4)]
+        for turn in (1, 3)
+    }
+    pairs = policy_pairs(made, turns, ALL, 0)
+    assert len(pairs.items) == 8
+    assert SENTINEL not in str([pair.messages for pair in pairs.items])
+    [talk] = [i.conversation for i in made.logged if i.conversation.sample == 0 and i.reward == 1]
+    for pair in pairs.items[4:]:
+        assert list(pair.messages) == messages(protocol(), talk, "assistant", 3)
+        assert pair.chosen.text > pair.rejected.text
+    with pytest.raises(TrainError, match="no pair of candidates"):
+        policy_pairs(made, {("run:q#0", 1): [Candidate("same", False, 1.0)] * 4}, ALL, 0)
+
+
+class Recorder:
+    """Answers with a number and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[Message], Sampling]] = []
+
+    async def complete(
+        self, model: object, messages: list[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        self.asked.append((key, list(messages), sampling))
+        return Completion(str(len(self.asked)))
+
+
+async def _candidates(made: Selection) -> Recorder:
+    caller = Recorder()
+    talk = made.logged[0].conversation
+    for turn in (1, 3):
+        for number in range(2):
+            await candidate(
+                made.run.manifest, talk, turn, number, scripted("echo"), caller, temperature=1.0
+            )
+    return caller
+
+
+def test_candidates_are_asked_for_with_what_the_policy_saw(tmp_path: Path) -> None:
+    import asyncio
+
+    made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
+    asked = asyncio.run(_candidates(made)).asked
+    talk = made.logged[0].conversation
+    assert [key for key, _, _ in asked] == ["q#0~1.0@1", "q#0~1.1@1", "q#0~3.0@3", "q#0~3.1@3"]
+    assert asked[2][1] == messages(protocol(), talk, "assistant", 3)
+    assert SENTINEL not in str(asked)
+    assert len({sampling.seed for _, _, sampling in asked}) == 4
+
+
+def test_branches_leave_the_parent_at_each_policy_turn(tmp_path: Path) -> None:
+    made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
+    parent = made.logged[0].conversation
+    found = list(branches(made.run.manifest, [parent], per_turn=2, on_disk=["q#0~1.0"]))
+    assert [job.key for job in found] == ["q#0~1.1", "q#0~3.0", "q#0~3.1"]
+    assert [len(job.prefix) for job in found] == [1, 3, 3]
+    assert found[1].prefix == parent.turns[:3]
+    assert found[1].branch is not None
+    assert (found[1].branch.parent, found[1].branch.turn) == (parent.conversation_id, 3)
+    assert len({job.seed for job in found}) == 3
+
+
+def test_recipes_hold_the_published_values() -> None:
+    sweet = load(Recipe, "recipes", "sweet")
+    settings = Sweet.of(sweet.args, "sweet")
+    assert (settings.candidates, settings.pairs, settings.beta, settings.nll) == (16, 4, 0.1, 0.01)
+    assert (sweet.fit.learning_rate, sweet.fit.epochs, settings.critic) == (2e-7, 1, {"epochs": 4})
+    assert sweet.fit.batch_size * sweet.fit.accumulation == 8
+    assert (sweet.pairing.beta, sweet.fit.warmup_steps, sweet.data.max_length) == (0.1, 0.03, 16384)
+    plain = Sweet.of(load(Recipe, "recipes", "mt-dpo").args, "mt-dpo")
+    assert (plain.hidden, plain.normalize) == ((), False)
+    assert load(Recipe, "recipes", "rft").weighting.threshold == 1.0
+    with pytest.raises(TrainError, match=r"recipe 'x': args\.bet: Extra inputs"):
+        Sweet.of({"bet": 1}, "x")
