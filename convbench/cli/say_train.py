@@ -10,6 +10,7 @@ from convbench.cli.main import out
 from convbench.cli.say import fact, next_command, note, shown
 
 if TYPE_CHECKING:
+    from convbench.commands.rounds import RoundsResult
     from convbench.commands.train import TrainResult
 
 
@@ -27,3 +28,13 @@ def say_train(result: TrainResult) -> None:
     fact("recipe", f"{result.recipe.name}: {result.recipe.title}")
     fact("launch", f"{result.launch.name}, {result.launch.processes} process(es)")
     next_command(f"convbench eval {name}", "convbench report")
+
+
+def say_rounds(result: RoundsResult) -> None:
+    """Print where each round's run, checkpoint and evaluation lie."""
+    fact("run", shown(result.run.path))
+    fact("judge", result.judge)
+    for one in result.rounds:
+        place = f", evaluated in {shown(one.evaluated.path)}" if one.evaluated else ""
+        fact(f"round {one.number}", f"{shown(one.checkpoint)}{place}")
+    next_command(f"convbench report {shown(result.run.path)}")
