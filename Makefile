@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
 	@$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)" -c constraints.txt
-	@$(BIN)/python -m pip install --quiet -e ".[train,analysis,tasks,docs,dev]" -c constraints.txt
+	@$(BIN)/python -m pip install --quiet -e ".[train,analysis,tasks,vision,docs,dev]" -c constraints.txt
 	@touch $@
 
 # System packages: installed where we are root and apt works, else the tests that need them skip.

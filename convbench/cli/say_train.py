@@ -11,6 +11,7 @@ from convbench.cli.say import fact, next_command, note, shown
 
 if TYPE_CHECKING:
     from convbench.commands.rounds import RoundsResult
+    from convbench.commands.seal import SealResult
     from convbench.commands.train import TrainResult
 
 
@@ -38,3 +39,11 @@ def say_rounds(result: RoundsResult) -> None:
         place = f", evaluated in {shown(one.evaluated.path)}" if one.evaluated else ""
         fact(f"round {one.number}", f"{shown(one.checkpoint)}{place}")
     next_command(f"convbench report {shown(result.run.path)}")
+
+
+def say_seal(result: SealResult) -> None:
+    """Print the rounds of `train seal`, then where the table of accuracies lies."""
+    if result.table is not None:
+        out.print(escape(result.table.read_text()), soft_wrap=True)
+        fact("table", shown(result.table))
+    say_rounds(result.rounds)

@@ -55,7 +55,7 @@ def train(
     dry_run: DryRun = False,
 ) -> None:
     """Train a policy on the judged conversations of a run."""
-    from convbench.cli.say_train import say_rounds, say_train
+    from convbench.cli.say_train import say_rounds, say_seal, say_train
     from convbench.commands.specs import SpecOptions
     from convbench.commands.train import TrainOptions
     from convbench.commands.train import train as command
@@ -66,7 +66,13 @@ def train(
         from convbench.commands.rounds import rounds as loop
 
         _only_with_one_round(model=model, out=out_dir, launch=launch, dry_run=dry_run or None)
-        say_rounds(loop(RoundsOptions(recipe, rounds, run, judge, specs=options)))
+        asked = RoundsOptions(recipe, rounds, run, judge, specs=options)
+        if Path(recipe).stem == "seal":
+            from convbench.commands.seal import seal
+
+            say_seal(seal(asked))
+        else:
+            say_rounds(loop(asked))
         return
     say_train(
         command(

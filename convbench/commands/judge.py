@@ -172,6 +172,10 @@ def _pending(run: Run, judge: Judge) -> tuple[dict[str, int], int]:
 
 async def _one(run: Run, judge: Judge, calls: CallOptions) -> Judged:
     """Let one judge score what it has not scored."""
+    if judge.spec.kind == "adaptation":
+        from convbench.commands.adaptation import adapted  # it trains; most judges do not
+
+        return await adapted(run, judge, calls)
     pending, kept = _pending(run, judge)
     judged = Judged(judge.name, kept=kept)
     if not pending:

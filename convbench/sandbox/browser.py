@@ -1,9 +1,9 @@
 """Model-written pages in a headless Chromium that reaches nothing.
 
-Every request is answered here: the page itself, the one style sheet that pages ask for
-(Tailwind 2.2.19, shipped), generated placeholder pictures; all else is empty. Scripts are off, the
-viewport and the scale are fixed, animations stand still. What slips past the interception (a
-preconnect, a name look-up) meets a proxy that is not there.
+Every request is answered here: the page itself, the one style sheet that ColBench's pages ask for
+(Tailwind 2.2.19, from a file of yours), generated placeholder pictures; all else is empty. Scripts
+are off, the viewport and the scale are fixed, animations stand still. What slips past the
+interception (a preconnect, a name look-up) meets a proxy that is not there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import gzip
 import os
 import shutil
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +29,8 @@ TALLEST = 6000
 TIMEOUT_MS = 15_000
 PAGE = "http://page.invalid/"
 ASSETS = Path(__file__).parent / "assets"
+STYLES = "~/.cache/convbench/tailwind-2.2.19.min.css"
+"""Where the style sheet is looked for."""
 TAILWIND = "tailwindcss@2.2.19/dist/tailwind.min.css"
 _STILL = (
     "*,*::before,*::after{animation:none!important;transition:none!important;"
@@ -242,7 +242,11 @@ async def _answer(route: Any, html: str) -> None:
         await route.abort()
 
 
-@cache
 def tailwind() -> bytes:
-    """Return the style sheet that ColBench's pages ask for."""
-    return gzip.decompress((ASSETS / "tailwind-2.2.19.min.css.gz").read_bytes())
+    """Return the style sheet that ColBench's pages ask for; empty where you gave none.
+
+    It is not ours to ship: put `tailwind.min.css` of tailwindcss 2.2.19 where STYLES says, or name
+    the file in CONVBENCH_TAILWIND. Without it pages are rendered unstyled, the reference's too.
+    """
+    path = Path(os.environ.get("CONVBENCH_TAILWIND") or STYLES).expanduser()
+    return path.read_bytes() if path.is_file() else b""

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import calls, records
+from tests.bench import adaptations, calls, records, sandbox
 from tests.bench.bench import Bench, Row
 from tests.trainers.bench import speed
 
@@ -23,6 +23,8 @@ BENCHES: dict[str, Bench] = {
     "memory": calls.memory,
     "large": records.large_run,
     "training": speed,
+    "sandbox": sandbox.gradings,
+    "adaptations": adaptations.adaptations,
 }
 
 
