@@ -1,0 +1,75 @@
+"""The wheel, installed on its own in an empty folder, has all it needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel and unpack it into a folder of its own; the environment's packages serve."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)],
+        cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    [wheel] = folder.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "site")
+    return folder / "site"
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(installed: Path, tmp_path: Path) -> Run:
+    """Run convbench from the wheel in an empty folder; return what it printed."""
+
+    def command(*arguments: str) -> str:
+        code = (
+            f"import sys; sys.path.insert(0, {str(installed)!r}); import convbench; "
+            f"assert convbench.__file__.startswith({str(installed)!r}), convbench.__file__; "
+            "from convbench.cli import main; main()"
+        )
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=tmp_path, env={**env, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return command
+
+
+def test_specs_trainers_weights_and_pages_are_in_it(installed: Path) -> None:
+    package = installed / "convbench"
+    for name in ("specs/tasks/arc.yaml", "specs/schemas/task.json", "specs/models.yaml",
+                 "trainers/swift.py", "pocket/weights/model.safetensors", "tasks/demo.jsonl",
+                 "report/paper/results.csv", "py.typed"):  # fmt: skip
+        assert (package / name).is_file(), f"the wheel lacks {name}"
+    assert list((package / "view").rglob("*.js")), "the wheel lacks the viewer's scripts"
+
+
+def test_it_works_in_an_empty_folder(run: Run) -> None:
+    assert "arc" in run("list", "tasks")
+    run("build", "demo", "--model", "scripted:policy", "--tasks", "40", "--run", "r", "--quiet")
+    run("judge", "--run", "r", "--quiet")
+    assert "120" in run("query", "select count(*) from conversations", "--run", "r")
+
+
+def test_every_recipe_dry_runs(run: Run) -> None:
+    run("build", "pocket", "--model", "local:pocket", "--tasks", "20", "--max-tokens", "48",
+        "--run", "r", "--quiet")  # fmt: skip
+    run("judge", "--run", "r", "--quiet")
+    for recipe in ("refit", "swift", "star-gate", "dpo", "step-dpo"):
+        assert run("train", recipe, "--run", "r", "--dry-run"), recipe
