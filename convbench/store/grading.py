@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import asdict
+from typing import Any
 
-from convbench.answers import grade
-from convbench.schema import Conversation, Example, ProtocolSpec, TextPart
+from convbench.answers import grade_texts
+from convbench.schema import ProtocolSpec, TextPart
 from convbench.schema.conversation import Turn
 from convbench.store.run import Run
 
@@ -20,26 +20,6 @@ FIELDS = {
     "words": "BIGINT",
 }
 GRADED = "STRUCT(" + ", ".join(f"{name} {kind}" for name, kind in FIELDS.items()) + ")"
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """As much of a Turn as grading reads; making a whole one costs ten times more."""
-
-    speaker: str
-    content: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Conversation:
-    turns: tuple[_Turn, ...]
-    failure: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Example:
-    letters: tuple[str, ...]
-    answer: str | None
 
 
 def register(connection: Any, runs: Sequence[Run]) -> None:
@@ -75,11 +55,12 @@ def _graded(
     gold: str | None,
 ) -> dict[str, Any]:
     """Grade what the policy said, by the one function that grades."""
-    turns = tuple(_Turn(protocol.policy, text or "") for text in said or ())
-    found = grade(
-        protocol,
-        cast(Conversation, _Conversation(turns, True if failed else None)),
-        cast(Example, _Example(tuple(letters or ()), gold)),
+    found = grade_texts(
+        [text or "" for text in said or ()],
+        letters or (),
+        gold,
+        marker=protocol.answer_after,
+        failed=bool(failed),
     )
     values = asdict(found)
     return {name: values[name] for name in FIELDS}
