@@ -22,7 +22,7 @@ from convbench.adapt.written import pairs
 from convbench.commands.calls import CallOptions, calling
 from convbench.commands.cast import weights_fingerprint
 from convbench.commands.grading import by_model
-from convbench.commands.judge import Judged
+from convbench.commands.judging import Judged
 from convbench.engine import Summary, run_jobs
 from convbench.engine.status import Status
 from convbench.errors import DataError, TrainError

@@ -10,23 +10,22 @@ from typing import Literal
 
 from convbench.build.run import Built, identical_samples
 from convbench.build.run import build as build_run
-from convbench.catalog import names
-from convbench.commands.calls import SCRIPT, CallOptions, at_once, calling, open_cast
-from convbench.commands.cast import fingerprinted, make_cast
-from convbench.commands.manifest import Shape, make_manifest, refuse_changes
+from convbench.commands.calls import CallOptions, at_once, calling, open_cast
+from convbench.commands.cast import make_cast
+from convbench.commands.manifest import Shape, make_manifest
 from convbench.commands.preview import Preview, preview
+from convbench.commands.resume import resume
 from convbench.commands.specs import (
-    Sets,
     SpecOptions,
     load_plugins,
     load_protocol,
     load_task,
+    sized,
     sort_sets,
-    with_sets,
 )
 from convbench.errors import BudgetError, RunError, SpecError
 from convbench.models.open import policy_or_default
-from convbench.schema import Example, Member, ProtocolSpec, RunManifest, TaskSpec
+from convbench.schema import Example, RunManifest
 from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
 
@@ -72,7 +71,7 @@ def build(options: BuildOptions) -> BuildResult:
         manifest, loaded = _new(options)
         examples: Mapping[str, Example] = {e.example_id: e for e in loaded.examples}
     else:
-        manifest, loaded = _resume(existing, options), None
+        manifest, loaded = resume(existing, options), None
         examples = existing.examples
     result = BuildResult(options.run, manifest, existing is not None, loaded)
     first = preview(manifest, list(examples.values()), options.specs.folders)
@@ -132,7 +131,7 @@ def _new(options: BuildOptions) -> tuple[RunManifest, Loaded]:
             "build needs a task (see: convbench list tasks), or --run DIR of a run to resume"
         )
     sets = sort_sets(options.specs.sets, ("task", "protocol"))
-    task = _sized(load_task(options.task, options.specs, sets), options.tasks)
+    task = sized(load_task(options.task, options.specs, sets), options.tasks)
     protocol = load_protocol(options.protocol or task.protocol, options.specs, sets)
     cast = make_cast(
         task,
@@ -163,65 +162,6 @@ def _runnable(options: BuildOptions) -> str:
         api_base=options.calls.api_base,
         vllm_python=options.calls.vllm_python,
         specs=options.specs.folders,
-    )
-
-
-def _sized(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
-    if count is None:
-        return task
-    return task.model_copy(update={"sample": task.sample.model_copy(update={"count": count})})
-
-
-def _resume(run: Run, options: BuildOptions) -> RunManifest:
-    """Return the run's manifest, refusing whatever the user says that would change it."""
-    old = run.manifest
-    if old.kind == "import":
-        raise RunError(f"{run.path}: holds imported conversations; there is nothing to build")
-    sets = sort_sets(options.specs.sets, ("task", "protocol"))
-    shape = {
-        name: value
-        for name, value in vars(options.shape).items()
-        if value is not None and name != "max_tokens"
-    }
-    task = _task_again(old.task, options, sets)
-    protocol = _protocol_again(old.protocol, options, sets)
-    new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
-    refuse_changes(old, new)  # before the cast, which another protocol may not even have
-    refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))
-    return old
-
-
-def _task_again(old: TaskSpec, options: BuildOptions, sets: Sets) -> TaskSpec:
-    """Return the task as the user names it now; what is not said again stays as it was."""
-    if options.task is None:
-        return _sized(with_sets(old, "task", sets), options.tasks)
-    task = load_task(options.task, options.specs, sets)
-    said = options.tasks is not None or "sample.count" in sets.of("task")
-    return _sized(task, options.tasks if said else old.sample.count)
-
-
-def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: Sets) -> ProtocolSpec:
-    named = options.protocol
-    if named is None and options.task and old.name in names("protocols", options.specs.folders):
-        named = old.name
-    return load_protocol(named, options.specs, sets) if named else with_sets(old, "protocol", sets)
-
-
-def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
-    """Return the cast as the user names it now, with local weights as they lie there now."""
-    asked = (options.model, options.teacher, options.shape.max_tokens)
-    if all(value is None for value in asked):
-        return {name: fingerprinted(member) for name, member in old.cast.items()}
-    policy = old.cast[old.protocol.policy]
-    others = [m.model for n, m in old.cast.items() if n != old.protocol.policy]
-    return make_cast(
-        old.task,
-        old.protocol,
-        model=options.model or policy.model,
-        teacher=options.teacher or next((model for model in others if model != SCRIPT), None),
-        max_tokens=options.shape.max_tokens or policy.sampling.max_tokens,
-        specs=options.specs,
-        calls=options.calls,
     )
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -84,3 +84,10 @@ def with_sets(spec: S, kind: str, sets: Sets) -> S:
     for key, new in sets.of(kind).items():
         assign(value, key, new, kind)
     return catalog.check(type(spec), value, kind)
+
+
+def sized(task: TaskSpec, count: int | Literal["all"] | None) -> TaskSpec:
+    """Return the task with this many questions drawn; None leaves its own number."""
+    if count is None:
+        return task
+    return task.model_copy(update={"sample": task.sample.model_copy(update={"count": count})})

@@ -24,7 +24,7 @@ from convbench.commands.adaptation import (
 )
 from convbench.commands.calls import CallOptions
 from convbench.commands.grading import by_model
-from convbench.commands.judge import Judged
+from convbench.commands.judging import Judged
 from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
 from convbench.judge import Judge
