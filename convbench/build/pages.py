@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from convbench.errors import DataError
 from convbench.sandbox.browser import PageError, Shot, shoot
-from convbench.sandbox.looks import visible
+from convbench.sandbox.looks import html_of, visible
 from convbench.schema import ImagePart, Message, TextPart, text_of
 from convbench.schema.chat import Part
 
 MADE = "This is how the agent's page looks:"
 WANTED = "This is how the page you want looks:"
 NO_PAGE = "The agent has shown no page."
-_PAGE = re.compile(r"<html\b.*?</html\s*>", re.IGNORECASE | re.DOTALL)
+BROKEN = "The agent's page could not be shown."
 
 
 async def screens(
@@ -29,38 +28,39 @@ async def screens(
     """
     if media is None:
         raise DataError("the screenshots need a run's media folder; found none")
-    made = await _made(messages)
-    parts: list[Part] = [TextPart(text=NO_PAGE if made is None else MADE)]
+    wanted = await shoot(str(example["reference"]))
+    made, words = await _made(messages)
+    parts: list[Part] = [TextPart(text=words)]
     if made is not None:
         parts.append(_picture(made, media))
-    wanted = await shoot(str(example["reference"]))
     return (*parts, TextPart(text=WANTED), _picture(wanted, media))
 
 
 async def structure(messages: list[Message], example: Mapping[str, Any]) -> str:
     """Tell what is visible of both pages, for a human played by a model that reads only."""
-    made = await _made(messages)
     wanted = visible((await shoot(str(example["reference"]))).boxes)
-    first = NO_PAGE if made is None else f"{MADE}\n{visible(made.boxes)}"
+    made, words = await _made(messages)
+    first = words if made is None else f"{words}\n{visible(made.boxes)}"
     return f"{first}\n\n{WANTED}\n{wanted}"
 
 
-async def _made(messages: list[Message]) -> Shot | None:
+async def _made(messages: list[Message]) -> tuple[Shot | None, str]:
+    """Return the agent's page, if there is one that can be shown, and the words that go with it."""
     page = page_of(messages)
     if page is None:
-        return None
+        return None, NO_PAGE
     try:
-        return await shoot(page)
+        return await shoot(page), MADE
     except PageError:
-        return None
+        return None, BROKEN
 
 
 def page_of(messages: list[Message]) -> str | None:
     """Return the last whole page that was shown to this speaker."""
     for message in reversed(messages):
-        pages = _PAGE.findall(text_of(message["content"])) if message["role"] == "user" else []
-        if pages:
-            return str(pages[-1])
+        page = html_of(text_of(message["content"])) if message["role"] == "user" else None
+        if page is not None:
+            return page
     return None
 
 

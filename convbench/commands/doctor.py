@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
+from convbench.errors import MissingDependency
+
 State = Literal["ok", "missing", "note"]
 
 KEYS = {
@@ -24,6 +26,7 @@ EXTRAS = {
     "local": ("torch", "transformers"),
     "tasks": ("sqlglot",),
     "analysis": ("matplotlib", "sklearn", "scipy", "umap"),
+    "vision": ("numpy", "PIL", "playwright", "skimage"),
 }
 
 
@@ -45,7 +48,10 @@ def examine() -> list[Finding]:
         _python(),
         *_core(),
         *_extras(),
-        *_programs(),
+        _compiler(),
+        _sandbox(),
+        _browser(),
+        _tailwind(),
         _gpu(),
         *_keys(),
         _hub(),
@@ -112,21 +118,44 @@ def _extras() -> list[Finding]:
     return found
 
 
-def _programs() -> list[Finding]:
-    wanted = {
-        "g++": ("DeepSpeed builds parts of itself at run time", "apt-get install g++"),
-        "bwrap": ("runs model-written code safely", "apt-get install bubblewrap"),
-        "chromium": ("renders model-written pages", "apt-get install chromium"),
-    }
-    found = []
-    for name, (why, fix) in wanted.items():
-        path = shutil.which(name)
-        found.append(
-            Finding(
-                name, "ok" if path else "note", path or f"not found ({why})", "" if path else fix
-            )
-        )
-    return found
+def _compiler() -> Finding:
+    path = shutil.which("g++")
+    if path:
+        return Finding("g++", "ok", path)
+    why = "not found (DeepSpeed builds parts of itself at run time)"
+    return Finding("g++", "note", why, "apt-get install g++")
+
+
+def _sandbox() -> Finding:
+    """Try the wall around model-written code."""
+    from convbench.sandbox import boundary
+    from convbench.sandbox.boundary import INSTALL
+
+    try:
+        return Finding("sandbox", "ok", boundary().kind)
+    except MissingDependency:
+        why = "none stands here (runs model-written code: judge unit-tests)"
+        return Finding("sandbox", "note", why, INSTALL)
+
+
+def _browser() -> Finding:
+    """Look for the system's Chromium."""
+    from convbench.sandbox.browser import INSTALL, chromium
+
+    try:
+        return Finding("chromium", "ok", chromium())
+    except MissingDependency:
+        why = "not found (renders model-written pages: judge render)"
+        return Finding("chromium", "note", why, INSTALL)
+
+
+def _tailwind() -> Finding:
+    from convbench.sandbox import tailwind
+
+    if tailwind.sheet():
+        return Finding("tailwind", "ok", str(tailwind.place()))
+    why = "not found (styles ColBench's pages: judge render)"
+    return Finding("tailwind", "note", why, tailwind.FETCH)
 
 
 def _gpu() -> Finding:
@@ -136,8 +165,8 @@ def _gpu() -> Finding:
     return Finding(
         "gpu",
         "note",
-        "none found: local models run on the CPU, vllm: does not run",
-        "use a provider or a server: --model openai/…, --api-base URL",
+        "none: local models run on the CPU, vllm: not at all",
+        "use a provider: --model openai/…, or --api-base URL",
     )
 
 

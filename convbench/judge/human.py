@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -99,11 +100,20 @@ def read_labels(path: Path, spec: JudgeSpec) -> Labels:
 def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line number, row) of CSV or JSON lines, by the file's ending."""
     if path.suffix.lower() == ".csv":
-        reader = csv.DictReader(text.splitlines())
-        for row in reader:
-            yield reader.line_num, row
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        try:
+            for row in reader:
+                if more := row.pop(None, []):
+                    raise DataError(
+                        f"{path}:{reader.line_num}: found {len(row) + len(more)} cells; expected "
+                        f"{len(row)}, as in the header (quote a cell that has a comma)"
+                    )
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise DataError(f"{path}:{reader.line_num + 1}: not valid CSV: {error}") from None
     elif path.suffix.lower() in (".jsonl", ".ndjson"):
-        for number, line in enumerate(text.splitlines(), 1):
+        # Only "\n" ends a line: U+2028 and others like it may stand inside a JSON text.
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 yield number, _json(path, number, line)
     else:
@@ -141,7 +151,7 @@ def _label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> L
 def _number(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not spec.lowest <= number <= spec.highest:
         raise DataError(

@@ -1,8 +1,9 @@
 """Judge `render`: the agent's last page and the reference's, as they look (ColBench frontend).
 
-Both are rendered in the same way (`convbench.sandbox.browser`). `overall` is how alike they look,
-`blank` how alike an empty page and `unrelated` pages of ours that have nothing to do with the
-task look to the reference: no measure of looks starts at 0, so each score stands beside these.
+Both are rendered in the same way (`convbench.sandbox.browser`). `overall` is how alike they look.
+No measure of looks starts at 0, so each score stands beside two baselines: `blank` is what an
+empty page scores here, `random_pair` the mean of what the wanted pages of `args.pairs` other tasks
+of the run score here, drawn with `args.seed` (left out where the run has one task).
 
 `args.measure: similarity` is the offline default (`render_similarity`); `clip` is the paper's:
 the cosine of normalised CLIP image embeddings, for which the weights must be here.
@@ -10,70 +11,111 @@ the cosine of normalised CLIP image embeddings, for which the weights must be he
 
 from __future__ import annotations
 
-import re
+import hashlib
+import random
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity
-from convbench.sandbox.browser import ASSETS, PageError, Shot, shoot
+from convbench.sandbox import tailwind
+from convbench.sandbox.browser import PageError, Shot, shoot
+from convbench.sandbox.looks import html_of
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
 from convbench.views import policy_turns
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
 BLANK = "<html><body></body></html>"
 KEPT = 64
-_PAGE = re.compile(r"<html\b.*?</html\s*>", re.IGNORECASE | re.DOTALL)
 
 
 async def score(
-    conversation: Conversation, example: Example, protocol: ProtocolSpec, *, spec: JudgeSpec
+    conversation: Conversation,
+    example: Example,
+    protocol: ProtocolSpec,
+    *,
+    spec: JudgeSpec,
+    examples: Mapping[str, Example],
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return `overall`, `blank` and `unrelated`, from 0 to 1 (clip: -1 to 1), and the parts.
+    """Return `overall` and its baselines, from 0 to 1 (clip: -1 to 1), and the parts.
 
-    Raises DataError for a task without a reference page, RunError where nothing can be rendered.
+    `examples` are the run's. Raises DataError for a task without a reference page, PageError for
+    one whose page cannot be rendered, RunError where nothing can be.
     """
-    field = str(spec.args.get("reference", "reference"))
-    reference = example.hidden.get(field)
-    if not isinstance(reference, str):
+    reference = _reference(example, spec.args)
+    others = tuple(_reference(other, spec.args) for other in partners(example, examples, spec.args))
+    try:
+        wanted = await kept(reference)
+        made, why = await _made(last_page(conversation, protocol))
+        found = measure(made, wanted, spec.args)
+        baselines = await _baselines(reference, others, spec.args)
+    except MissingDependency as error:
+        raise RunError(f"judge {spec.name}: {error}") from None
+    parts = {name: round(value, 6) for name, value in found.items() if name != "overall"}
+    details = {**parts, "page": why or "rendered", "pairs": len(others), "styles": _styles()}
+    return {"overall": found["overall"], **baselines}, details
+
+
+def _styles() -> str:
+    """Return which style sheet pages were rendered with: with and without do not compare."""
+    found = tailwind.sheet()
+    return hashlib.sha256(found).hexdigest()[:12] if found else f"none: {tailwind.FETCH}"
+
+
+def partners(
+    example: Example, examples: Mapping[str, Example], args: Mapping[str, Any]
+) -> list[Example]:
+    """Return the other tasks whose pages are the random pairs: the same few for all of a run, so
+    that each is rendered once, and one more in the place of the task itself."""
+    names = sorted(examples)
+    count = int(args.get("pairs", 8))
+    drawn = random.Random(int(args.get("seed", 0))).sample(names, min(count + 1, len(names)))
+    return [examples[name] for name in drawn if name != example.example_id][:count]
+
+
+def _reference(example: Example, args: Mapping[str, Any]) -> str:
+    field = str(args.get("reference", "reference"))
+    found = example.hidden.get(field)
+    if not isinstance(found, str):
         raise DataError(
             f"example {example.example_id}: found no page in the hidden field {field!r}; it has "
             f"{sorted(example.hidden)}"
         )
-    try:
-        return await _scores(last_page(conversation, protocol), reference, spec.args)
-    except MissingDependency as error:
-        raise RunError(f"judge {spec.name}: {error}") from None
-
-
-async def _scores(
-    page: str | None, reference: str, args: Mapping[str, Any]
-) -> tuple[dict[str, float], dict[str, Any]]:
-    wanted = await kept(reference)
-    made, why = await _made(page)
-    found = measure(made, wanted, args)
-    others = [measure(await kept(other), wanted, args)["overall"] for other in unrelated()]
-    scores = {
-        "overall": found["overall"],
-        "blank": measure(await kept(BLANK), wanted, args)["overall"],
-        "unrelated": sum(others) / len(others),
-    }
-    parts = {name: round(value, 6) for name, value in found.items() if name != "overall"}
-    return scores, {**parts, "page": why or "rendered"}
+    return found
 
 
 async def _made(page: str | None) -> tuple[Shot, str | None]:
-    """Return the agent's page, or black and the reason why there is none."""
+    """Return the agent's page, or black and the reason why there is none.
+
+    Where an empty page cannot be rendered either, the fault is not the page's: PageError.
+    """
     if page is None:
         return black(), "no page"
     try:
         return await shoot(page), None
     except PageError as error:
+        await shoot(BLANK)
         return black(), str(error)
+
+
+_FOUND: dict[tuple[str, tuple[str, ...], str], dict[str, float]] = {}
+
+
+async def _baselines(
+    reference: str, others: tuple[str, ...], args: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return what an empty page and the others score beside the reference, measured once."""
+    key = (reference, others, str(sorted(args.items())))
+    if key not in _FOUND:
+        wanted = await kept(reference)
+        pairs = [measure(await kept(other), wanted, args)["overall"] for other in others]
+        _FOUND[key] = {"blank": measure(await kept(BLANK), wanted, args)["overall"]}
+        if pairs:
+            _FOUND[key]["random_pair"] = sum(pairs) / len(pairs)
+    return _FOUND[key]
 
 
 def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:
@@ -95,12 +137,6 @@ def last_page(conversation: Conversation, protocol: ProtocolSpec) -> str | None:
     return None
 
 
-def html_of(text: str) -> str | None:
-    """Return the last whole page in a text."""
-    pages = _PAGE.findall(text)
-    return str(pages[-1]) if pages else None
-
-
 _SHOTS: OrderedDict[str, Shot] = OrderedDict()
 
 
@@ -112,18 +148,3 @@ async def kept(html: str) -> Shot:
             _SHOTS.popitem(last=False)
     _SHOTS.move_to_end(html)
     return _SHOTS[html]
-
-
-def unrelated() -> list[str]:
-    """Return pages of ours that have nothing to do with any task."""
-    return [path.read_text() for path in sorted(Path(ASSETS).glob("unrelated-*.html"))]
-
-
-def wins(ours: Mapping[str, float], theirs: Mapping[str, float]) -> tuple[float, int]:
-    """Return (win rate, tasks): the share of tasks that both policies have on which ours scored
-    higher, a tie as half. Keys are example ids, values scores, one (or the mean) a task."""
-    both: Iterable[str] = sorted(set(ours) & set(theirs))
-    points = [1.0 if ours[k] > theirs[k] else 0.5 if ours[k] == theirs[k] else 0.0 for k in both]
-    if not points:
-        raise DataError("found no task that both policies have; expected the same questions")
-    return sum(points) / len(points), len(points)

@@ -26,14 +26,16 @@ async def judge_conversation(
     protocol: ProtocolSpec,
     *,
     mode: Mode | None = None,
+    examples: Mapping[str, Example] | None = None,
     asked: int = 0,
 ) -> Verdict:
     """Return the verdict, with a failure and no scores where there is none to give.
 
     `caller` and `model` are needed by a rubric alone. `mode` is the run's; without it rules infer
-    it from the prompts. `asked` is `attempts` of this judge's newest, failed verdict on this
-    conversation: a new try goes on counting, so that the journal does not answer with the old
-    replies. Errors that end the whole run (wrong key, spent budget) pass through.
+    it from the prompts. `examples` are the run's, for judges that compare with other tasks.
+    `asked` is `attempts` of this judge's newest, failed verdict on this conversation: a new try
+    goes on counting, so that the journal does not answer with the old replies. Errors that end
+    the whole run (wrong key, spent budget) pass through.
     """
     if conversation.failure is not None:
         return _failed(judge, conversation, "ConversationFailed", "the conversation has no end")
@@ -43,7 +45,8 @@ async def judge_conversation(
         return await _rubric(caller, model, judge, conversation, example, protocol, asked)
     if judge.labels is not None:
         return _human(judge, conversation, protocol)
-    return await _function(judge, conversation, example, protocol, mode)
+    run = {"mode": mode, "spec": judge.spec, "examples": examples or {}}
+    return await _function(judge, conversation, example, protocol, run)
 
 
 def failed_verdict(judge: Judge, conversation_id: str, error: Exception) -> Verdict:
@@ -107,17 +110,17 @@ async def _function(
     conversation: Conversation,
     example: Example,
     protocol: ProtocolSpec,
-    mode: Mode | None,
+    run: Mapping[str, Any],
 ) -> Verdict:
     """Score by the spec's function, which may return (scores, details) and be async.
 
-    It gets `mode` and `spec` as keywords where it has parameters of these names.
+    It gets `mode`, `spec` and `examples` as keywords where it has parameters of these names.
     """
     function = judge.function
     if function is None:
         raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
     known = inspect.signature(function).parameters
-    extra = {name: value for name, value in (("mode", mode), ("spec", judge.spec)) if name in known}
+    extra = {name: value for name, value in run.items() if name in known}
     result = function(conversation, example, protocol, **extra)
     if inspect.isawaitable(result):
         result = await result
@@ -131,6 +134,7 @@ def _check(judge: Judge, scores: Mapping[str, float]) -> None:
     spec = judge.spec
     expected = {metric.name for metric in spec.metrics} or {spec.reward.metric}
     wrong = expected.symmetric_difference(scores) if spec.metrics else expected - set(scores)
+    wrong -= {metric.name for metric in spec.metrics if metric.optional}
     if wrong:
         raise DataError(
             f"judge {judge.name}: {spec.function} gave {sorted(scores)}; "

@@ -5,17 +5,18 @@ MissingDependency with the command that mends it.
 
 Inside there is no network, no environment, no /proc, no process but the one, and no file but the
 interpreter's own and the modules that were asked for, all read-only; with bubblewrap also a
-scratch folder of limited size in memory (/tmp), with Landlock none.
+scratch folder of limited size in memory (/tmp), with Landlock none. Run by root, the program
+inside takes the number of a user that nobody has: the kernel does not count root's threads, and
+what belongs to root is not its own.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import secrets
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,11 +26,14 @@ from typing import Any
 
 from convbench.errors import MissingDependency
 from convbench.sandbox import confine
+from convbench.sandbox.places import hidden, opened, packages, readable
 from convbench.sandbox.seccomp import filter_program
 
-SCRATCH_BYTES = 16 << 20
+SCRATCH, SCRATCH_BYTES = "/tmp", 16 << 20  # noqa: S108 - inside
 KINDS = ("bubblewrap", "landlock")
 INSTALL = "apt-get install bubblewrap"
+NOBODY = range(1_900_000_000, 2_000_000_000)
+"""User numbers that no one hands out; every sandbox that root starts takes one of them."""
 _CLEAN = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
           "HOME": "/tmp", "LANG": "C.UTF-8"}  # fmt: skip # noqa: S108 - inside
 _PLAIN = (
@@ -47,6 +51,18 @@ class Boundary:
     """`bubblewrap` or `landlock`."""
     program: str
     """The interpreter that runs inside."""
+    root: bool = False
+    """Whether it is built with root's privileges, which the program inside then gives up."""
+
+    def user(self) -> int | None:
+        """Return the number of the user that the program inside becomes, another one each time;
+        None where it stays who it is."""
+        return secrets.choice(NOBODY) if self.root else None
+
+    def threads(self) -> int:
+        """Return how many threads there may be: those inside where its user is its own, else
+        those of the user who runs us, who has others."""
+        return 64 if self.root or self.kind == "bubblewrap" else 4096
 
     def start(self, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
         """Start the program inside; it waits for its job on stdin."""
@@ -54,29 +70,61 @@ class Boundary:
             return self._wrapped(modules)
         return self._popen([self.program, *_PLAIN], _CLEAN, ())
 
-    def settings(self, modules: tuple[str, ...]) -> dict[str, Any] | None:
+    def settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any] | None:
         """Return what the program inside must shut by itself; None where the wall stands."""
         if self.kind == "bubblewrap":
             return None
         found = packages(modules)
         return {
             "code": compiled("confine.py"),
-            "read": [*_opened(self.program), *found, "/dev/null", "/dev/urandom"],
+            "read": [*opened(self.program), *found, "/dev/null", "/dev/urandom"],
             "list": sorted({*map(os.path.dirname, found), *map(os.path.dirname, hidden())}),
+            "user": user,
             "filter": filter_program(alone=True),
         }
 
     def _wrapped(self, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
         program = filter_program()
         if program is None:
-            return self._popen(_bwrap(self.program, modules, None), {}, ())
+            return self._popen(self._bwrap(modules, None), {}, ())
         read, write = os.pipe()
         try:
             os.write(write, program)
             os.close(write)
-            return self._popen(_bwrap(self.program, modules, read), {}, (read,))
+            return self._popen(self._bwrap(modules, read), {}, (read,))
         finally:
             os.close(read)
+
+    def _bwrap(self, modules: tuple[str, ...], seccomp: int | None) -> list[str]:
+        command = [shutil.which("bwrap") or "bwrap", "--unshare-ipc", "--unshare-pid",
+                   "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+                   "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv",
+                   "--cap-drop", "ALL"]  # fmt: skip
+        if self.root:  # to become another user, which ends the privilege
+            command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        else:
+            command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+        for name, value in _CLEAN.items():
+            command += ["--setenv", name, value]
+        # First, because interpreter and modules may lie in it.
+        command += ["--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
+        seen = readable(self.program)
+        for folder in _above([*seen, *packages(modules), "/dev/null"]):
+            command += ["--perms", "0755", "--dir", folder]
+        for place in seen:
+            command += ["--ro-bind", place, place]
+        for place in hidden():
+            command += ["--perms", "0755", "--tmpfs", place]
+        for place in packages(modules):
+            command += ["--ro-bind", place, place]
+        command += ["--dev-bind", "/dev/null", "/dev/null"]
+        command += ["--dev-bind", "/dev/urandom", "/dev/urandom"]
+        for place in hidden():
+            command += ["--remount-ro", place]
+        command += ["--remount-ro", "/", "--chdir", SCRATCH]
+        if seccomp is not None:
+            command += ["--seccomp", str(seccomp)]
+        return [*command, self.program, *_PLAIN]
 
     def _popen(
         self, command: Sequence[str], env: dict[str, str], fds: tuple[int, ...]
@@ -107,10 +155,12 @@ def boundary(kind: str = "auto") -> Boundary:
     Raises MissingDependency where none does: model-written code is never run bare.
     """
     program = os.path.realpath(sys.executable)
+    as_root = (True, False) if os.geteuid() == 0 else (False,)
     for name in KINDS if kind == "auto" else (kind,):
-        found = Boundary(name, program)
-        if _stands(found):
-            return found
+        for root in as_root:
+            found = Boundary(name, program, root)
+            if _stands(found):
+                return found
     raise MissingDependency(
         "a sandbox that works here (bubblewrap with user namespaces, or a kernel with Landlock)",
         needed_for="running model-written code",
@@ -129,78 +179,7 @@ def _stands(wall: Boundary) -> bool:
     return starts(wall, Limits())
 
 
-def _bwrap(program: str, modules: tuple[str, ...], seccomp: int | None) -> list[str]:
-    command = [
-        "bwrap", "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534",
-        "--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-        "--clearenv",
-    ]  # fmt: skip
-    command[0] = shutil.which("bwrap") or "bwrap"
-    for name, value in _CLEAN.items():
-        command += ["--setenv", name, value]
-    for place in readable(program):
-        command += ["--ro-bind", place, place]
-    for place in hidden():
-        command += ["--tmpfs", place]
-    for place in packages(modules):
-        command += ["--ro-bind", place, place]
-    command += [
-        "--size", str(SCRATCH_BYTES), "--tmpfs", "/tmp",  # noqa: S108 - inside
-        "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom",
-    ]  # fmt: skip
-    for place in hidden():
-        command += ["--remount-ro", place]
-    command += ["--remount-ro", "/", "--chdir", "/tmp"]  # noqa: S108
-    if seccomp is not None:
-        command += ["--seccomp", str(seccomp)]
-    return [*command, program, *_PLAIN]
-
-
-def readable(program: str) -> list[str]:
-    """Return the files and folders that the interpreter itself needs, those that exist."""
-    library = os.path.join(
-        str(sysconfig.get_config_var("LIBDIR") or ""),
-        str(sysconfig.get_config_var("INSTSONAME") or ""),
-    )
-    system = str(sysconfig.get_config_var("MULTIARCH") or "")
-    wanted = [program, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
-    wanted += [library] if os.path.isfile(library) else []
-    wanted += [os.path.join("/lib", system), os.path.join("/usr/lib", system)]
-    wanted += ["/lib64", "/usr/lib64"]
-    return [place for place in dict.fromkeys(wanted) if os.path.exists(place)]
-
-
-def hidden() -> list[str]:
-    """Return folders within those that hold others' packages."""
-    stdlib = sysconfig.get_path("stdlib")
-    names = ("site-packages", "dist-packages")
-    return [p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p)]
-
-
-def _opened(program: str) -> list[str]:
-    """Return `readable`, with a folder that holds a hidden one replaced by its other contents:
-    what Landlock opens, it opens to the leaves."""
-    found = []
-    shut = hidden()
-    for place in readable(program):
-        if any(os.path.dirname(other) == place for other in shut):
-            inside = (os.path.join(place, name) for name in os.listdir(place))
-            found += [item for item in inside if item not in shut]
-        else:
-            found.append(place)
-    return found
-
-
-@cache
-def packages(modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return where the modules asked for lie, with the libraries beside them; those not
-    installed are left out."""
-    found = []
-    for name in modules:
-        spec = importlib.util.find_spec(name)
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        if not places and spec and spec.origin and os.path.isfile(spec.origin):
-            places = [spec.origin]
-        found += [place for place in places if os.path.exists(place)]
-        found += [f"{place}.libs" for place in places if os.path.isdir(f"{place}.libs")]
-    return tuple(dict.fromkeys(found))
+def _above(places: Sequence[str]) -> list[str]:
+    """Return the folders that lead to these places, outermost first."""
+    found = [str(folder) for place in places for folder in reversed(Path(place).parents)]
+    return [folder for folder in dict.fromkeys(found) if folder not in ("/", SCRATCH)]

@@ -1,7 +1,7 @@
 """Model-written pages in a headless Chromium that reaches nothing.
 
 Every request is answered here: the page itself, the one style sheet that ColBench's pages ask for
-(Tailwind 2.2.19, from a file of yours), generated placeholder pictures; all else is empty. Scripts
+(`convbench.sandbox.tailwind`), generated placeholder pictures; all else is empty. Scripts
 are off, the viewport and the scale are fixed, animations stand still. What slips past the
 interception (a preconnect, a name look-up) meets a proxy that is not there.
 """
@@ -16,22 +16,20 @@ import shutil
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from convbench.errors import DataError, MissingDependency
+from convbench.sandbox import tailwind
 from convbench.sandbox.pictures import placeholder
 
 WIDTH, HEIGHT = 1280, 720
 """The viewport, in pixels."""
 TALLEST = 6000
 """A screenshot shows at most this much of a page."""
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = 60_000
+"""A page takes far less; a busy machine must not make one fail."""
 PAGE = "http://page.invalid/"
-ASSETS = Path(__file__).parent / "assets"
-STYLES = "~/.cache/convbench/tailwind-2.2.19.min.css"
-"""Where the style sheet is looked for."""
-TAILWIND = "tailwindcss@2.2.19/dist/tailwind.min.css"
+INSTALL = "apt-get install chromium"
 _STILL = (
     "*,*::before,*::after{animation:none!important;transition:none!important;"
     "caret-color:transparent!important;scroll-behavior:auto!important}"
@@ -108,9 +106,7 @@ def chromium() -> str:
     for name in ("chromium", "chromium-browser", "google-chrome"):
         found = found or shutil.which(name)
     if found is None:
-        raise MissingDependency(
-            "Chromium", needed_for="rendering pages", install="apt-get install chromium"
-        )
+        raise MissingDependency("Chromium", needed_for="rendering pages", install=INSTALL)
     return found
 
 
@@ -203,7 +199,7 @@ T = TypeVar("T")
 
 
 async def _in_time(work: Coroutine[Any, Any, T]) -> T:
-    return await asyncio.wait_for(work, 3 * TIMEOUT_MS / 1000)
+    return await asyncio.wait_for(work, 2 * TIMEOUT_MS / 1000)
 
 
 async def _page(context: Any, html: str) -> Shot:
@@ -231,8 +227,8 @@ async def _answer(route: Any, html: str) -> None:
         await route.fulfill(body=still, content_type="text/html; charset=utf-8")
     elif kind == "document" and route.request.frame.parent_frame is None:
         await route.fulfill(status=204)  # a page that sends the browser away stays where it is
-    elif kind == "stylesheet" and TAILWIND in url:
-        await route.fulfill(body=tailwind(), content_type="text/css; charset=utf-8")
+    elif kind == "stylesheet" and tailwind.ADDRESS in url:
+        await route.fulfill(body=tailwind.sheet(), content_type="text/css; charset=utf-8")
     elif kind == "image":
         await route.fulfill(body=placeholder(url), content_type="image/png")
     elif kind in ("stylesheet", "document"):
@@ -240,13 +236,3 @@ async def _answer(route: Any, html: str) -> None:
         await route.fulfill(body="", content_type=mime)
     else:
         await route.abort()
-
-
-def tailwind() -> bytes:
-    """Return the style sheet that ColBench's pages ask for; empty where you gave none.
-
-    It is not ours to ship: put `tailwind.min.css` of tailwindcss 2.2.19 where STYLES says, or name
-    the file in CONVBENCH_TAILWIND. Without it pages are rendered unstyled, the reference's too.
-    """
-    path = Path(os.environ.get("CONVBENCH_TAILWIND") or STYLES).expanduser()
-    return path.read_bytes() if path.is_file() else b""

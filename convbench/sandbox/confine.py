@@ -2,7 +2,8 @@
 
 The text of this file is handed to the process, so it stands alone: standard library only.
 After `confine` the process reads nothing but the interpreter's own files, writes nothing at all,
-opens no socket, starts no process and signals nobody. It cannot be undone.
+opens no socket, starts no process and signals nobody. It cannot be undone. What Landlock does not
+hide is that the host's files exist, their sizes and dates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ CREATE, ADD, RESTRICT = 444, 445, 446
 EXECUTE, READ_FILE, READ_DIR = 1, 1 << 2, 1 << 3
 RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Kinds of file access that each version of Landlock knows."""
-NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
+NO_NEW_PRIVILEGES, SECCOMP, FILTER, KEEP_CAPABILITIES, DEATH_SIGNAL = 38, 22, 2, 8, 1
+READ_ANY = 1 << 2
+"""CAP_DAC_READ_SEARCH: root's interpreter may lie where only root can look; Landlock says what of
+it is read."""
+CAPABILITIES = 0x20080522
+SIGKILL = 9
 SCOPES = 3
 """Abstract sockets and signals."""
 
@@ -28,8 +34,9 @@ def version() -> int:
 
 
 def confine(settings: dict[str, Any]) -> None:
-    """Shut the doors. `read`: files and folders to read; `list`: folders to list; `filter`: the
-    system-call filter. Raises OSError where the kernel refuses."""
+    """Shut the doors. `read`: files and folders to read; `list`: folders to list; `user`: number
+    to take instead of root's; `filter`: the system-call filter. Raises OSError where the kernel
+    refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     known = version()
     if known < 1:
@@ -45,11 +52,26 @@ def confine(settings: dict[str, Any]) -> None:
         _allow(libc, rules, path, READ_FILE | READ_DIR | EXECUTE)
     for path in settings["list"]:
         _allow(libc, rules, path, READ_DIR)
+    _drop(libc, settings["user"])
+    libc.prctl(DEATH_SIGNAL, SIGKILL, 0, 0, 0)
     if libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "no_new_privs")
     _call(libc, RESTRICT, rules, 0)
     os.close(rules)
     _filter(libc, settings["filter"])
+
+
+def _drop(libc: Any, user: int | None) -> None:
+    """Give up root and every privilege but that of reading, which only a new user needs."""
+    if user is not None:
+        libc.prctl(KEEP_CAPABILITIES, 1, 0, 0, 0)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    kept = READ_ANY if user is not None else 0
+    header, sets = struct.pack("=Ii", CAPABILITIES, 0), struct.pack("=6I", kept, kept, 0, 0, 0, 0)
+    if libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def _allow(libc: Any, rules: int, path: str, rights: int) -> None:

@@ -1,10 +1,19 @@
-"""What a page shows, in words, for a reader without eyes."""
+"""A page in a text, and what it shows, in words, for a reader without eyes."""
 
 from __future__ import annotations
+
+import re
 
 from convbench.sandbox.browser import Box
 
 LINES = 60
+_PAGE = re.compile(r"<html\b.*?</html\s*>", re.IGNORECASE | re.DOTALL)
+
+
+def html_of(text: str) -> str | None:
+    """Return the last whole page in a text."""
+    pages = _PAGE.findall(text)
+    return str(pages[-1]) if pages else None
 
 
 def visible(boxes: tuple[Box, ...]) -> str:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from convbench.errors import DataError
-from convbench.sandbox.boundary import Boundary, boundary, compiled, packages
+from convbench.sandbox.boundary import Boundary, boundary, compiled
+from convbench.sandbox.places import packages
 from convbench.sandbox.values import same, well_formed
 
 Ended = Literal["value", "raised", "time", "memory", "output", "died"]
@@ -35,7 +36,7 @@ class Limits:
     """What one run may use."""
 
     seconds: float = 1.0
-    """CPU seconds of one call; five times as many of the clock."""
+    """CPU seconds of one call; ten times as many of the clock."""
     memory_mb: int = 768
     """Address space, MiB."""
     output_kb: int = 1024
@@ -111,15 +112,16 @@ def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) ->
 
 
 def starts(wall: Boundary, limits: Limits) -> bool:
-    """Whether the program inside this wall starts and does a sum."""
+    """Whether the program inside this wall starts, finds the standard library and does a sum."""
     with contextlib.suppress(OSError):
-        found = _once(wall, ["one = 1"], ["one + 1"], limits)
+        found = _once(wall, ["import fractions"], ["int(fractions.Fraction(2))"], limits)
         return len(found) == 1 and found[0].value == 2
     return False
 
 
 def _once(wall: Boundary, code: list[str], calls: list[str], limits: Limits) -> list[Outcome]:
     """Run the calls in one sandbox; return the outcomes it got to tell."""
+    user, places = wall.user(), packages(limits.modules)
     job = {
         "code": code,
         "calls": calls,
@@ -127,8 +129,11 @@ def _once(wall: Boundary, code: list[str], calls: list[str], limits: Limits) -> 
         "memory": limits.memory_mb << 20,
         "output": limits.output_kb << 10,
         "file": limits.file_mb << 20,
-        "paths": sorted({os.path.dirname(place) for place in packages(limits.modules)}),
-        "confine": wall.settings(limits.modules),
+        "paths": sorted({os.path.dirname(place) for place in places}),
+        "names": [os.path.basename(place).partition(".")[0] for place in places],
+        "user": user,
+        "threads": wall.threads(),
+        "confine": wall.settings(limits.modules, user),
     }
     process = wall.start(limits.modules)
     try:
@@ -156,7 +161,7 @@ def _talk(
         return []
     found: list[Outcome] = []
     while len(found) < count:
-        line = lines.next(5 * limits.seconds + 3)
+        line = lines.next(10 * limits.seconds + 10)
         outcome = _read(line, len(found)) if line is not None else None
         if outcome is None:
             break
@@ -198,13 +203,18 @@ def _read(line: bytes, number: int) -> Outcome | None:
         if key == "value" and well_formed(said):
             return Outcome("value", said)
         if key == "raised":
-            error, text, missing = (str(part)[:300] for part in said)
+            error, text, missing = (_printable(str(part)[:300]) for part in said)
             return Outcome("raised", error=error, text=text, missing=missing)
         if key == "limit" and said in ("time", "memory", "output"):
             return replace(Outcome("time"), ended=said)
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         pass
     return None
+
+
+def _printable(text: str) -> str:
+    """Return a text that can be stored and shown, whatever the answer put into it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def check_reference(outcomes: Sequence[Outcome], name: str) -> None:

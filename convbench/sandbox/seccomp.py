@@ -1,8 +1,9 @@
-"""A system-call filter for model-written code: no new processes, no sockets, no kernel doors.
+"""A system-call filter for model-written code: what Python needs to compute, and nothing else.
 
-The filter is the second wall, behind namespaces or Landlock. It lets threads be (they share the
-memory limit) and denies processes, so that a fork bomb cannot start and the memory limit of one
-process is that of the whole sandbox.
+The filter is the second wall, behind namespaces or Landlock. A call that is not listed is
+refused, so a door that a later kernel opens is shut here too. Threads may be (they share the
+memory limit), processes may not: a fork bomb cannot start, and the memory limit of one process is
+that of the whole sandbox.
 """
 
 from __future__ import annotations
@@ -12,84 +13,131 @@ import platform
 import struct
 from dataclasses import dataclass
 
-_LD, _JEQ, _JGE, _JSET, _RET = 0x20, 0x15, 0x35, 0x45, 0x06
+Instruction = tuple[int, int, int, int]
+
+_LD, _AND, _JEQ, _JGE, _JSET, _RET = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NR, _ARCH, _ARGS = 0, 4, 16
 _CLONE_THREAD = 0x00010000
-_F_SETOWN, _F_SETOWN_EX = 8, 15
 _X32 = 0x40000000
+_MODERN = 424
+"""From here on the numbers are the same everywhere, and the C library knows how to do without."""
+_STREAM, _KINDS = 1, 0xF
+_WRITES = 0o1 | 0o2 | 0o100 | 0o1000 | 0o20000000
+"""Flags of `open`: for writing, both, create, cut off, without a name."""
+_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""Is it a terminal, how wide, bytes to read, non-blocking, inherited or not."""
+_FCNTLS = (1030, 1032)
+"""Besides 0 to 7 (copies, flags, locks): a copy that is not inherited, a pipe's size."""
 
-# Numbers from 424 on are the same everywhere: pidfd_send_signal, io_uring (3), open_tree,
-# move_mount, fsopen, fsconfig, fsmount, fspick, pidfd_open, pidfd_getfd, mount_setattr,
-# memfd_secret.
-_MODERN = (424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 442, 447)
-_CLONE3 = 435
+_ANYWHERE = """
+read 0 63, write 1 64, open 2 -, close 3 57, stat 4 -, fstat 5 80, lstat 6 -, poll 7 -, lseek 8 62,
+mmap 9 222, mprotect 10 226, munmap 11 215, brk 12 214, rt_sigaction 13 134, rt_sigprocmask 14 135,
+rt_sigreturn 15 139, ioctl 16 29, pread64 17 67, pwrite64 18 68, readv 19 65, writev 20 66,
+access 21 -, pipe 22 -, select 23 -, sched_yield 24 124, mremap 25 216, msync 26 227,
+mincore 27 232, madvise 28 233, dup 32 23, dup2 33 -, pause 34 -, nanosleep 35 101,
+getitimer 36 102, alarm 37 -, setitimer 38 103, getpid 39 172, sendfile 40 71, sendto 44 206,
+recvfrom 45 207, shutdown 48 210, getsockname 51 204, getpeername 52 205, socketpair 53 199,
+setsockopt 54 208, getsockopt 55 209, clone 56 220, exit 60 93, wait4 61 260, uname 63 160,
+fcntl 72 25, getdents 78 -, getcwd 79 17, chdir 80 49, fchdir 81 50, readlink 89 -, umask 95 166,
+gettimeofday 96 169, getrlimit 97 163, getrusage 98 165, sysinfo 99 179, times 100 153,
+getuid 102 174, getgid 104 176, geteuid 107 175, getegid 108 177, getppid 110 173, getpgrp 111 -,
+getgroups 115 158, getresuid 118 148, getresgid 120 150, getpgid 121 155, getsid 124 156,
+rt_sigpending 127 136, rt_sigtimedwait 128 137, rt_sigsuspend 130 133, sigaltstack 131 132,
+statfs 137 43, fstatfs 138 44, sched_getparam 143 121,
+sched_getscheduler 145 120, sched_get_priority_max 146 125, sched_get_priority_min 147 126,
+arch_prctl 158 -, setrlimit 160 164, gettid 186 178, time 201 -, futex 202 98,
+sched_getaffinity 204 123, epoll_create 213 -, getdents64 217 61, set_tid_address 218 96,
+restart_syscall 219 128, fadvise64 221 223, timer_create 222 107, timer_settime 223 110,
+timer_gettime 224 108, timer_getoverrun 225 109, timer_delete 226 111, clock_gettime 228 113,
+clock_getres 229 114, clock_nanosleep 230 115, exit_group 231 94, epoll_wait 232 -,
+epoll_ctl 233 21, openat 257 56, newfstatat 262 79, readlinkat 267 78, faccessat 269 48,
+pselect6 270 72, ppoll 271 73, set_robust_list 273 99, epoll_pwait 281 22, eventfd 284 -,
+timerfd_create 283 85, timerfd_settime 286 86, timerfd_gettime 287 87, eventfd2 290 19,
+epoll_create1 291 20, dup3 292 24, pipe2 293 59, preadv 295 69, pwritev 296 70, prlimit64 302 261,
+getcpu 309 168, getrandom 318 278, membarrier 324 283, copy_file_range 326 285, statx 332 291,
+rseq 334 293, close_range 436 436, faccessat2 439 439, epoll_pwait2 441 441
+"""
+_IN_NAMESPACES = """
+execve 59 221, kill 62 129, flock 73 32, fsync 74 82, fdatasync 75 83, truncate 76 45,
+ftruncate 77 46, rename 82 -, mkdir 83 -, rmdir 84 -, creat 85 -, link 86 -, unlink 87 -,
+symlink 88 -, chmod 90 -, fchmod 91 52, setgroups 116 159, setresuid 117 147, setresgid 119 149,
+utime 132 -, tkill 200 130, tgkill 234 131, utimes 235 -, mkdirat 258 34, futimesat 261 -,
+unlinkat 263 35, renameat 264 38, linkat 265 37, symlinkat 266 36, fchmodat 268 53,
+utimensat 280 88, fallocate 285 47, renameat2 316 276
+"""
+"""What is safe where the only files that can be changed are those of the scratch folder, and the
+only process that can be signalled is the one inside."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Arch:
-    """System-call numbers of one machine."""
-
+class _Machine:
     audit: int
-    clone: int
-    prlimit: int
-    fcntl: int
-    denied: tuple[int, ...]
-    signals: tuple[int, ...]
-    """kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo."""
+    column: int
+    """Of the tables above."""
 
 
-# fork, vfork, ptrace, process_vm_*, kcmp, unshare, setns, mount, umount2, pivot_root, chroot,
-# keys, bpf, perf, userfaultfd, modules, kexec, reboot, swap, socket, System V shared memory and
-# queues, mq_open, memfd_create (memory that no limit counts), file handles.
-_X86 = _Arch(
-    audit=0xC000003E, clone=56, prlimit=302, fcntl=72,
-    denied=(57, 58, 101, 310, 311, 312, 272, 308, 165, 166, 155, 161, 248, 249, 250, 321, 298,
-            323, 175, 313, 176, 246, 320, 169, 167, 168, 41, 29, 30, 68, 64, 240, 319, 303, 304),
-    signals=(62, 200, 234, 129, 297),
-)  # fmt: skip
-_ARM = _Arch(
-    audit=0xC00000B7, clone=220, prlimit=261, fcntl=25,
-    denied=(117, 270, 271, 272, 97, 268, 40, 39, 41, 51, 217, 218, 219, 280, 241, 282, 105, 273,
-            106, 104, 294, 142, 224, 225, 198, 194, 196, 186, 190, 180, 279, 264, 265),
-    signals=(129, 130, 131, 138, 240),
-)  # fmt: skip
-_KNOWN = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
+_X86, _ARM = _Machine(0xC000003E, 1), _Machine(0xC00000B7, 2)
+_MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
+
+
+def numbers(table: str, column: int) -> dict[str, int]:
+    """Return name → number of a table's calls, those that the machine has."""
+    rows = (entry.split() for entry in table.replace("\n", " ").split(","))
+    return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 def filter_program(*, alone: bool = False) -> bytes | None:
     """Return the filter as BPF instructions of 8 bytes; None for a machine we have no table of.
 
-    `alone`: there is no process namespace around it, so signals to anyone are denied too.
+    `alone`: there are no namespaces around it, so it opens files for reading only, changes none
+    by name, starts no other program and signals nobody.
     """
-    arch = _KNOWN.get(platform.machine().lower())
-    if arch is None:
+    machine = _MACHINES.get(platform.machine().lower())
+    if machine is None:
         return None
-    denied = (*arch.denied, *_MODERN, *(arch.signals if alone else ()))
+    known = numbers(_ANYWHERE + ("" if alone else f", {_IN_NAMESPACES}"), machine.column)
     refuse = _ERRNO | errno.EPERM
-    out = [
-        (_LD, 0, 0, _ARCH), (_JEQ, 1, 0, arch.audit), (_RET, 0, 0, _KILL),
+    out: list[Instruction] = [
+        (_LD, 0, 0, _ARCH), (_JEQ, 1, 0, machine.audit), (_RET, 0, 0, _KILL),
         (_LD, 0, 0, _NR), (_JGE, 0, 1, _X32), (_RET, 0, 0, refuse),
     ]  # fmt: skip
-    for number in denied:
-        out += [(_JEQ, 0, 1, number), (_RET, 0, 0, refuse)]
-    # The C library falls back to clone, whose flags a filter can read.
-    out += [(_JEQ, 0, 1, _CLONE3), (_RET, 0, 0, _ERRNO | errno.ENOSYS)]
-    out += _if_call(arch.clone, 0, [(_JSET, 1, 0, _CLONE_THREAD)], refuse)
-    out += _if_call(arch.prlimit, 0, [(_JEQ, 1, 0, 0)], refuse)
-    out += [
-        (_JEQ, 0, 5, arch.fcntl), (_LD, 0, 0, _ARGS + 8), (_JEQ, 1, 0, _F_SETOWN),
-        (_JEQ, 0, 1, _F_SETOWN_EX), (_RET, 0, 0, refuse), (_RET, 0, 0, _ALLOW),
-    ]  # fmt: skip
-    out.append((_RET, 0, 0, _ALLOW))
+    for name, (argument, tests) in _conditions(alone).items():
+        if name in known:
+            out += _only_if(known.pop(name), argument, tests)
+    for number in known.values():
+        out += [(_JEQ, 0, 1, number), (_RET, 0, 0, _ALLOW)]
+    out += [(_JGE, 0, 1, _MODERN), (_RET, 0, 0, _ERRNO | errno.ENOSYS), (_RET, 0, 0, refuse)]
     return b"".join(struct.pack("=HBBI", *item) for item in out)
 
 
-def _if_call(
-    number: int, argument: int, test: list[tuple[int, int, int, int]], refuse: int
-) -> list[tuple[int, int, int, int]]:
-    """One system call that is allowed only where its argument passes the test."""
-    return [
-        (_JEQ, 0, 4, number), (_LD, 0, 0, _ARGS + 8 * argument), *test,
-        (_RET, 0, 0, refuse), (_RET, 0, 0, _ALLOW),
-    ]  # fmt: skip
+def _conditions(alone: bool) -> dict[str, tuple[int, list[Instruction]]]:
+    """Return name → (argument, tests) of the calls that are allowed for some arguments only.
+
+    Each test jumps over the next instruction, which allows, unless the argument passes.
+    """
+    allow = (_RET, 0, 0, _ALLOW)
+    found: dict[str, tuple[int, list[Instruction]]] = {
+        # A process is refused, a thread is not. The C library falls back to it from clone3.
+        "clone": (0, [(_JSET, 0, 1, _CLONE_THREAD), allow]),
+        "prlimit64": (0, [(_JEQ, 0, 1, 0), allow]),  # of itself
+        # A pair of datagram sockets would send to any socket file of the host.
+        "socketpair": (1, [(_AND, 0, 0, _KINDS), (_JEQ, 0, 1, _STREAM), allow]),
+        # No owner: signals on input would go to it.
+        "fcntl": (1, [(_JGE, 1, 0, 8), allow, *_each(_FCNTLS)]),
+        "ioctl": (1, _each(_IOCTLS)),
+    }
+    if alone:
+        found |= {name: (at, [(_JSET, 1, 0, _WRITES), allow])
+                  for name, at in (("open", 1), ("openat", 2))}  # fmt: skip
+    return found
+
+
+def _each(values: tuple[int, ...]) -> list[Instruction]:
+    return [item for value in values for item in ((_JEQ, 0, 1, value), (_RET, 0, 0, _ALLOW))]
+
+
+def _only_if(number: int, argument: int, tests: list[Instruction]) -> list[Instruction]:
+    """One system call that is refused where no test of its argument allows it."""
+    body = [(_LD, 0, 0, _ARGS + 8 * argument), *tests, (_RET, 0, 0, _ERRNO | errno.EPERM)]
+    return [(_JEQ, 0, len(body), number), *body]

