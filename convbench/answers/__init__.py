@@ -2,7 +2,7 @@
 
 from convbench.answers.final import after_marker, final_answer
 from convbench.answers.grade import Graded, grade, grade_texts
-from convbench.answers.tags import closes, left_open, thinking, visible
+from convbench.answers.tags import closes, left_open, segments, thinking, visible
 
 __all__ = [
     "Graded",
@@ -12,6 +12,7 @@ __all__ = [
     "grade",
     "grade_texts",
     "left_open",
+    "segments",
     "thinking",
     "visible",
 ]

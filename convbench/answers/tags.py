@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 _TAG = re.compile(r"<\s*+(/?)\s*+thinking\s*+>", re.IGNORECASE)
 
@@ -46,24 +47,36 @@ def left_open(earlier: Iterable[str]) -> bool:
     return opened
 
 
-def visible(text: str, carried: bool = False) -> str:
-    """Return the text outside thinking blocks; a newline stands where a block was.
+class Segment(NamedTuple):
+    """A piece of a turn, by its place in the text; tags lie between pieces."""
+
+    thinking: bool
+    start: int
+    stop: int
+
+
+def segments(text: str, carried: bool = False) -> list[Segment]:
+    """Return what is thought and what is said, in order; some pieces are empty.
 
     `carried` says that an earlier turn left a block open (`left_open`).
     """
-    if "<" not in text:
-        return text
-    kept: list[str] = []
+    found: list[Segment] = []
     opened, start = False, 0
     for tag in _TAG.finditer(text):
         closing = bool(tag[1])
         if closing and not opened and carried:
-            start = tag.end()
+            found, start = [Segment(True, 0, tag.start())], tag.end()
         elif closing == opened:
-            if not opened:
-                kept.append(text[start : tag.start()])
+            found.append(Segment(opened, start, tag.start()))
             opened, start = not opened, tag.end()
         carried = False
-    if not opened:
-        kept.append(text[start:])
-    return "\n".join(kept)
+    found.append(Segment(opened, start, len(text)))
+    return found
+
+
+def visible(text: str, carried: bool = False) -> str:
+    """Return the text outside thinking blocks; a newline stands where a block was."""
+    if "<" not in text:
+        return text
+    pieces = segments(text, carried)
+    return "\n".join(text[start:stop] for thought, start, stop in pieces if not thought)

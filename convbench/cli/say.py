@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from convbench.cli.main import err, out
 from convbench.schema import text_of
@@ -16,22 +23,64 @@ if TYPE_CHECKING:
     from convbench.commands.preview import Preview
     from convbench.engine import Summary
 
+INDENT = 15
+"""Columns before the lines that follow on the first, at most."""
+STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+WHOLE = 100_000
+"""Columns for a table that goes to a program: nothing in it is broken."""
+
+
+def printable(text: str) -> str:
+    """Return text in which nothing steers a terminal: no escapes, no change of direction."""
+    return STEERS.sub("�", text.replace("\r\n", "\n"))
+
+
+def told(console: Console, head: str, style: str, text: str) -> None:
+    """Print text after a head: as one line where it goes to a program; on a terminal broken
+    between words, never inside one, so that a path or an address can still be copied."""
+    text = printable(text)
+    if console.is_terminal and cell_len(head + text) > console.width:
+        lines = textwrap.wrap(  # with a word in the place of the head, whose spaces would go
+            "x" * len(head) + text, console.width, subsequent_indent=" " * min(len(head), INDENT),
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+        text = "\n".join(lines)[len(head) :]
+    console.print(Text.assemble((head, style), text), soft_wrap=True)
+
 
 def fact(name: str, value: str) -> None:
     """Print one fact of a result."""
-    out.print(f"[bold]{name:<14}[/] {escape(value)}", soft_wrap=True)
+    told(out, f"{name:<{INDENT - 1}} ", "bold", value)
 
 
 def note(text: str) -> None:
     """Print a warning to stderr."""
-    err.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+    told(err, "note: ", "yellow", text)
+
+
+def table(found: Table, most: int = WHOLE) -> None:
+    """Print a table: fitted to a terminal, `most` columns there, unbroken where it goes to a
+    program."""
+    if out.is_terminal:
+        out.print(found, width=min(out.width, most))
+        return
+    wide = Console(width=WHOLE, color_system=None)
+    with wide.capture() as drawn:
+        wide.print(found)
+    for line in drawn.get().rstrip("\n").split("\n"):
+        out.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def next_command(*commands: str) -> None:
-    """Print what to type next."""
+    """Print what to type next. A remark may stand after three spaces."""
     out.print()
-    for command in commands:
-        out.print(f"[dim]next:[/] {escape(command)}", soft_wrap=True)
+    for text in commands:
+        command, _, remark = printable(text).partition("   ")
+        fits = not out.is_terminal or len("next: ") + cell_len(text) <= out.width
+        gap = "   " if fits else "\n      "
+        line = Text.assemble(("next: ", "dim"), command, (gap + remark.strip(), "dim"))
+        line.rstrip()
+        out.print(line, soft_wrap=True)
 
 
 def ended(summary: Summary, path: Path, command: str) -> None:
@@ -42,7 +91,7 @@ def ended(summary: Summary, path: Path, command: str) -> None:
         err.print(f"interrupted; what is done is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(130)
     if summary.stopped is not None:
-        err.print(f"[red]stopped:[/] {escape(str(summary.stopped))}", soft_wrap=True)
+        told(err, "stopped: ", "red", str(summary.stopped))
         err.print(f"what is done is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(1)
 
@@ -89,10 +138,9 @@ def say_build(result: BuildResult) -> None:
 
 def shown(path: Path) -> str:
     """Return a path as a user would type it: relative where it lies below here."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    with suppress(ValueError):
+        path = path.resolve().relative_to(Path.cwd())
+    return shlex.quote(str(path))
 
 
 def say_preview(preview: Preview) -> None:
@@ -107,23 +155,23 @@ def say_preview(preview: Preview) -> None:
         out.rule(f"[bold]{escape(call.speaker)}[/] · step {escape(call.step)}{model}", align="left")
         for message in call.messages:
             out.print(f"[cyan]{message['role']}[/]")
-            out.print(escape(text_of(message["content"])), soft_wrap=True)
+            out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
     out.print()
     say_estimate(preview)
 
 
 def say_estimate(preview: Preview) -> None:
     """Print calls, tokens and dollars of the whole run."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("conversations", f"{preview.conversations:,}")
-    table.add_row("calls", f"{preview.total_calls:,}")
-    table.add_row("prompt tokens", f"at most about {preview.prompt_tokens:,}")
-    table.add_row("reply tokens", f"at most {preview.completion_tokens:,}")
+    found = Table(box=None, show_header=False, pad_edge=False)
+    found.add_row("conversations", f"{preview.conversations:,}")
+    found.add_row("calls", f"{preview.total_calls:,}")
+    found.add_row("prompt tokens", f"at most about {preview.prompt_tokens:,}")
+    found.add_row("reply tokens", f"at most {preview.completion_tokens:,}")
     if preview.usd is None and not preview.unpriced:
         price = "depends on the model: convbench build … --model NAME --dry-run"
     elif preview.usd is None:
         price = f"unknown (no price known for {', '.join(preview.unpriced)})"
     else:
         price = f"at most about ${preview.usd:,.2f}"
-    table.add_row("cost", price)
-    out.print(table)
+    found.add_row("cost", price)
+    table(found)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from convbench.cli.main import err, out
-from convbench.cli.say import ended, fact, next_command, note, shown
+from convbench.cli.say import ended, fact, next_command, note, printable, shown, table, told
 from convbench.schema import text_of
 
 if TYPE_CHECKING:
@@ -30,21 +31,18 @@ def say_judge(result: JudgeResult) -> None:
     fact("run", name)
     if result.panel is not None:
         out.print()
-        out.print(means(result.panel))
+        table(means(result.panel))
         lengths = ", ".join(
             f"{judge.judge} {judge.length:+.2f}"
             for judge in result.panel.judges
             if judge.length is not None
         )
         if lengths:
-            out.print(
-                f"[dim]Spearman of {result.panel.metric} with the policy's words: "
-                f"{escape(lengths)}[/]",
-                soft_wrap=True,
-            )
+            head = f"Spearman of {result.panel.metric} with the policy's words: "
+            told(out, head, "dim", lengths)
         if result.panel.pairs:
             out.print()
-            out.print(agreement(result.panel))
+            table(agreement(result.panel))
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
     for judged in result.judged:
@@ -67,30 +65,32 @@ def say_judge(result: JudgeResult) -> None:
 def means(panel: Panel) -> Table:
     """Return a table of mean scores, one row a judge."""
     metrics = dict.fromkeys(name for judge in panel.judges for name in judge.means)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("judge", overflow="fold")
+    rows = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    rows.add_column("judge", overflow="fold")
     for head in ("scored", "failed", *(metric[:5] for metric in metrics), "reward"):
-        table.add_column(head, justify="right", no_wrap=True)
+        rows.add_column(head, justify="right", no_wrap=True)
     for judge in panel.judges:
         scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]
         reward = "-" if judge.reward is None else f"{judge.reward:.3f}"
-        table.add_row(escape(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
-    return table
+        rows.add_row(
+            Text(printable(judge.judge)), str(judge.scored), str(judge.failed), *scores, reward
+        )
+    return rows
 
 
 def agreement(panel: Panel) -> Table:
     """Return a table of agreement between judges on the headline metric."""
-    table = Table(box=None, pad_edge=False)
+    rows = Table(box=None, pad_edge=False, caption_justify="left")
     for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
-        table.add_column(head, justify="left" if head == "judges" else "right")
+        rows.add_column(head, justify="left" if head == "judges" else "right")
     for pair in panel.pairs:
-        table.add_row(
-            escape(f"{pair.first} / {pair.second}"), str(pair.common),
+        rows.add_row(
+            Text(printable(f"{pair.first} / {pair.second}")), str(pair.common),
             *(_figure(x) for x in (pair.equal, pair.kappa, pair.correlation, pair.difference)),
         )  # fmt: skip
     alpha = _figure(panel.alphas.get(panel.metric))
-    table.caption = f"Krippendorff alpha of {panel.metric}, ordinal: {alpha}"
-    return table
+    rows.caption = f"Krippendorff alpha of {panel.metric}, ordinal: {alpha}"
+    return rows
 
 
 def _figure(value: float | None) -> str:
@@ -101,7 +101,7 @@ def _say_preview(preview: JudgePreview) -> None:
     fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
     for message in preview.messages:
         out.print(f"[cyan]{message['role']}[/]")
-        out.print(escape(text_of(message["content"])), soft_wrap=True)
+        out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
     fact("verdicts", f"{preview.calls:,} to give")
     if preview.model:
         fact(
@@ -132,5 +132,5 @@ def say_eval(result: EvalResult) -> None:
             ended(judged.jobs, result.run.path, again)
         if result.judged.panel is not None:
             out.print()
-            out.print(means(result.judged.panel))
+            table(means(result.judged.panel))
     next_command(f"convbench report {parent}")

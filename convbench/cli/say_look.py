@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -10,9 +9,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from convbench.answers import grade
+from convbench.answers import grade, left_open, segments
 from convbench.cli.main import out
-from convbench.cli.say import fact, next_command, note, say_preview, shown
+from convbench.cli.say import fact, next_command, note, printable, say_preview, shown, table
 from convbench.schema import text_of
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 WIDEST = 100
 """Columns that text is set in on a wide terminal."""
-THINKING = re.compile(r"(?is)<\s*thinking\s*>.*?(?:<\s*/\s*thinking\s*>|\Z)")
-STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 MARKS = {"ok": "[green]ok[/]", "missing": "[red]missing[/]", "note": "[yellow]note[/]"}
 
 
@@ -32,13 +29,16 @@ def say_list(found: dict[str, list[Entry]]) -> None:
     for kind, entries in found.items():
         if not entries and len(found) > 1:
             continue
-        table = Table(box=None, pad_edge=False, title_justify="left", show_header=False)
-        table.add_column(no_wrap=True, style="bold", overflow="fold")
-        table.add_column(overflow="fold")
+        rows = Table(box=None, pad_edge=False, title_justify="left", show_header=False)
+        rows.add_column(no_wrap=True, style="bold", overflow="fold")
+        rows.add_column(overflow="fold")
         for entry in entries:
-            table.add_row(escape(entry.name), escape(entry.about))
+            rows.add_row(Text(printable(entry.name)), Text(printable(entry.about)))
         out.print(f"[underline]{kind}[/]")
-        out.print(table if entries else "none here")
+        if entries:
+            table(rows)
+        else:
+            out.print("none here")
         out.print()
     next_command("convbench show TASK", "convbench build TASK --dry-run")
 
@@ -69,15 +69,21 @@ def say_conversation(found: ConversationShown) -> None:
     fact("question", f"{c.example_id} ({found.example.split}), sample {c.sample}")
     result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
     answer = graded.answer or "unparsed"
-    fact("answer", printable(f"{answer}, gold {found.example.answer or '-'}: {result}"))
+    fact("answer", f"{answer}, gold {found.example.answer or '-'}: {result}")
     if c.failure is not None:
-        fact("failed", printable(c.failure.message))
+        fact("failed", c.failure.message)
     if c.flags:
-        fact("flags", printable(", ".join(c.flags)))
+        fact("flags", ", ".join(c.flags))
+    earlier: list[str] = []
     for number, turn in enumerate(c.turns):
         cut = " · cut by max_tokens" if turn.finish_reason == "length" else ""
         _head(turn.speaker, f" · {number} · {turn.step}{cut}")
-        _said(text_of(turn.content))
+        words = printable(text_of(turn.content))
+        if turn.speaker == m.protocol.policy:
+            _said(_dimmed(words, left_open(earlier)))
+            earlier.append(words)
+        else:
+            _said(Text(words))
     for verdict in found.verdicts:
         _say_verdict(verdict)
     run = shown(found.run.path)
@@ -88,14 +94,18 @@ def _say_verdict(verdict: Verdict) -> None:
     """Print a verdict: its scores in a line each, with the judge's words."""
     if verdict.failure is not None or verdict.reward is None:
         _head(f"judge {verdict.judge}", " · no score")
-        _said(verdict.failure.message if verdict.failure else "no reward")
+        _said(Text(printable(verdict.failure.message if verdict.failure else "no reward")))
         return
     _head(f"judge {verdict.judge}", f" · reward {verdict.reward:.3f}")
-    names = list(dict.fromkeys((*verdict.scores, *verdict.justifications)))
-    wide = max(map(len, names), default=0)
-    for name in names:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(no_wrap=True)
+    rows.add_column(no_wrap=True, justify="right")
+    rows.add_column(overflow="fold")
+    for name in dict.fromkeys((*verdict.scores, *verdict.justifications)):
         score = f"{verdict.scores[name]:g}" if name in verdict.scores else "-"
-        _said(f"{name:<{wide}} {score:>5}  {verdict.justifications.get(name, '')}".rstrip())
+        why = " ".join(printable(verdict.justifications.get(name, "")).split())
+        rows.add_row(Text(printable(name)), score, Text(why))
+    table(rows, WIDEST)
 
 
 def _head(bold: str, rest: str) -> None:
@@ -108,32 +118,34 @@ def _head(bold: str, rest: str) -> None:
         out.print(f"── {printable(bold)}{printable(rest)}", soft_wrap=True, markup=False)
 
 
-def _said(words: str) -> None:
-    """Print what somebody wrote, its thinking dimmed: at a width that reads well on a terminal,
-    in whole lines where it goes to a program."""
-    text = Text(printable(words))
-    text.highlight_regex(THINKING, "dim")
+def _dimmed(words: str, carried: bool) -> Text:
+    """Return what a policy wrote, its thinking dimmed."""
+    text = Text(words)
+    for thought, start, stop in segments(words, carried):
+        if thought:
+            text.stylize("dim", start, stop)
+    return text
+
+
+def _said(text: Text) -> None:
+    """Print what somebody wrote: at a width that reads well on a terminal, in whole lines where
+    it goes to a program."""
     if out.is_terminal:
         out.print(text, width=min(out.width, WIDEST))
     else:
         out.print(text, soft_wrap=True)
 
 
-def printable(text: str) -> str:
-    """Return text in which nothing steers a terminal: no escapes, no change of direction."""
-    return STEERS.sub("�", text.replace("\r\n", "\n"))
-
-
 def say_doctor(findings: list[Finding]) -> bool:
     """Print the findings; return whether all that is needed is there."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    rows = Table(box=None, pad_edge=False, show_header=False)
+    rows.add_column(no_wrap=True, style="bold")
+    rows.add_column(no_wrap=True)
+    rows.add_column(overflow="fold")
     for finding in findings:
         text = escape(finding.found)
         if finding.fix:
             text += f"\n[dim]→ {escape(finding.fix)}[/]"
-        table.add_row(escape(finding.what), MARKS[finding.state], text)
-    out.print(table)
+        rows.add_row(escape(finding.what), MARKS[finding.state], text)
+    table(rows)
     return not any(finding.needed and finding.state == "missing" for finding in findings)

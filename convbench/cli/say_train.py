@@ -28,7 +28,13 @@ def say_train(result: TrainResult) -> None:
     fact("checkpoint", name)
     fact("recipe", f"{result.recipe.name}: {result.recipe.title}")
     fact("launch", f"{result.launch.name}, {result.launch.processes} process(es)")
-    next_command(f"convbench eval {name}", "convbench report")
+    if result.imported:
+        next_command(
+            f"convbench eval {name} --run RUN_THAT_WAS_BUILT",
+            f"convbench publish USER/NAME --checkpoint {name}",
+        )
+    else:
+        next_command(f"convbench eval {name}", "convbench report")
 
 
 def say_rounds(result: RoundsResult) -> None:

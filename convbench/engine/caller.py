@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -102,6 +103,7 @@ class Caller:
 
     def _ready(self, start: asyncio.Future[None]) -> None:
         self.status.note = ""
+        self.status.ready = time.monotonic()
         if not start.cancelled():
             start.exception()  # seen here, so that asyncio does not complain of an unseen one
 

@@ -17,11 +17,14 @@ from rich.text import Text
 from convbench.engine.status import Status
 
 PLAIN_EVERY_S = 15.0
-"""Seconds between lines where stderr is no terminal."""
+"""Seconds between lines where nothing can be drawn."""
+LONGEST = 30
+"""Characters of an endpoint's name."""
 
 
 class Progress:
-    """Shows a Status on stderr while it is entered; plain lines where that is no terminal."""
+    """Shows a Status on stderr while it is entered; plain lines where that is no terminal, or
+    one that cannot move its cursor (TERM=dumb)."""
 
     def __init__(
         self, status: Status, label: str, *, quiet: bool = False, console: Console | None = None
@@ -35,7 +38,7 @@ class Progress:
     def __enter__(self) -> Self:
         if self.quiet:
             return self
-        if self.console.is_terminal:
+        if self.console.is_interactive:
             self._live = Live(
                 get_renderable=self.render, console=self.console, refresh_per_second=4
             )
@@ -74,27 +77,30 @@ class Progress:
             top,
             Text("  " + numbers(status), style="dim", no_wrap=True, overflow="ellipsis"),
         ]
-        if waits := waiting(status):
+        if waits := self._waits():
             lines.append(Text("  " + waits, style="yellow", no_wrap=True, overflow="ellipsis"))
         return Group(*lines)
+
+    def _waits(self) -> str:
+        return "" if self._ended.is_set() else waiting(self.status)
 
     def _tick(self) -> None:
         while not self._ended.wait(PLAIN_EVERY_S):
             self._line()
 
     def _line(self) -> None:
-        parts = [f"{self.label}: {counts(self.status)}", numbers(self.status), waiting(self.status)]
+        parts = [f"{self.label}: {counts(self.status)}", numbers(self.status), self._waits()]
         self.print(" · ".join(part for part in parts if part))
 
 
 def counts(status: Status) -> str:
-    """Return `120/1500 · 3.2/s · ETA 7:11`."""
+    """Return `120/1500 · 3.2/s · ETA 7:11`; without an ETA before the first and after the last."""
     ended = status.done + status.failed
     if not status.total:
         return f"{ended} · {rate(status):.1f}/s"
     text = f"{ended}/{status.total} · {rate(status):.1f}/s"
-    eta = (status.total - ended) / rate(status) if rate(status) else None
-    return text + (f" · ETA {clock(eta)}" if eta is not None else "")
+    left = status.total - ended
+    return text + (f" · ETA {clock(left / rate(status))}" if left and rate(status) else "")
 
 
 def numbers(status: Status) -> str:
@@ -111,14 +117,16 @@ def waiting(status: Status) -> str:
     """Return what it waits for now; empty where nothing stands in its way."""
     parts = [status.note] if status.note else []
     for name, endpoint in status.endpoints.items():
+        shown = name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
+        of = f" of {shown}" if len(status.endpoints) > 1 else ""
         pause = endpoint.paused_until - time.monotonic()
         if pause > 0:
             until = time.strftime("%H:%M:%S", time.localtime(time.time() + pause))
-            parts.append(f"rate limit of {name[-30:]} until {until}")
+            parts.append(f"rate limit{of} until {until}")
         if endpoint.limit < endpoint.highest:
             parts.append(f"concurrency {endpoint.limit} of {endpoint.highest}")
     if status.retrying:
-        parts.append(f"retrying {status.retrying} calls")
+        parts.append(f"retrying {status.retrying} call{'' if status.retrying == 1 else 's'}")
     return " · ".join(parts)
 
 
@@ -131,9 +139,9 @@ def cost(status: Status) -> str:
 
 
 def rate(status: Status) -> float:
-    """Return jobs a second since the start, those skipped on resume left out."""
+    """Return jobs a second since the models were up, those skipped on resume left out."""
     ended = status.done + status.failed - status.skipped
-    elapsed = time.monotonic() - status.started
+    elapsed = time.monotonic() - status.ready
     return ended / elapsed if elapsed > 0 else 0.0
 
 

@@ -54,3 +54,5 @@ class Status:
     """State of each endpoint by its name."""
     started: float = field(default_factory=time.monotonic)
     """`time.monotonic()` at the start."""
+    ready: float = field(default_factory=time.monotonic)
+    """`time.monotonic()` from which calls could be made: the start, or when a model was up."""

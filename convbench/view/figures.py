@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from convbench.view.index import Index
 
 METHOD = ("run_no", "run", "task", "protocol", "mode", "policy", "split")
 PICTURES = (".svg", ".png")
+FILE = re.compile(r"[\w-][\w.-]*")
+"""A file name that is served: without a folder, and not hidden."""
 BINS = 20
 COUNTS = """
 count(*) AS conversations, count(DISTINCT group_id) AS groups,
@@ -138,7 +141,8 @@ def pictures(index: Index) -> list[dict[str, Any]]:
         files: dict[str, str] = {}
         if run.reports.is_dir():
             for path in sorted(run.reports.iterdir()):
-                if path.suffix in PICTURES and (path.suffix == ".svg" or path.stem not in files):
+                shown = path.suffix in PICTURES and FILE.fullmatch(path.name)
+                if shown and (path.suffix == ".svg" or path.stem not in files):
                     files[path.stem] = path.name
         found += [
             {"run_no": number, "name": stem, "src": f"reports/{number}/{name}"}

@@ -39,7 +39,7 @@ def labels_file(run: Run) -> Path:
 def labels_of(run: Run, conversation_id: str) -> list[dict[str, Any]]:
     """Return the labels that one conversation has."""
     found = records(labels_file(run))
-    return [row for row in found if row["conversation_id"] == conversation_id]
+    return [row for row in found if row.get("conversation_id") == conversation_id]
 
 
 def scored(run: Run) -> int:
@@ -58,7 +58,7 @@ def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     path = labels_file(run)
     try:
         with FileLock(run.path / ".labels.lock", timeout=10):
-            rows = [r for r in records(path) if (r["conversation_id"], r.get("rater")) != mine]
+            rows = [r for r in records(path) if (r.get("conversation_id"), r.get("rater")) != mine]
             if label["scores"]:
                 rows.append(row)
             # ASCII, because a reader may take other characters for line ends.

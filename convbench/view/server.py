@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import secrets
+import shlex
 import signal
 import socket
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
-from convbench.view.figures import overview
+from convbench.view.figures import FILE, overview
 from convbench.view.filters import listing
 from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
@@ -32,8 +32,6 @@ TYPES = {
     ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif",
 }  # fmt: skip
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".svg")
-FILE = re.compile(r"[\w-][\w.-]*")
-"""A file name without a folder, and not hidden."""
 DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Policy of an image file: an SVG opened by itself runs nothing."""
 COMPARED = 24
@@ -121,9 +119,10 @@ class Pages:
         run = self.run(request)
         file = labels_file(run)
         if self.scoring is None or not file.exists() or not file.stat().st_size:
-            return {"labels": 0, "judges": [], "file": str(file), "run": str(run.path)}
-        judges = self.scoring.agreement(run, file)
-        return {"labels": scored(run), "judges": judges, "file": str(file), "run": str(run.path)}
+            return {"labels": 0}
+        command = ["convbench", "judge", "--judge", f"human:{file}", "--run", str(run.path)]
+        return {"labels": scored(run), "judges": self.scoring.agreement(run, file),
+                "file": str(file), "command": shlex.join(command)}  # fmt: skip
 
     async def score(self, request: web.Request) -> web.Response:
         """Keep a label."""

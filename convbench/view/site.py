@@ -12,10 +12,10 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.store.jsonl import disk_error
-from convbench.view.figures import overview
+from convbench.view.figures import FILE, overview
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
-from convbench.view.server import ASSETS, FILE, IMAGES
+from convbench.view.server import ASSETS, IMAGES
 from convbench.view.talk import prompts, talks
 
 ROWS, TALKS = 5000, 100

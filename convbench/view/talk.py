@@ -9,12 +9,11 @@ from typing import Any
 
 import orjson
 
-from convbench.answers.tags import left_open
+from convbench.answers import left_open, segments
 from convbench.schema import Content, Conversation, Example, JudgeSpec, TextPart, Turn, text_of
 from convbench.store import Run
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
-from convbench.view.segments import segments
 from convbench.views import messages
 
 MOST_BESIDE = 60
@@ -105,9 +104,8 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
 def _said(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
     if not isinstance(turn.content, str):
         return parts(turn.content, number)
-    pieces = segments(turn.content, carried)
-    kept = [piece for piece in pieces if piece.text.strip()]
-    return [{"think": piece.text} if piece.thinking else {"text": piece.text} for piece in kept]
+    pieces = [(p.thinking, turn.content[p.start : p.stop]) for p in segments(turn.content, carried)]
+    return [{"think" if thought else "text": text} for thought, text in pieces if text.strip()]
 
 
 def parts(content: Content, number: int) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.answers import closes, final_answer, left_open, thinking, visible
+from convbench.answers import closes, final_answer, left_open, segments, thinking, visible
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,21 @@ def test_left_open(turns, still_open):
 )
 def test_visible(text, carried, shown):
     assert visible(text, carried) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "carried", "pieces"),
+    [
+        ("a <thinking>b</thinking> c", False, [(False, "a "), (True, "b"), (False, " c")]),
+        ("<thinking>b", False, [(False, ""), (True, "b")]),
+        ("a</thinking> b", True, [(True, "a"), (False, " b")]),
+        ("a</thinking> b", False, [(False, "a</thinking> b")]),
+        ("< / Thinking >a<thinking>b", True, [(True, ""), (False, "a"), (True, "b")]),
+    ],
+)
+def test_segments(text, carried, pieces):
+    found = [(thought, text[start:stop]) for thought, start, stop in segments(text, carried)]
+    assert found == pieces
 
 
 def test_an_orphan_closing_tag_closes_what_an_earlier_turn_left_open():

@@ -117,18 +117,25 @@ def viewer(folder: Path) -> Iterator[Viewer]:
         yield found
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A headless browser; skips where there is none. Its driver keeps a loop running in this
-    thread, so it is closed before the next module."""
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Run a headless browser; skips where there is none."""
     api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         pytest.skip("no browser here; type: sudo apt-get install chromium")
     with api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=FLAGS)
-        yield browser
-        browser.close()
+        found = play.chromium.launch(executable_path=program, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A headless browser. Its driver keeps a loop running in this thread, so it is closed before
+    the next module."""
+    with browser() as found:
+        yield found
 
 
 class Looked:

@@ -32,6 +32,8 @@ HOSTILE = (
     '"><svg onload=window.pwned=4>{{7*7}}${7*7}</textarea></script>\u2028\u202etxt.exe\x00\x1b[31m'
 )
 """What a page that read markup in it would run."""
+EVIL = "../<img src=x onerror=window.pwned=9>?#%2e&'\"`/"
+"""A name that is markup, an address and a path at once."""
 METRICS = ("accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall")
 
 
@@ -154,6 +156,18 @@ def world(path: Path) -> Run:
         checkpoint="checkpoints/tuned",
     )  # fmt: skip
     return run
+
+
+def hostile(path: Path) -> Run:
+    """Two conversations about a question in which every name is `EVIL`."""
+    example = question(0, EVIL, example_id=EVIL, group_id=EVIL, inputs={EVIL: EVIL},
+                       choices=(Choice(label=EVIL, text=EVIL),), answer=EVIL,
+                       hidden={EVIL: EVIL})  # fmt: skip
+    talks = [
+        (0, k, EVIL, {"conversation_id": f"{k}{EVIL}", "key": f"{k}", "flags": (EVIL,)})
+        for k in range(2)
+    ]
+    return make(path, [example], talks, {EVIL: lambda k: 8.0}, f"local:{EVIL}")
 
 
 def many(path: Path, count: int) -> Run:

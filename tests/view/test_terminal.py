@@ -1,8 +1,9 @@
-"""`convbench show CONVERSATION_ID` on terminals of several widths, without colour, and piped."""
+"""What is printed on terminals of several widths, without colour, and piped."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -14,7 +15,12 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
 
+from convbench.cli import say
+from convbench.commands.look import show_conversation
+from convbench.errors import SpecError
 from convbench.store import Run
 from tests.view.runs import make, question
 
@@ -104,3 +110,57 @@ def test_a_reader_that_stops_early_is_no_error(run: Run, tmp_path: Path) -> None
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.stdout.startswith("conversation")
     assert "Traceback" not in done.stderr
+
+
+def test_conversations_of_an_imported_run_are_found_by_id_too(tmp_path: Path) -> None:
+    """Whose ids are not hexadecimal; a task's name stays a task's name."""
+    talks = [(0, k, SAID, {"conversation_id": f"imported-00000{k}"}) for k in range(2)]
+    path = make(tmp_path / "run", [question(0)], talks, {}).path
+    found = show_conversation("imported-000001", [path])
+    assert found is not None
+    assert found.conversation.sample == 1
+    assert show_conversation("arc-easy", [path]) is None
+    assert show_conversation("elsewhere", [path]) is None
+    with pytest.raises(SpecError, match="imported: found 2 conversations"):
+        show_conversation("imported", [path])
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> io.StringIO:
+    """What `say` prints on a terminal of 80 columns, or in a pipe."""
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=request.param, color_system=None)
+    monkeypatch.setattr(say, "out", console)
+    return file
+
+
+ADDRESS = "http://127.0.0.1:8642/" + "x" * 90
+
+
+@pytest.mark.parametrize("written", [True], indirect=True)
+def test_on_a_terminal_lines_end_between_words(written: io.StringIO) -> None:
+    say.fact("what", f"{LONG}at {ADDRESS} [b]\x1b[31m")
+    say.next_command("convbench view " + "runs/a " * 6 + "   (in the browser, with its prompts)")
+    say.fact("view", ADDRESS)
+    lines = written.getvalue().split("\n")
+    assert lines[-2] == f"view           {ADDRESS}"
+    lines = [*lines[:-2], ""]
+    assert " ".join(" ".join(lines).split()).startswith(f"what {LONG}at {ADDRESS} [b]�[31m next:")
+    assert all(len(line) <= 80 or line.strip() == ADDRESS for line in lines)
+    assert all(line.startswith(" " * 15) for line in lines[1 : lines.index("")])
+    assert lines[-2].strip() == "(in the browser, with its prompts)"
+
+
+@pytest.mark.parametrize("written", [False], indirect=True)
+def test_in_a_pipe_a_line_is_a_line(written: io.StringIO) -> None:
+    rows = Table(box=None, show_header=False)
+    rows.add_row("short", "s")
+    rows.add_row(LONG, "l")
+    say.fact("what", LONG)
+    say.table(rows)
+    say.next_command("convbench view   (the same)")
+    first, short, long, empty, last, end = written.getvalue().split("\n")
+    assert first.split(maxsplit=1) == ["what", LONG]
+    assert short == short.rstrip()
+    assert LONG.strip() in long
+    assert (empty, last, end) == ("", "next: convbench view   (the same)", "")

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from convbench.commands.view import index_runs, view_static
 from tests.view.conftest import Looked, Viewer, running, viewing
-from tests.view.runs import HOSTILE, make, many, question, world
+from tests.view.runs import EVIL, HOSTILE, hostile, make, many, question, world
 
 RIGHT_ONE = "q3s0"
 """How the id of a conversation with siblings ends."""
@@ -140,6 +140,8 @@ def test_compare_sets_policies_and_judges_side_by_side(look: Looked, viewer: Vie
     said = [columns.nth(k).inner_text() for k in range(columns.count())]
     assert ["tuned" in text for text in said] == [False, False, True]
     assert "strict" in said[0]
+    columns.nth(0).locator("summary", has_text="Why").click()
+    columns.nth(0).get_by_text("rules finds this worth 8.").wait_for()
     page.locator(".picker summary").click()
     page.locator(".picker input").first.uncheck()
     page.get_by_text("2 of 3 answers shown").wait_for()
@@ -164,6 +166,8 @@ def test_score_is_kept_blind_until_then_and_agreement_follows(look: Looked, tmp_
         assert [agreed.nth(k).inner_text().split("\t")[0] for k in range(2)] == ["rules", "strict"]
         page.reload()
         page.get_by_role("button", name="Change my score").wait_for()
+        page.keyboard.press("c")
+        page.locator(".column th", has_text="ada").wait_for()
 
 
 @pytest.mark.parametrize("end", ["q7s0", "q7s1"])
@@ -180,6 +184,39 @@ def test_hostile_words_stay_words(look: Looked, viewer: Viewer, end: str) -> Non
         assert "\u202e" not in page.locator("main").inner_text()
         assert page.locator("main script, main svg[onload], main [onerror]").count() == 0
     assert "<svg onload=window.pwned=4>{{7*7}}" in page.locator("h1").inner_text()
+
+
+def test_hostile_names_stay_names(look: Looked, tmp_path: Path) -> None:
+    """Of ids, judges, policies, flags, files, people, wherever a page shows one."""
+    run = hostile(tmp_path / EVIL.replace("/", "_"))
+    run.reports.mkdir()
+    (run.reports / f"x{EVIL.replace('/', '_')}.svg").write_text("<svg/>")
+    with viewing(run.path) as viewer:
+        page = look.open(viewer.page())
+        assert EVIL in page.locator("main").inner_text()
+        look.open(viewer.page("#/list"))
+        count_is(page, 2)
+        rows(page).first.locator("a").click()
+        page.locator(".talk-page").wait_for()
+        page.keyboard.press("s")
+        page.get_by_label("Your name").fill(EVIL)
+        page.get_by_role("group", name="Overall").get_by_text("7", exact=True).click()
+        page.get_by_label("Note").fill(EVIL)
+        page.get_by_role("button", name="Save").click()
+        page.get_by_text("convbench judge --judge").wait_for()
+        for button in page.get_by_role("button", name="Prompt").all():
+            button.click()
+        page.locator(".prompt:visible", has_text="You are a careful student.").last.wait_for()
+        shown = page.locator("main").inner_text()
+        page.keyboard.press("c")
+        page.locator(".column").nth(1).wait_for()
+        page.locator(".picker summary").click()
+        shown += page.locator("main").inner_text()
+        assert shown.count(EVIL) > 20
+        inside = "main script, main iframe, main [onerror], main [onload], main a[href^=java]"
+        assert page.locator(inside).count() == 0
+        assert page.evaluate("window.pwned") is None
+        assert [url for url in look.asked if not url.startswith(viewer.address)] == []
 
 
 def test_nothing_is_asked_of_other_machines(look: Looked, viewer: Viewer) -> None:
@@ -277,6 +314,18 @@ def test_files_show_the_same_without_scoring_and_sql(
         count_is(page, 2)
         assert page.evaluate("window.pwned") is None
         assert HOSTILE[:20] in page.locator("table.rows").inner_text()
+
+
+def test_files_opened_from_the_disk_say_what_they_need(
+    look: Looked, folder: Path, tmp_path: Path
+) -> None:
+    """A browser gives a page that is itself a file no other file: it must be served."""
+    view_static(index_runs([folder], lambda text: None), tmp_path / "site", lambda text: None)
+    look.page.goto((tmp_path / "site" / "index.html").as_uri())
+    hint = look.page.get_by_text("Opened as a file, this page cannot read its data.")
+    hint.wait_for()
+    assert "python -m http.server" in hint.inner_text()
+    look.troubles.clear()  # the browser reports what it refused
 
 
 @pytest.mark.slow

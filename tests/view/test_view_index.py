@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from multidict import MultiDict
 
-from convbench.answers.tags import visible
 from convbench.commands.view import index_runs
 from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart
 from convbench.view.figures import overview
 from convbench.view.filters import listing, terms
 from convbench.view.index import Index
-from convbench.view.segments import segments
 from convbench.view.talk import prompts, talk
 from tests.view.runs import RIGHT, WRONG, make, question, world
 
@@ -199,15 +195,3 @@ def test_images_of_a_conversation_are_files_of_its_run(tmp_path: Path) -> None:
 
 def test_terms() -> None:
     assert terms('one "two three"  fo"ur "five') == ["one", "two three", "four", "five"]
-
-
-@given(
-    st.lists(
-        st.sampled_from(["<thinking>", "</thinking>", "a", "b ", "\n", "< / Thinking >", "<x>"])
-    ),
-    st.booleans(),
-)
-def test_segments_say_what_tags_say(pieces: list[str], carried: bool) -> None:
-    text = "".join(pieces)
-    said = "\n".join(piece.text for piece in segments(text, carried) if not piece.thinking)
-    assert said == visible(text, carried)

@@ -173,6 +173,8 @@ def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:
         assert "error" not in viewer.json("/api/score", "POST", gone)
         agreed = viewer.json("/api/agreement/0")
         assert agreed["labels"] == 3
+        file = labels_file(Run.open(tmp_path / "run"))
+        assert agreed["command"].startswith(f"convbench judge --judge human:{file} --run ")
         # rules gave both 8: people 7 and 9 differ from it by +1 and -1.
         rules = next(row for row in agreed["judges"] if row["judge"] == "rules")
         assert (rules["common"], rules["difference"], rules["equal"]) == (2, 0.0, 0.0)

@@ -3,7 +3,7 @@ import { h, set } from "./dom.js";
 import { fixed, policy, result, temperature } from "./format.js";
 import { go, link } from "./route.js";
 import { body, foldAll } from "./turns.js";
-import { reference } from "./verdicts.js";
+import { reference, verdict } from "./verdicts.js";
 
 const FIRST = 6;
 
@@ -139,7 +139,8 @@ function column(found, about) {
         result(row.result),
         h("span", { class: "answer" }, row.answer ?? ""),
       ),
-      grid(found),
+      grid([...found.verdicts, ...people(found, about.rubric)]),
+      why(found),
     ),
     said.length
       ? said.map((turn, i) =>
@@ -154,13 +155,35 @@ function column(found, about) {
   );
 }
 
-/** Judges by column, metrics by row, the reward last. */
-function grid(found) {
-  if (!found.verdicts.length) return null;
+/** What the judges said, folded. */
+function why(found) {
+  const said = found.verdicts.filter((one) => one.failure || one.scores.some((each) => each.why));
+  if (!said.length) return null;
+  return h(
+    "details",
+    { class: "stage" },
+    h("summary", null, "Why"),
+    said.map((one) => verdict(one)),
+  );
+}
+
+/** People's labels as verdicts. */
+const people = (found, rubric) =>
+  found.labels.map((label) => ({
+    judge: label.rater,
+    scores: rubric.metrics
+      .filter((metric) => label[metric.name] !== undefined)
+      .map((metric) => ({ ...metric, score: label[metric.name] })),
+  }));
+
+/** `gpt-4o` of `openai/gpt-4o`, `rubric@gpt-4o` of `rubric@openai/gpt-4o`. */
+const tail = (judge) => judge.replace(/(^|@)[^@]*\//, "$1");
+
+/** Judges and people by column, metrics by row, the reward last. */
+function grid(given) {
+  if (!given.length) return null;
   const metrics = [
-    ...new Map(
-      found.verdicts.flatMap((one) => one.scores).map((one) => [one.name, one.label]),
-    ).entries(),
+    ...new Map(given.flatMap((one) => one.scores).map((one) => [one.name, one.label])).entries(),
   ];
   const cell = (one, name) => {
     const score = one.scores.find((each) => each.name === name);
@@ -180,8 +203,12 @@ function grid(found) {
           "tr",
           null,
           h("th", { scope: "col" }, h("span", { class: "unseen" }, "Metric")),
-          found.verdicts.map((one) =>
-            h("th", { scope: "col", class: "num", title: one.judge }, one.judge),
+          given.map((one) =>
+            h(
+              "th",
+              { scope: "col", class: "num", title: one.judge },
+              h("span", { class: "upright" }, tail(one.judge)),
+            ),
           ),
         ),
       ),
@@ -193,18 +220,20 @@ function grid(found) {
             "tr",
             null,
             h("th", { scope: "row" }, label),
-            found.verdicts.map((one) => cell(one, name)),
+            given.map((one) => cell(one, name)),
           ),
         ),
         h(
           "tr",
           { class: "headline" },
           h("th", { scope: "row" }, "Reward"),
-          found.verdicts.map((one) =>
+          given.map((one) =>
             h(
               "td",
               { class: "num", title: one.failure ?? undefined },
-              one.failure ? "no score" : fixed(one.reward),
+              one.failure
+                ? [h("span", { "aria-hidden": "true" }, "✗"), h("span", { class: "unseen" }, "no score")]
+                : fixed(one.reward),
             ),
           ),
         ),

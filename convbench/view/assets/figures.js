@@ -1,6 +1,6 @@
 // Figures by policy and by temperature, each with its standard error.
 import { h, s } from "./dom.js";
-import { count, fixed, mean, percent, policy, temperature } from "./format.js";
+import { breakable, count, fixed, mean, percent, policy, temperature } from "./format.js";
 import { link } from "./route.js";
 
 /** A mean as a dot, its standard error twice as a line, on a scale from 0 to 1. */
@@ -62,9 +62,9 @@ export function methods(about) {
             null,
             h("th", { scope: "col" }, "Policy"),
             h("th", { scope: "col", class: "num" }, "Count"),
-            h("th", { scope: "col", colspan: 2 }, "Accuracy"),
+            h("th", { scope: "col" }, "Accuracy"),
             about.judges.map((judge) =>
-              h("th", { scope: "col", colspan: 2 }, "Reward ", h("span", { class: "n" }, judge)),
+              h("th", { scope: "col" }, "Reward ", h("span", { class: "under" }, breakable(judge))),
             ),
             ["Unparsed", "Failed", "Flagged", "Turns", "Words"].map((name) =>
               h("th", { scope: "col", class: "num" }, name),
@@ -80,12 +80,8 @@ export function methods(about) {
               null,
               h("th", { scope: "row" }, methodName(about, row)),
               h("td", { class: "num" }, count(row.conversations)),
-              h("td", { class: "p" }, dot(row.accuracy)),
-              h("td", null, mean(row.accuracy, percent)),
-              row.rewards.map((one) => [
-                h("td", { class: "p" }, dot(one)),
-                h("td", null, mean(one)),
-              ]),
+              h("td", { class: "p" }, mean(row.accuracy, percent), dot(row.accuracy)),
+              row.rewards.map((one) => h("td", { class: "p" }, mean(one), dot(one))),
               [row.unparsed, row.failed, row.flagged].map((n) =>
                 h("td", { class: `num${n ? "" : " zero"}` }, count(n)),
               ),

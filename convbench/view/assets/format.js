@@ -55,5 +55,9 @@ export function short(name) {
 }
 
 export function policy(name) {
-  return h("span", { class: "policy", title: name ?? "imported" }, short(name));
+  return h("span", { class: "policy", title: name ?? "imported" }, breakable(short(name)));
 }
+
+/** A name that may end a line after each of its parts, and nowhere else. */
+export const breakable = (name) =>
+  name.split(/(?<=[/@:])/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));

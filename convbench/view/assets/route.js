@@ -5,9 +5,17 @@ export function here() {
   const [page, id] = path.split("/");
   return {
     page: page || "overview",
-    id: id ? decodeURIComponent(id) : null,
+    id: id ? decoded(id) : null,
     params: new URLSearchParams(query ?? ""),
   };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // cut off in the middle of a character: no conversation has such an id
+  }
 }
 
 export function link(page, id, params) {

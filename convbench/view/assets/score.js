@@ -179,10 +179,11 @@ function agreement(app, run) {
 
 export function agreementTable(found) {
   if (!found.labels) return null;
-  const head = ["Judge", "Common", "κ", "ρ", "Δ"];
+  const head = ["Judge", "Common", "Equal", "κ", "ρ", "Δ"];
   const about = [
     "",
     "Conversations that both scored",
+    "Share of them with the same score",
     "Quadratically weighted kappa",
     "Spearman",
     "Judge less people, mean",
@@ -217,7 +218,7 @@ export function agreementTable(found) {
                   null,
                   h("th", { scope: "row" }, row.judge),
                   h("td", { class: "num" }, row.common),
-                  [row.kappa, row.correlation, row.difference].map((value) =>
+                  [row.equal, row.kappa, row.correlation, row.difference].map((value) =>
                     h("td", { class: "num" }, fixed(value)),
                   ),
                 ),
@@ -233,7 +234,7 @@ export function agreementTable(found) {
       " in ",
       h("code", null, found.file),
       ". As a judge: ",
-      h("code", null, `convbench judge --judge human:${found.file} --run ${found.run}`),
+      h("code", null, found.command),
     ),
   ];
 }

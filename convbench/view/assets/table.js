@@ -1,6 +1,6 @@
 // The table of the list: which columns there are, and their order.
 import { h } from "./dom.js";
-import { count, dollars, fixed, policy, result, temperature } from "./format.js";
+import { breakable, count, dollars, fixed, policy, result, temperature } from "./format.js";
 import { changed, go, here, link, replace } from "./route.js";
 
 function columns(about) {
@@ -154,7 +154,7 @@ function heading(about, column, params) {
     h(
       "button",
       { type: "button", title: column.title ?? column.head, onclick: click },
-      column.head,
+      breakable(column.head),
       h("span", { class: "arrow", "aria-hidden": "true" }, on ? (desc ? " ↓" : " ↑") : ""),
     ),
   );
