@@ -124,14 +124,15 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
     )
     return make_manifest(
         old.task, protocol, shape, cast, kind="eval", parent=old.id, checkpoint=options.policy,
-        source_revision=old.source_revision, extra=_trained(options.policy),
+        source_revision=old.source_revision, pulled_from=old.pulled_from,
+        extra=_trained(options.policy),
     )  # fmt: skip
 
 
 def _trained(policy: str) -> dict[str, Any]:
     """Return what a report needs of the recipe, should the checkpoint be gone by then."""
     recipe = recipe_of(Path(policy.removeprefix("local:")))
-    kept = {key: recipe[key] for key in ("name", "eval_protocol", "data") if key in recipe}
+    kept = {key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe}
     return {"recipe": kept} if kept else {}
 
 

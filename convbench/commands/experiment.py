@@ -16,9 +16,11 @@ from convbench.commands.judge import JudgeOptions, judge
 from convbench.commands.manifest import Shape
 from convbench.commands.preview import Preview
 from convbench.commands.report import ReportOptions, ReportResult, report
+from convbench.commands.rounds import RoundsOptions, recipe_of, rounds_of
+from convbench.commands.seal import in_rounds
 from convbench.commands.specs import SpecOptions, as_sets
 from convbench.commands.train import TrainOptions, train
-from convbench.errors import RunError
+from convbench.errors import RunError, SpecError
 from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
 
@@ -124,6 +126,10 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
     root = options.root or Path("runs") / "experiments" / spec.name
     result = ExperimentResult(spec, root)
     inner = replace(options, specs=replace(options.specs, sets=()))
+    for part in parts:
+        for job in plan(part):
+            if job.step == "train":
+                _rounds(job, part, root, inner)  # refuses what cannot be, before hours of work
     if options.dry_run:
         result.planned = Planned([job for part in parts for job in plan(part)])
         for part in parts:
@@ -134,7 +140,7 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
             _do(job, part, root, inner)
     result.runs = [root / cell.name for part in parts for cell in cells(part)]
     pool = len(spec.seeds) > 1
-    result.report = report(ReportOptions(tuple(result.runs), pool=pool, allow=len(spec.rows) > 1))
+    result.report = report(ReportOptions(tuple(result.runs), pool=pool))
     return result
 
 
@@ -147,10 +153,17 @@ def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) 
     path = root / job.cell.name
     if job.step == "build":
         _whole(build(_build_options(job.cell, spec, path, options)).built)
-    elif job.step == "judge":
+        return
+    # The address is that of the policy the experiment starts from: neither a judge nor a
+    # checkpoint that was trained here is served there.
+    options = replace(options, calls=replace(options.calls, api_base=None))
+    if job.step == "judge":
         asked = JudgeOptions(spec.judges, path, specs=options.specs, calls=options.calls)
         for judged in judge(asked).judged:
             _whole(judged)
+    elif (loop := _rounds(job, spec, path, options)) is not None:
+        if job.step == "train":  # which evaluates every round too
+            in_rounds(loop)
     elif job.step == "train":
         _train(job, spec, path, options)
     else:
@@ -194,22 +207,44 @@ def _build_options(
     )
 
 
-def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> None:
-    folder = path / "checkpoints" / job.checkpoint
-    if (folder / "training.json").exists():
-        return
+def _rounds(
+    job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> RoundsOptions | None:
+    """Return how a learner goes whose recipe asks for rounds; None for a single training."""
+    found = RoundsOptions(
+        job.learner, None, path, spec.judges[0], in_process=True,
+        specs=replace(options.specs, sets=_recipe_sets(job, spec)), calls=options.calls,
+    )  # fmt: skip
+    recipe = recipe_of(found)
+    if rounds_of(recipe) is None:
+        return None
+    if job.rows is not None:
+        raise SpecError(
+            f"experiment {spec.name}: rows: found {job.rows} for {recipe.name}, which goes in "
+            "rounds and logs its own; expected null"
+        )
+    return found
+
+
+def _recipe_sets(job: Job, spec: ExperimentSpec) -> tuple[str, ...]:
     values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(job.learner, {})}
     values.setdefault("fit.seed", job.cell.seed)
     if job.rows is not None:
         values["data.rows"] = job.rows
-    sets = as_sets(values)
+    return as_sets(values)
+
+
+def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> None:
+    folder = path / "checkpoints" / job.checkpoint
+    if (folder / "training.json").exists():
+        return
     train(
         TrainOptions(
             recipe=job.learner,
             run=path,
             judge=spec.judges[0],
             out=folder,
-            specs=replace(options.specs, sets=sets),
+            specs=replace(options.specs, sets=_recipe_sets(job, spec)),
             in_process=True,
         )
     )

@@ -8,11 +8,16 @@ from convbench.report.document import Document, Part, Table
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind
 from convbench.report.tables import (
+    adaptation_table,
     count_table,
     difference_table,
+    finding_table,
+    flagged_table,
     main_table,
+    reference_table,
     run_table,
     temperature_table,
+    win_table,
 )
 
 
@@ -45,9 +50,14 @@ def _title(section: Section, judge: str | None) -> str:
 def _tables(section: Section, judge: str | None, kind: ErrorKind, paper: bool) -> Iterator[Table]:
     yield main_table(section, judge, kind, paper=paper)
     found = (
+        adaptation_table(section, judge, kind),
+        reference_table(section, judge, kind) if paper else None,
         difference_table(section, judge, kind),
+        win_table(section, judge, kind),
         run_table(section, judge),
         temperature_table(section, judge, kind),
+        flagged_table(section, judge, kind),
+        finding_table(section),
     )
     yield from (table for table in found if table is not None)
     yield count_table(section, judge)

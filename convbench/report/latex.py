@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from convbench.report.document import Cell, Document, Table, slug
@@ -12,6 +13,9 @@ SPECIAL = {
     "±": r"$\pm$", "−": r"$-$", "·": r"$\cdot$", "<": r"$<$", ">": r"$>$", "→": r"$\to$",
     "≥": r"$\ge$", "≤": r"$\le$", "ρ": r"$\rho$", "\n": " ",
 }  # fmt: skip
+
+
+_SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
 
 
 def latex(document: Document) -> str:
@@ -28,10 +32,10 @@ def latex(document: Document) -> str:
 
 
 def _table(table: Table, where: str) -> Iterator[str]:
-    marks = "Best in bold, second underlined. " if table.ranked else ""
-    notes = marks + " ".join(table.notes)
+    marks = " Best in bold, second underlined." if table.ranked else ""
     yield "\\begin{table}[t]"
-    yield f"\\caption{{{_escaped(where)}. {_escaped(table.caption)}. {_escaped(notes)}}}"
+    yield "\\setlength{\\belowcaptionskip}{4pt}"
+    yield f"\\caption{{{_escaped(where)}. {_escaped(table.caption)}.{marks}}}"
     yield f"\\label{{tab:{slug(where)}-{table.label}}}"
     yield "\\centering\\small"
     yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
@@ -41,15 +45,20 @@ def _table(table: Table, where: str) -> Iterator[str]:
     yield " & ".join(_escaped(column.head) for column in table.columns) + " \\\\"
     yield "\\midrule"
     for row in table.rows:
-        yield " & ".join(map(_cell, row)) + " \\\\"
-    yield from ("\\bottomrule", "\\end{tabular}}", "\\end{table}")
+        cells = (_cell(c, k.numeric) for c, k in zip(row, table.columns, strict=True))
+        yield " & ".join(cells) + " \\\\"
+    yield from ("\\bottomrule", "\\end{tabular}}")
+    if table.notes:
+        notes = _escaped(" ".join(table.notes))
+        yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}"
+    yield "\\end{table}"
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell, numeric: bool) -> str:
     indent = "\\quad " if cell.text.startswith("  ") else ""
     text = _escaped(cell.text.strip())
-    if text[:1] in "+-" and text[1:2].isdigit():
-        text = f"${text}$"
+    if numeric:
+        text = _SIGN.sub(r"$\1$", text)
     if cell.error is not None:
         text += f" $\\pm$ {cell.error}"
     if cell.quiet:

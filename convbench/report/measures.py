@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from convbench.report.policies import Policy, Row
+from convbench.report.policies import Policy, Row, judge_spec
 from convbench.report.stats import ErrorKind, Estimate, estimate
 
 HEADS = {
@@ -32,6 +32,8 @@ class Measure:
     """What a number is multiplied by to be shown."""
     unit: str = ""
     """Unit of the shown number, for axes."""
+    limits: tuple[float, float] | None = None
+    """Smallest and largest number there can be, as shown."""
 
     def of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
         """Return the policy's mean; None where no conversation has the number."""
@@ -50,24 +52,29 @@ def _share(value: bool | None) -> float | None:
 
 
 ACCURACY = Measure(
-    "accuracy", "Accuracy", "Accuracy", 4, lambda row: _share(row.correct), unit="share correct"
-)
+    "accuracy", "Accuracy", "Accuracy", 4, lambda row: _share(row.correct), unit="share correct",
+    limits=(0.0, 1.0),
+)  # fmt: skip
 THINKING = Measure(
     "thinking_pct", "Thinking (%)", "Think %", 1, lambda row: _share(row.thinking), 100.0,
-    unit="% of conversations",
+    unit="% of conversations", limits=(0.0, 100.0),
 )  # fmt: skip
 
 
-def metric(judge: str, name: str, label: str | None = None, unit: str = "0-10") -> Measure:
-    """Return a judge's metric as a column."""
-    plain = f"R {label or name}"
-    head, short = HEADS.get(name, (plain, plain if len(plain) < 12 else plain[:10] + "."))
+def metric(
+    judge: str, name: str, label: str | None = None, limits: tuple[float, float] | None = None
+) -> Measure:
+    """Return a judge's metric as a column, under its label where it has one of its own."""
+    head = short = f"R {label or name}"
+    if label is None:
+        head, short = HEADS.get(name, (head, short))
+    unit = "judge's score" + (f", {limits[0]:g} to {limits[1]:g}" if limits else "")
 
     def value(row: Row) -> float | None:
         scored = row.verdicts.get(judge)
         return None if scored is None or scored.failed else scored.scores.get(name)
 
-    return Measure(f"r_{name}", head, short, 2, value, unit=f"judge's score, {unit}")
+    return Measure(f"r_{name}", head, short, 2, value, unit=unit, limits=limits)
 
 
 def reward(judge: str) -> Measure:
@@ -90,22 +97,33 @@ def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
     names = dict.fromkeys(name for scored in found for name in scored.scores)
     listed = [name for name in HEADS if name in names]
     listed += [name for name in names if name not in HEADS]
-    labels, unit = _labels(policies, judge)
-    measures = [metric(judge, name, labels.get(name), unit) for name in listed]
+    labels, limits = _scale(policies, judge)
+    measures = [metric(judge, name, labels.get(name), limits) for name in listed]
     if not listed or _reward_differs(policies, judge):
         measures.append(reward(judge))
     return measures if found else []
 
 
-def _labels(policies: Sequence[Policy], judge: str) -> tuple[dict[str, str], str]:
-    for policy in policies:
-        specs = policy.run.judge_specs()
-        for fingerprint in policy.fingerprints(judge):
-            if fingerprint in specs:
-                spec = specs[fingerprint]
-                unit = f"{spec.lowest:g}-{spec.highest:g}"
-                return {m.name: m.label for m in spec.metrics}, unit
-    return {}, "0-10"
+LIKE_THE_PAPERS = ("rubric", "rules", "human")
+"""Kinds of judges whose metrics of the paper's names are the paper's columns."""
+LONGEST = 20
+"""Longest label that heads a column."""
+
+
+def _scale(
+    policies: Sequence[Policy], judge: str
+) -> tuple[dict[str, str], tuple[float, float] | None]:
+    """Return what heads a metric's column in place of the paper's word, and the scores' limits."""
+    spec = judge_spec(policies, judge)
+    if spec is None:
+        return {}, None
+    paper = HEADS if spec.kind in LIKE_THE_PAPERS else {}
+    labels = {
+        m.name: m.label if len(m.label) <= LONGEST else m.name.capitalize()
+        for m in spec.metrics
+        if m.name not in paper
+    }
+    return labels, (spec.lowest, spec.highest)
 
 
 def _reward_differs(policies: Sequence[Policy], judge: str) -> bool:

@@ -14,7 +14,8 @@ def in_order(policies: list[Policy]) -> list[Policy]:
 
 
 def with_unique_names(policies: list[Policy]) -> list[Policy]:
-    """Tell policies of one name apart: by model (Base), by folder, by run id."""
+    """Tell policies of one name apart: by model (Base), by size of the training set or folder, by
+    run id."""
     for more in (_what, lambda policy: policy.run.manifest.id):
         names = [policy.name for policy in policies]
         policies = [
@@ -28,6 +29,9 @@ def with_unique_names(policies: list[Policy]) -> list[Policy]:
 
 def _what(policy: Policy) -> str:
     manifest = policy.run.manifest
+    data = policy.recipe.get("data") or {}
+    if not policy.is_base and data.get("rows") is not None:
+        return f"{data['rows']} rows"
     if policy.is_base and manifest.protocol.policy in manifest.cast:
         return manifest.cast[manifest.protocol.policy].model
     return policy.run.path.name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 
 from convbench.answers import grade
 from convbench.errors import RunError
-from convbench.schema import Verdict
+from convbench.schema import JudgeSpec, Verdict
 from convbench.store import Run
 
 NAMES = {
@@ -23,9 +24,14 @@ NAMES = {
     "base": "Base",
     "star-gate-d": "STaR-GATE-D",
     "step-dpo": "StepDPO",
+    "sweet": "SWEET-RL",
+    "mt-dpo": "Multi-turn DPO",
+    "rft": "Rejection fine-tuning",
+    "seal": "SEAL",
 }
-"""Recipes as the literature writes them, in the order of the paper's tables."""
+"""Recipes as the literature writes them, in the order of the papers' tables."""
 BASE = NAMES["base"]
+_ROUND = re.compile(r"-round-(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,8 @@ class Row:
     unparsed: bool
     """Graded, and no answer could be read."""
     thinking: bool | None
-    flagged: bool
+    flags: tuple[str, ...]
+    """Findings of the fidelity checks, `SPEAKER:FINDING`."""
     verdicts: Mapping[str, Scored]
     """By judge."""
 
@@ -91,6 +98,16 @@ class Policy:
         return tuple(sorted(set(found)))
 
 
+def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
+    """Return a judge's spec as the runs kept it; None where none of them did."""
+    for policy in policies:
+        specs = policy.run.judge_specs() if judge in policy.judges else {}
+        for fingerprint in policy.fingerprints(judge or ""):
+            if fingerprint in specs:
+                return specs[fingerprint]
+    return None
+
+
 def read_policies(run: Run, split: str) -> list[Policy]:
     """Return a run's own policy, where it has conversations of this split, then its children's."""
     own = read_policy(run, split)
@@ -124,8 +141,10 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
 
 
 def _name(run: Run, recipe: Mapping[str, Any]) -> str:
+    """Return the recipe's name, with the round of one that is learnt in rounds."""
     name = str(recipe.get("name") or run.path.name)
-    return NAMES.get(name, name)
+    number = _ROUND.search(run.path.name) if recipe else None
+    return NAMES.get(name, name) + (f" round {number[1]}" if number else "")
 
 
 def _planned(run: Run, split: str) -> int:
@@ -155,7 +174,7 @@ def _rows(run: Run, split: str) -> Iterator[Row]:
             correct=found.correct,
             unparsed=found.correct is not None and found.answer is None,
             thinking=found.thinking,
-            flagged=bool(talk.flags),
+            flags=talk.flags,
             verdicts=verdicts.get(talk.conversation_id, {}),
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -15,8 +17,10 @@ STYLES = {0: "", 1: "bold", 2: "underline"}
 MARKS = {0: "", 1: "*", 2: "+"}
 GAP = 2
 """Columns of space between two cells."""
-LONGEST = 24
-"""Longest name that a narrow table never breaks."""
+_WORD = re.compile(r"(?:^ +)?\S+", re.MULTILINE)
+"""A word, with the indentation of a line before its first."""
+ENDLESS = 10**6
+"""A width in which everything fits."""
 
 
 def terminal(document: Document, console: Console) -> Iterator[RenderableType]:
@@ -43,24 +47,41 @@ def _part(part: Part, console: Console) -> Iterator[RenderableType]:
 def _table(table: Table, width: int, plain: bool) -> RenderableType:
     for narrow in (False, True):
         cells = [[_cell(cell, plain, narrow) for cell in row] for row in table.rows]
-        heads = [column.short if narrow else column.head for column in table.columns]
-        if _width(heads, cells) <= width:
+        heads = [Text(column.short if narrow else column.head) for column in table.columns]
+        gap = 1 if narrow else GAP
+        widths = _widths([heads, *cells], width, gap)
+        if not narrow and widths == _widths([heads, *cells], ENDLESS, gap):
             break
-    out = RichTable(box=None, pad_edge=False, padding=(0, GAP if not narrow else 1, 0, 0))
-    names = max((cell[0].cell_len for cell in cells), default=0)
+    out = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for place, (column, head) in enumerate(zip(table.columns, heads, strict=True)):
-        kept = not narrow or (place == 0 and names <= LONGEST)
         justify: Literal["right", "left"] = "right" if column.numeric else "left"
-        out.add_column(Text(head), justify=justify, overflow="fold", no_wrap=kept)
+        out.add_column(
+            head, justify=justify, overflow="fold", width=widths[place] if widths else None
+        )
     for row in cells:
         out.add_row(*row)
     return out
 
 
-def _width(heads: list[str], rows: list[list[Text]]) -> int:
-    """Width of the whole table when nothing wraps."""
-    columns = zip(*([[Text(head) for head in heads], *rows]), strict=True)
-    return sum(max(cell.cell_len for cell in column) + GAP for column in columns)
+def _widths(rows: list[list[Text]], width: int, gap: int) -> list[int] | None:
+    """Return the columns' widths: as wide as their text, less where that is more than there is,
+    the last first, but never so little that a word breaks; None where words must."""
+    columns = list(zip(*rows, strict=True))
+    whole = [max(_longest(cell.plain.split("\n")) for cell in column) for column in columns]
+    words = [max(_longest(_WORD.findall(cell.plain)) for cell in column) for column in columns]
+    spare = width - sum(words) - gap * (len(columns) - 1)
+    if spare < 0:
+        return None
+    out = []
+    for most, least in zip(whole, words, strict=True):
+        more = min(most - least, spare)
+        spare -= more
+        out.append(least + more)
+    return out
+
+
+def _longest(parts: list[str]) -> int:
+    return max(map(cell_len, parts), default=0)
 
 
 def _cell(cell: Cell, plain: bool, narrow: bool) -> Text:

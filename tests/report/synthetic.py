@@ -67,13 +67,16 @@ def make(
     answer: Callable[[str, int], Said],
     *,
     overall: Callable[[str, int], float | None] = lambda q, k: None,
+    scores: Callable[[str, int], dict[str, float]] | None = None,
     judge: str = "rules",
+    flags: Callable[[str, int], tuple[str, ...]] = lambda q, k: (),
     text: Callable[[str, int, str], str] | None = None,
     **more: Any,
 ) -> Run:
-    """Write a run: the final answer of each (question, sample), and a judge's overall score."""
+    """Write a run: the final answer of each (question, sample), what the fidelity checks found,
+    and a judge's overall score, or all its scores."""
     run = Run.create(path, manifest(**more), list(examples))
-    spec = resolve_judge("rules")
+    spec = resolve_judge(judge)
     run.keep_judge(spec.fingerprint, spec.spec)
     with Appender(run.conversations_file) as talks, Appender(run.verdicts_file) as verdicts:
         for example in run.examples.values():
@@ -81,9 +84,17 @@ def make(
                 continue
             for k in range(run.manifest.samples):
                 talk = _talk(run, example, k, answer(example.example_id, k), text)
+                talk = talk.model_copy(update={"flags": flags(example.example_id, k)})
                 talks.write(talk.model_dump_json().encode())
                 score = overall(example.example_id, k)
-                if score is not None:
+                if scores is not None:
+                    verdict = Verdict(
+                        conversation_id=talk.conversation_id, judge=judge,
+                        fingerprint=spec.fingerprint, scores=scores(example.example_id, k),
+                        reward=scores(example.example_id, k)["overall"],
+                    )  # fmt: skip
+                    verdicts.write(verdict.model_dump_json().encode())
+                elif score is not None:
                     verdict = _verdict(talk, judge, spec.fingerprint, score)
                     verdicts.write(verdict.model_dump_json().encode())
     return run

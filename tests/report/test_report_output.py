@@ -1,6 +1,8 @@
 """The formats, hostile text in them, and the command as a user types it."""
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -55,7 +57,7 @@ def test_latex():
     text = latex(DOCUMENT)
     assert r"SWiFt & \textbf{0.8000 $\pm$ 0.0236} & - \\" in text
     assert r"\quad \textit{paper} & \textit{0.7993 $\pm$ 0.0236}" in text
-    assert r"\underline{0.5000} & $+1.00$ \\" in text
+    assert r"\underline{0.5000} & $+$1.00 \\" in text
     assert r"\input" not in text
     assert r"50\% \$x\_1\$ \textbackslash{}input\{x\}" in text
     assert r"\label{tab:arc-thinking-results}" in text
@@ -63,6 +65,27 @@ def test_latex():
     assert body.count("{") - body.count(r"\{") == body.count("}") - body.count(r"\}")
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {2}
+
+
+PAGE = r"""\documentclass{article}
+\usepackage[T1]{fontenc}
+\usepackage{booktabs,graphicx}
+\begin{document}
+\input{report}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles_with_the_packages_it_names(tmp_path):
+    (tmp_path / "report.tex").write_text(latex(DOCUMENT))
+    (tmp_path / "page.tex").write_text(PAGE)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1000:]
+    assert "Overfull" not in done.stdout
 
 
 class Page(HTMLParser):

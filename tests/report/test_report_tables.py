@@ -311,8 +311,13 @@ def test_paper_stands_beside_ours(tmp_path):
                overall=lambda q, k: 5.0)  # fmt: skip
     (section,) = sections([run])
     table = main_table(section, "rules", "clustered", paper=True)
-    ours, theirs = table.rows
+    ours, theirs, *others = table.rows
     assert [ours[0].text, theirs[0].text] == ["Base", "  paper"]
+    assert [row[0].text for row in others] == [
+        f"{name}, paper"
+        for name in ("SWiFt", "ReFit", "DPO", "STaR-GATE", "STaR-GATE-D", "StepDPO")
+    ]  # what we have not run
+    assert others[0][1] == Cell("0.7993", "0.0236", quiet=True)
     assert theirs[1] == Cell("0.3772", "0.0146", quiet=True)
     assert theirs[5 + 1] == Cell("5.80", "0.09", quiet=True)  # comprehensive
     assert theirs[6 + 1] == Cell("6.40", "0.11", quiet=True)  # pedagogic
@@ -323,7 +328,7 @@ def test_paper_stands_beside_ours(tmp_path):
     )  # fmt: skip
     assert sized.path.exists()
     table = main_table(sections([run])[0], "rules", "clustered", paper=True)
-    assert [row[0].text for row in table.rows] == ["ReFit", "  paper", "Base", "  paper"]
+    assert [row[0].text for row in table.rows[:4]] == ["ReFit", "  paper", "Base", "  paper"]
     assert table.rows[1][1] == Cell("0.7301", "0.0261", quiet=True)
     demo = make(tmp_path / "demo", questions(2), right_on(0))
     notes = main_table(sections([demo])[0], None, "clustered", paper=True).notes

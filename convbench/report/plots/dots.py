@@ -68,8 +68,9 @@ def _panel(axes: Any, section: Section, measure: Measure, kind: ErrorKind) -> No
 
 
 def clipped(estimate: Estimate, measure: Measure) -> tuple[float, float]:
-    """Return the interval, a share's kept between 0 and 1; the mean alone where there is none."""
+    """Return the interval, kept to what the measure can be; the mean alone where there is none."""
     low, high = estimate.interval or (estimate.mean, estimate.mean)
-    if measure.key == "accuracy":
-        low, high = min(max(low, 0.0), estimate.mean), max(min(high, 1.0), estimate.mean)
+    if measure.limits is not None:
+        low = min(max(low, measure.limits[0]), estimate.mean)
+        high = max(min(high, measure.limits[1]), estimate.mean)
     return low, high

@@ -8,7 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from convbench.report.document import Picture, slug
-from convbench.report.plots.style import GREY, LOOKS, new_figure, picture
+from convbench.report.plots.style import GREY, LOOKS, headed, new_figure, picture
+from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
 
 AREA = 220.0
@@ -45,11 +46,17 @@ def judge_pairs(
     return out
 
 
+def _range(section: Section, judge: str) -> str:
+    spec = judge_spec(section.policies, judge)
+    return "" if spec is None else f" ({spec.lowest:g} to {spec.highest:g})"
+
+
 def _bubbles(
     section: Section, first: str, second: str, scores: list[tuple[float, float]], words: str
 ) -> Picture:
-    # Whole and half scores fall together; finer ones are binned to halves.
-    counts = Counter((round(a * 2) / 2, round(b * 2) / 2) for a, b in scores)
+    # Whole and half scores fall together; finer ones are binned, those up to 1 to twentieths.
+    step = 0.5 if max(max(pair) for pair in scores) > 1 else 0.05
+    counts = Counter((round(a / step) * step, round(b / step) * step) for a, b in scores)
     most = max(counts.values())
     figure = new_figure(3.9, width=4.1)
     axes: Any = figure.subplots()
@@ -61,8 +68,10 @@ def _bubbles(
         s=[AREA * n / most for n in counts.values()], color=LOOKS[0][0], alpha=0.55,
         edgecolors="black", linewidths=0.4,
     )  # fmt: skip
-    axes.set_xlabel(f"{first}: overall score")
-    axes.set_ylabel(f"{second}: overall score")
+    headed(figure, section.title)
+    axes.set_title(words, fontsize=7.5, fontweight="normal")
+    axes.set_xlabel(f"{first}: overall score{_range(section, first)}")
+    axes.set_ylabel(f"{second}: overall score{_range(section, second)}")
     axes.set_aspect("equal")
     axes.margins(0.06)
     caption = (

@@ -10,7 +10,7 @@ from typing import Any
 from convbench.report.document import Picture, slug
 from convbench.report.measures import ACCURACY, Measure, judge_measures
 from convbench.report.plots.dots import clipped
-from convbench.report.plots.style import legend_above, looks, new_figure, picture
+from convbench.report.plots.style import GREY, headed, legend_below, looks, new_figure, picture
 from convbench.report.policies import NAMES, Policy
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind, Estimate
@@ -96,7 +96,8 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
             for method, found in several.items()
         }
 
-    return _two(section.title, _measures([section], judge), points, SIZE, judge)
+    measures = _measures([section], judge)
+    return _two(section.title, measures, points, SIZE, judge, base=section.base, kind=kind)
 
 
 def _method(policy: Policy) -> str:
@@ -122,22 +123,35 @@ def _known(found: Iterable[tuple[float, Estimate | None]]) -> list[tuple[float, 
 
 
 def _two(
-    title: str, measures: Sequence[Measure], points: Any, axis: Axis, judge: str | None
+    title: str,
+    measures: Sequence[Measure],
+    points: Any,
+    axis: Axis,
+    judge: str | None,
+    *,
+    base: Policy | None = None,
+    kind: ErrorKind = "clustered",
 ) -> Picture | None:
-    """Draw one panel a measure, one line a method, side by side where points would overlap."""
+    """Draw one panel a measure, one line a method, side by side where points would overlap; the
+    mean of `base` as a dotted line."""
     panels = [(m, found) for m in measures if any((found := points(m)).values())]
     if not panels:
         return None
-    figure = new_figure(3.3, width=3.6 * len(panels))
+    figure = new_figure(3.5, width=3.6 * len(panels))
     grid: Any = figure.subplots(1, len(panels), squeeze=False)
     for axes, (measure, found) in zip(grid[0], panels, strict=True):
         _lines(axes, measure, found)
+        flat = measure.of(base, kind) if base else None
+        if flat is not None:
+            axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head} ({measure.unit})")
-    legend_above(figure, grid[0][0])
+    legend_below(figure, grid[0][0])
     heads = " and ".join(measure.head for measure, _ in panels)
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
+    headed(figure, title + scored)
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
+    caption += " The dotted line is Base." if base else ""
     return picture(figure, slug(f"{axis.name} {title} {judge or ''}"), caption)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from convbench.report.document import Picture, slug
-from convbench.report.measures import Measure, judge_measures
-from convbench.report.plots.style import GREY, Look, looks, new_figure, picture
+from convbench.report.measures import HEADS, Measure, judge_measures
+from convbench.report.plots.style import GREY, Look, headed, looks, new_figure, picture
 from convbench.report.policies import Policy
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind, Estimate
@@ -17,14 +17,15 @@ COLUMNS = 4
 
 
 def radar(section: Section, judge: str, kind: ErrorKind) -> Picture | None:
-    """Return the radar charts; None where the judge has fewer than three metrics."""
-    measures = [m for m in judge_measures(section.policies, judge) if m.key != "reward"]
+    """Return the radar charts; None where the judge has fewer than three of the paper's metrics."""
+    wanted = {f"r_{name}" for name in HEADS}
+    measures = [m for m in judge_measures(section.policies, judge) if m.key in wanted]
     shown = [p for p in section.policies if all(m.of(p) for m in measures)]
     if len(measures) < 3 or not shown:
         return None
     columns = min(COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
-    figure = new_figure(2.3 * rows, width=2.0 * columns)
+    figure = new_figure(2.1 * rows + 0.25, width=2.0 * columns)
     found = looks([policy.name for policy in shown])
     top = _top(shown, measures)
     for place, policy in enumerate(shown):
@@ -34,6 +35,7 @@ def radar(section: Section, judge: str, kind: ErrorKind) -> Picture | None:
             _outline(axes, [m.of(section.base, kind) for m in measures])
         _shape(axes, [m.of(policy, kind) for m in measures], found[policy.name])
         _frame(axes, measures, top, policy.name)
+    headed(figure, f"{section.title}, judge {judge}")
     caption = (
         f"{section.title}: judge {judge}'s scores by method, 0 to {top:g}, with 95% intervals as "
         "bands; the dashed outline is Base."
@@ -43,9 +45,8 @@ def radar(section: Section, judge: str, kind: ErrorKind) -> Picture | None:
 
 def _top(policies: Sequence[Policy], measures: Sequence[Measure]) -> float:
     """Return the end of the scale: the judge's own highest score."""
-    unit = measures[0].unit.rpartition("-")[2]
     best = max(e.mean for p in policies for m in measures if (e := m.of(p)) is not None)
-    return max(float(unit), best) if unit.replace(".", "").isdigit() else best
+    return measures[0].limits[1] if measures[0].limits else best
 
 
 def _angles(count: int) -> list[float]:

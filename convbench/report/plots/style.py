@@ -27,7 +27,8 @@ GREY = "#6b6b6b"
 LOOKS = (
     ("#0072B2", "o", "-"), ("#D55E00", "s", "--"), ("#E69F00", "^", "-."), ("#009E73", "D", ":"),
     ("#000000", "X", "-"), ("#CC79A7", "v", "--"), ("#56B4E9", "P", "-."),
-    ("#7a5c00", "<", ":"), ("#5e3c99", ">", "-"), ("#8c8c8c", "*", "--"),
+    ("#7a5c00", "<", ":"), ("#5e3c99", ">", "-"), ("#8c8c8c", "*", "--"), ("#332288", "p", "-."),
+    ("#882255", "h", ":"), ("#117733", "d", "--"), ("#4d4d4d", "8", "-"),
 )  # fmt: skip
 
 RC: dict[str, Any] = {
@@ -51,18 +52,15 @@ class Look:
 
 
 def looks(names: list[str]) -> dict[str, Look]:
-    """Return each policy's look: the paper's methods always have the same one."""
-    fixed = list(NAMES.values())
-    free = list(LOOKS[len(fixed) :])
+    """Return each policy's look: the papers' methods always have the same one."""
+    fixed = dict(zip(NAMES.values(), LOOKS, strict=False))
+    plain = {name: name.partition(" (")[0] for name in names}
+    free = [look for look in LOOKS if look not in {fixed.get(one) for one in plain.values()}]
     found: dict[str, tuple[str, str, str]] = {}
-    more = 0
     for name in names:
-        plain = name.partition(" (")[0]
-        if plain in fixed and not any(LOOKS[fixed.index(plain)] == f for f in found.values()):
-            found[name] = LOOKS[fixed.index(plain)]
-        else:
-            found[name] = free[more % len(free)]
-            more += 1
+        own = fixed.get(plain[name])
+        found[name] = own if own and own not in found.values() else free.pop()
+        free = free or list(LOOKS)
     return {name: Look(*look) for name, look in found.items()}
 
 
@@ -95,7 +93,12 @@ def picture(figure: Figure, name: str, caption: str) -> Picture:
     return Picture(name, caption, svg.getvalue(), png.getvalue())
 
 
-def legend_above(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """Put the legend of `axes` above all panels."""
+def headed(figure: Figure, title: str) -> None:
+    """Say above a picture what it shows, so that it stands without its caption."""
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+
+
+def legend_below(figure: Figure, axes: Axes, columns: int = 4) -> None:
+    """Put the legend of `axes` below all panels."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(columns, len(labels)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))

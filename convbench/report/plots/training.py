@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from convbench.report.document import Picture, slug
-from convbench.report.plots.style import Look, legend_above, looks, new_figure, picture
+from convbench.report.plots.style import Look, headed, legend_below, looks, new_figure, picture
 from convbench.report.policies import Policy
 from convbench.report.sections import Section
 
@@ -34,7 +34,7 @@ def training(section: Section) -> Picture | None:
     ]
     if not panels:
         return None
-    figure = new_figure(3.2, width=3.4 * len(panels) + 0.2)
+    figure = new_figure(3.4, width=3.4 * len(panels) + 0.2)
     grid: Any = figure.subplots(1, len(panels), squeeze=False)
     styles = looks([policy.name for policy in section.policies])
     for axes, (label, title, keys) in zip(grid[0], panels, strict=True):
@@ -43,18 +43,20 @@ def training(section: Section) -> Picture | None:
                 _curve(axes, log, key, styles[name], name + (f", {what}" if what else ""), place)
         axes.set_xlabel("optimiser step")
         axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlim(left=0)
         axes.set_ylabel(label)
         axes.set_title(title)
     _legends(figure, grid[0], panels)
+    headed(figure, section.title)
     caption = f"{section.title}: training curves; losses of different learners are not comparable."
     return picture(figure, slug(f"training {section.title}"), caption)
 
 
 def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any]) -> None:
-    """Name the methods above all, and what tells two curves of one method apart inside."""
+    """Name the methods below all, and what tells two curves of one method apart inside."""
     from matplotlib.lines import Line2D
 
-    legend_above(figure, grid[0])
+    legend_below(figure, grid[0])
     for axes, (_, _, keys) in zip(grid, panels, strict=True):
         said = [what for what in keys.values() if what]
         if said:

@@ -1,18 +1,27 @@
 """The tables of a section."""
 
+from convbench.report.tables.adaptation import adaptation_table
 from convbench.report.tables.against import difference_table, temperature_table
+from convbench.report.tables.beside import reference_table
 from convbench.report.tables.cells import headline, measures_of
 from convbench.report.tables.counts import count_table, counts
+from convbench.report.tables.flagged import finding_table, flagged_table
 from convbench.report.tables.results import main_table
 from convbench.report.tables.runs import run_table
+from convbench.report.tables.wins import win_table
 
 __all__ = [
+    "adaptation_table",
     "count_table",
     "counts",
     "difference_table",
+    "finding_table",
+    "flagged_table",
     "headline",
     "main_table",
     "measures_of",
+    "reference_table",
     "run_table",
     "temperature_table",
+    "win_table",
 ]

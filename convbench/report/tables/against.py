@@ -60,14 +60,15 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     """Return the figures at each temperature with McNemar's test; None for one temperature
     without anything to compare."""
     temperatures = sorted({row.temperature for p in section.policies for row in p.rows})
-    top = headline(measures_of(section, judge))
+    measures = measures_of(section, judge)
+    top = headline(measures)
+    shown = [m for m in measures if m in (ACCURACY, top)]
     tests = by_temperature(section)
     if len(temperatures) < 2 and not tests:
         return None
     columns = [
         Column("Method", "Method", numeric=False), Column("T", "T"), Column("n", "n"),
-        Column("Accuracy", "Accuracy"),
-        *([column(top)] if top else []),
+        *map(column, shown),
     ]  # fmt: skip
     if tests:
         base = section.base.name if section.base else ""
@@ -83,8 +84,7 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
                 continue
             had = sum(not row.failed for row in at)
             cells = [Cell(policy.name), Cell(f"{temperature:g}"), Cell(str(had))]
-            cells.append(number(ACCURACY.over(at, kind), ACCURACY.digits))
-            cells += [number(top.over(at, kind), top.digits)] if top else []
+            cells += [number(m.over(at, kind), m.digits) for m in shown]
             if tests:
                 test = tests.get((policy.name, temperature))
                 cells += (

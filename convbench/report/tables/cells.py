@@ -13,9 +13,10 @@ NONE = Cell("-")
 
 
 def measures_of(section: Section, judge: str | None) -> list[Measure]:
-    """Return the columns of a section's table."""
+    """Return the columns of a section's table: what somebody has a number for."""
     more = judge_measures(section.policies, judge) if judge is not None else []
-    return [ACCURACY, THINKING, *more]
+    plain = [m for m in (ACCURACY, THINKING) if any(m.of(p) for p in section.policies)]
+    return [*plain, *more]
 
 
 def headline(measures: Sequence[Measure]) -> Measure | None:

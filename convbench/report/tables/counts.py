@@ -33,7 +33,7 @@ def counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
         "failed": sum(row.failed for row in rows),
         "had": sum(not row.failed for row in rows),
         "unparsed": sum(row.unparsed for row in rows),
-        "flagged": sum(row.flagged for row in rows),
+        "flagged": sum(bool(row.flags) for row in rows if not row.failed),
         "scored": sum(v is not None and not v.failed for v in verdicts),
         "judge failed": sum(v is not None and v.failed for v in verdicts),
         "unjudged": sum(v is None for v in verdicts),

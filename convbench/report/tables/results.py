@@ -16,6 +16,7 @@ from convbench.report.published import (
     paper_table,
     size_table,
 )
+from convbench.report.references import reference_of
 from convbench.report.sections import Section
 from convbench.report.stats import ErrorKind, Estimate
 from convbench.report.tables.cells import NONE, column, measures_of, number
@@ -48,11 +49,17 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         if theirs is not None:
             rows.append((Cell("  paper", quiet=True), *_theirs(theirs, measures)))
     if printed is not None:
+        ours = {_plain(policy) for policy in section.policies}
+        rows += [
+            (Cell(f"{name}, paper", quiet=True), *_theirs(numbers, measures))
+            for name, numbers in printed.methods.items()
+            if name not in ours
+        ]
         notes.append(
             f"Lines named paper: table {printed.number} of {CITATION}; judge {printed.judge}; "
             f"{NAIVE}."
         )
-    elif paper:
+    elif paper and reference_of(section.protocol) is None:
         notes.append(f"The paper has no table for {section.title}.")
     if any(e is not None and e.error == 0 and e.n > 1 for line in found for e in line[:1]):
         notes.append("An error of 0 says that all groups agree, not that the mean is certain.")

@@ -1,0 +1,81 @@
+"""Published tables of other papers that stand beside ours (`paper/`, see the README there)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convbench.report.document import Column
+from convbench.report.published import FILE
+
+SELF_EDITS = "Knowledge incorporation, published"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One paper's table. `methods` are its lines: a value a column."""
+
+    title: str
+    by: str
+    """Authors and year, short."""
+    citation: str
+    setting: str
+    """Model and data, for the footnote."""
+    columns: tuple[Column, ...]
+    digits: int
+    methods: Mapping[str, tuple[float | None, ...]]
+
+
+def colbench() -> Reference:
+    """Return SWEET-RL's results on ColBench, percent."""
+    keys = ("backend_success_pct", "backend_tests_passed_pct", "frontend_cosine_pct")
+    return Reference(
+        title="ColBench, published",
+        by="Zhou et al. 2025",
+        citation="Zhou et al., SWEET-RL: Training Multi-Turn LLM Agents on Collaborative Reasoning "
+        "Tasks, 2025 (arXiv 2503.15478)",
+        setting="policy Llama-3.1-8B-Instruct, its own human simulators and checker",
+        columns=(
+            Column("Success (%)", "Success"),
+            Column("Tests passed (%)", "Tests"),
+            Column("Page cosine, CLIP (%)", "Cosine"),
+        ),
+        digits=1,
+        methods=_methods("sweet.csv", "ColBench", "metric", keys),
+    )
+
+
+def self_edits() -> Reference:
+    """Return SEAL's results on knowledge incorporation, shares."""
+    keys = ("single passage", "continued pre-training")
+    return Reference(
+        title=SELF_EDITS,
+        by="Zweiger et al. 2025",
+        citation="Zweiger et al., Self-Adapting Language Models (SEAL), 2025",
+        setting="policy Qwen2.5-7B, 200 passages of SQuAD, answers graded by a model",
+        columns=(
+            Column("Accuracy, single passage", "Single"),
+            Column("Accuracy, continued pre-training", "Continued"),
+        ),
+        digits=3,
+        methods=_methods("seal.csv", "SEAL knowledge incorporation", "setting", keys),
+    )
+
+
+def reference_of(protocol: str) -> Reference | None:
+    """Return the published table for runs of this protocol; None where another paper's is it."""
+    if protocol.startswith("collaboration"):
+        return colbench()
+    return self_edits() if protocol.startswith("self-edit") else None
+
+
+def _methods(
+    file: str, table: str, column: str, keys: tuple[str, ...]
+) -> dict[str, tuple[float | None, ...]]:
+    found: dict[str, dict[str, float]] = {}
+    with (FILE.parent / file).open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            if row["table"] == table:
+                found.setdefault(row["method"], {})[row[column]] = float(row["mean"])
+    return {name: tuple(map(values.get, keys)) for name, values in found.items()}

@@ -1,0 +1,100 @@
+"""What self-edits teach: accuracy after an adaptation, by what was trained on, round by round."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from statistics import fmean
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, Estimate, estimate
+from convbench.report.tables.cells import NONE, number
+
+Values = list[tuple[str, float]]
+"""(passage, accuracy) of each adaptation."""
+NOTHING, PASSAGE, UNTRAINED = "nothing", "passage only", "untrained self-edits"
+
+
+def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
+    """Return accuracies by what was trained on: nothing, the passage alone (where `train seal`
+    measured it), the base policy's edits, then every other policy's; empty for another judge."""
+    spec = judge_spec(section.policies, judge)
+    if judge is None or spec is None or spec.kind != "adaptation":
+        return {}
+    found: dict[str, Values] = {}
+    if section.base is not None:
+        found[NOTHING] = _scores(section.base, judge, before=True)
+        found[PASSAGE] = _alone(section.base)
+        found[UNTRAINED] = _scores(section.base, judge)
+    learnt = sorted((p for p in section.policies if not p.is_base), key=lambda p: p.name)
+    found |= {policy.name: _scores(policy, judge) for policy in learnt}
+    return {name: values for name, values in found.items() if values}
+
+
+def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return these accuracies with intervals, and their differences to untrained edits."""
+    found = adaptations(section, judge)
+    if not found:
+        return None
+    below = _by_passage(found.get(UNTRAINED, []))
+    rows = []
+    for name, values in found.items():
+        mean = estimate(values, kind)
+        other = _by_passage(values)
+        pairs = [(key, other[key] - below[key]) for key in other.keys() & below.keys()]
+        change = estimate(pairs) if name != UNTRAINED else None
+        rows.append((
+            Cell(name), number(mean, 3), _interval(mean, ""),
+            Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
+            Cell(str(len(values))), Cell(str(len(other))),
+        ))  # fmt: skip
+    columns = (
+        Column("Trained on", "Trained on", numeric=False), Column("Accuracy", "Acc."),
+        Column("95% interval", "95%"), Column("− untrained", "−untr."),
+        Column("95% interval", "95%"), Column("adaptations", "adapt."),
+        Column("passages", "pass."),
+    )  # fmt: skip
+    notes = (
+        "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
+        "passage, Student's t over passages. Nothing: the base policy as it is.",
+    )
+    return Table("What self-edits teach", columns, tuple(rows), notes, "self-edits")
+
+
+def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
+    """Return accuracy after each adaptation, or before: each passage's, once."""
+    found: Values = []
+    for row in policy.rows:
+        scored = row.verdicts.get(judge)
+        if scored is not None and not scored.failed and "accuracy" in scored.scores:
+            gain = scored.scores.get("gain", 0.0) if before else 0.0
+            found.append((row.group, scored.scores["accuracy"] - gain))
+    return list(_by_passage(found).items()) if before else found
+
+
+def _alone(policy: Policy) -> Values:
+    """Return the accuracies of training on the passage alone, as `train seal` left them."""
+    found: Values = []
+    for member in policy.members or (policy,):
+        try:
+            kept = json.loads((member.run.reports / "seal.json").read_text())
+        except (OSError, ValueError):
+            continue
+        found += [(str(passage), float(value)) for passage, value in kept.get(PASSAGE, [])]
+    return found
+
+
+def _by_passage(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    groups: dict[str, list[float]] = {}
+    for group, value in values:
+        groups.setdefault(group, []).append(value)
+    return {group: fmean(found) for group, found in groups.items()}
+
+
+def _interval(found: Estimate | None, sign: str) -> Cell:
+    if found is None or found.interval is None:
+        return NONE
+    low, high = found.interval
+    return Cell(f"[{low:{sign}.3f}, {high:{sign}.3f}]")

@@ -1,0 +1,93 @@
+"""Another paper's table with our methods in it (`report --paper`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.measures import ACCURACY, Measure, metric
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.references import SELF_EDITS, Reference, reference_of
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, Estimate, estimate
+from convbench.report.tables.adaptation import NOTHING, PASSAGE, UNTRAINED, adaptations
+from convbench.report.tables.cells import number
+
+Line = tuple[str, str, tuple[Estimate | None, ...]]
+"""A method of ours: what the paper calls it, what we call it, a value a column."""
+EDITS = {
+    NOTHING: "Base",
+    PASSAGE: "Passage only",
+    UNTRAINED: "Passage + untrained self-edits",
+    "SEAL": "SEAL round 1",
+}
+"""What we train on, as the paper writes it."""
+
+
+def reference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return the published table for this protocol, with ours above the paper's line where we
+    have the method and our other methods at the end; None where the protocol has no such table."""
+    reference = reference_of(section.protocol)
+    if reference is None:
+        return None
+    edits = reference.title == SELF_EDITS
+    lines = list(_edits(section, judge, kind) if edits else _collaboration(section, judge, kind))
+    rows = []
+    for method, values in reference.methods.items():
+        rows += [_ours(line, section, reference) for line in lines if line[0] == method]
+        texts = ["-" if v is None else f"{v:.{reference.digits}f}" for v in values]
+        rows.append(tuple(Cell(x, quiet=True) for x in (f"  {method}", reference.by, *texts)))
+    rows += [_ours(x, section, reference) for x in lines if x[0] not in reference.methods]
+    columns = (
+        Column("Method", "Method", numeric=False), Column("Measured", "Measured", numeric=False),
+        *reference.columns,
+    )  # fmt: skip
+    notes = (
+        f"Lines of {reference.by} are printed there: {reference.citation}; {reference.setting}. "
+        "Models, data and judge are not ours: read ours against ours, theirs against theirs.",
+        "Ours: mean ± standard error; - was not measured.",
+    )
+    return Table(reference.title, columns, tuple(rows), notes, "published")
+
+
+def _ours(line: Line, section: Section, reference: Reference) -> tuple[Cell, ...]:
+    _, name, values = line
+    return (Cell(name), Cell(section.task), *(number(v, reference.digits) for v in values))
+
+
+def _collaboration(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Line]:
+    success, passed, cosine = (
+        replace(m, scale=100.0) if m else None for m in _measures(section, judge)
+    )
+    for policy in section.policies:
+        found = (m.of(policy, kind) if m else None for m in (success, passed, cosine))
+        yield _known(policy), policy.name, tuple(found)
+
+
+def _measures(
+    section: Section, judge: str | None
+) -> tuple[Measure | None, Measure | None, Measure | None]:
+    """Return (success, tests passed, cosine of pages) as far as this judge gives them; another
+    measure of pages than CLIP's never stands under its name."""
+    spec = judge_spec(section.policies, judge)
+    if judge is None or spec is None or spec.kind not in ("unit-tests", "render"):
+        return ACCURACY, None, None
+    overall = metric(judge, "overall")
+    if spec.kind == "unit-tests":
+        return metric(judge, "accuracy"), overall, None
+    return None, None, overall if spec.args.get("measure") == "clip" else None
+
+
+def _known(policy: Policy) -> str:
+    """Return what ColBench's table calls a policy of ours."""
+    if policy.is_base:
+        return "Zero-shot"
+    whole = (policy.recipe.get("args") or {}).get("normalize", True)
+    name = policy.name.partition(" (")[0]
+    return name if whole else f"{name} without length normalisation"
+
+
+def _edits(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Line]:
+    for name, values in adaptations(section, judge).items():
+        yield EDITS.get(name, name), name, (estimate(values, kind), None)

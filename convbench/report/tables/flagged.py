@@ -1,0 +1,79 @@
+"""Results with and without the conversations that a fidelity check flagged."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.measures import ACCURACY
+from convbench.report.policies import Policy, Row
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind
+from convbench.report.tables.cells import column, headline, measures_of, number
+
+
+def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return accuracy and the judge's headline over all conversations and over those without a
+    flag; None where nothing is flagged."""
+    if not any(row.flags for policy in section.policies for row in policy.rows):
+        return None
+    top = headline(measures_of(section, judge))
+    measures = [
+        measure
+        for measure in (ACCURACY, top)
+        if measure and any(measure.of(policy) for policy in section.policies)
+    ]
+    columns = [
+        Column("Method", "Method", numeric=False), Column("conversations", "all"),
+        Column("flagged", "flagged"),
+    ]  # fmt: skip
+    for measure in measures:
+        plain = column(measure)
+        columns += [
+            Column(f"{plain.head}, all", f"{plain.short} all"),
+            Column(f"{plain.head}, unflagged", f"{plain.short} unfl."),
+        ]
+    rows = []
+    for policy in section.policies:
+        had = _had(policy)
+        clean = [row for row in had if not row.flags]
+        cells = [Cell(policy.name), Cell(str(len(had))), _share(len(had) - len(clean), len(had))]
+        for measure in measures:
+            cells += [number(measure.over(rows_, kind), measure.digits) for rows_ in (had, clean)]
+        rows.append(tuple(cells))
+    notes = (
+        "Failed conversations count nowhere. Which conversations are flagged differs from method "
+        "to method, so the unflagged ones are about other questions: compare along a line, not "
+        "down a column.",
+    )
+    caption = "With and without flagged conversations"
+    return Table(caption, tuple(columns), tuple(rows), notes, "flagged")
+
+
+def finding_table(section: Section) -> Table | None:
+    """Return how many conversations of each method have each flag; None where nothing is
+    flagged. A conversation may have several."""
+    found = {
+        p.name: Counter(f for row in _had(p) for f in set(row.flags)) for p in section.policies
+    }
+    names = sorted({flag for counter in found.values() for flag in counter})
+    if not names:
+        return None
+    columns = (
+        Column("Flag", "Flag", numeric=False),
+        *(Column(policy.name, policy.name) for policy in section.policies),
+    )
+    rows = tuple(
+        (Cell(name), *(_share(found[p.name][name], len(_had(p))) for p in section.policies))
+        for name in names
+    )
+    notes = ("Conversations with the flag (speaker: finding), and their share.",)
+    return Table("Flags", columns, rows, notes, "flags")
+
+
+def _had(policy: Policy) -> list[Row]:
+    return [row for row in policy.rows if not row.failed]
+
+
+def _share(count: int, all_: int) -> Cell:
+    return Cell(f"{count} ({100 * count / all_:.1f}%)" if all_ else "-")

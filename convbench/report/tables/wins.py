@@ -1,0 +1,57 @@
+"""Whose page looks more like the wanted one: policies against each other, task by task."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.measures import metric
+from convbench.report.paired import pairs
+from convbench.report.policies import judge_spec
+from convbench.report.sections import Section
+from convbench.report.stats import ErrorKind, estimate
+from convbench.report.tables.cells import NONE
+
+
+def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return wins, ties and losses of every two policies; None but for a judge of pages that
+    scored two policies on the same tasks."""
+    spec = judge_spec(section.policies, judge)
+    if judge is None or spec is None or spec.kind != "render":
+        return None
+    score = metric(judge, "overall")
+    rows = []
+    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # learners over Base
+    for one, two in combinations(ordered, 2):
+        both = list(pairs(two, one, score))  # (row, theirs, ours)
+        points = [
+            (row.group, (ours > theirs) + 0.5 * (ours == theirs)) for row, theirs, ours in both
+        ]
+        rate = estimate(points, kind)
+        if rate is None:
+            continue
+        counts = [sum(point == value for _, point in points) for value in (1.0, 0.5, 0.0)]
+        low, high = rate.interval or (None, None)
+        rows.append((
+            Cell(f"{one.name} over {two.name}"), *(Cell(str(count)) for count in counts),
+            Cell(f"{rate.mean:.3f}"),
+            NONE if low is None or high is None
+            else Cell(f"[{max(low, 0):.3f}, {min(high, 1):.3f}]"),
+            Cell(str(rate.n)), Cell(str(rate.groups)),
+        ))  # fmt: skip
+    if not rows:
+        return None
+    columns = (
+        Column("Pages", "Pages", numeric=False), Column("wins", "wins"), Column("ties", "ties"),
+        Column("losses", "losses"), Column("win rate", "rate"), Column("95% interval", "95%"),
+        Column("pairs", "pairs"), Column("groups", "groups"),
+    )  # fmt: skip
+    unit = "group" if kind == "clustered" else "conversation"
+    notes = [
+        f"Which page judge {judge} finds more like the wanted one, paired over conversations about "
+        f"the same task with the same sample and temperature; a tie is half a win; Student's t "
+        f"over each {unit}."
+    ]
+    if any(row[5].text in ("[0.000, 0.000]", "[1.000, 1.000]") for row in rows):
+        notes.append("An interval of no width says that all agree, not that the rate is certain.")
+    return Table("Win rates", columns, tuple(rows), tuple(notes), "wins")

@@ -1,0 +1,117 @@
+"""Whole tables from one file: what the shipped ones ask for, and a run that stops and goes on."""
+
+import json
+
+import pytest
+
+from convbench import catalog
+from convbench.commands.calls import CallOptions
+from convbench.commands.experiment import ExperimentOptions, cells, experiment, plan
+from convbench.commands.specs import SpecOptions
+from convbench.errors import BudgetError
+from convbench.report.policies import NAMES
+from convbench.report.published import paper_tables
+from convbench.schema.experiment import ExperimentSpec
+from convbench.store import Run
+from tests.report.test_report_tables import table_of
+from tests.support.provider import Plan, Provider
+
+
+def shipped(name):
+    return catalog.load(ExperimentSpec, "experiments", name)
+
+
+def settings(spec):
+    """(task, mode, protocol, turns) of every run of an experiment."""
+    return {(c.task, c.mode, c.protocol or "reasoning", c.turns or 3) for c in cells(spec)}
+
+
+def printed(*numbers):
+    tables = [table for table in paper_tables() if table.number in numbers]
+    return {(t.task, t.mode, t.protocol, t.turns) for t in tables}, tables
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (("paper", "paper-clarifying"), range(1, 15)),
+        (("length",), range(15, 19)),
+        (("judges",), (19,)),
+        (("size",), (20, 21)),
+    ],
+)
+def test_shipped_experiments_are_the_papers_tables(names, numbers):
+    specs = [shipped(name) for name in names]
+    asked, tables = printed(*numbers)
+    assert set().union(*map(settings, specs)) == asked
+    for spec in specs:
+        learners = {NAMES[name] for name in spec.learners}
+        assert not any(table.by_size for table in tables) or {1000, 2000} < set(spec.rows)
+        assert all(table.by_size or set(table.methods) <= learners for table in tables)
+        assert "gpt-4o" == spec.judges[0]  # noqa: SIM300
+    assert specs[0].also == names[1:]
+
+
+def test_every_step_is_listed_in_order():
+    spec = shipped("size").model_copy(update={"modes": ("thinking",)})
+    steps = [f"{job.step} {job.checkpoint}".strip() for job in plan(spec)]
+    assert steps == [
+        "build", "judge", "train refit-1000", "eval refit-1000", "train refit-2000",
+        "eval refit-2000", "train refit", "eval refit",
+    ]  # fmt: skip
+    assert len({cell.name for cell in cells(shipped("paper"))}) == 12
+    assert len(plan(shipped("paper"))) == 12 * (2 + 2 * 6)
+
+
+SMALL = """extends: pocket
+title: small
+seeds: [0]
+learners: [base, refit]
+count: 12
+samples: 2
+temperatures: [0.7]
+max_tokens: 24
+recipe_sets: {all: {fit.max_steps: 1, fit.probe: false}}
+"""
+
+
+def options(folder, *sets, **calls):
+    return ExperimentOptions(
+        str(folder / "small.yaml"), folder / "runs", specs=SpecOptions(sets=sets),
+        calls=CallOptions(quiet=True, **calls),
+    )  # fmt: skip
+
+
+def test_an_experiment_stops_and_goes_on_and_keeps_what_is_done(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "small.yaml").write_text(SMALL)
+    with pytest.raises(BudgetError):
+        experiment(options(tmp_path, budget_tokens=1500, concurrency=1))
+    run = Run.open(tmp_path / "runs" / "pocket-thinking-seed0")
+    before = run.conversations_file.read_bytes()
+    assert 0 < before.count(b"\n") < 24
+    # The address is the starting policy's alone: a checkpoint is no name on that server.
+    with Provider(Plan()) as provider:
+        result = experiment(options(tmp_path, api_base=provider.api_base))
+        assert provider.stats.calls == 0
+    assert run.conversations_file.read_bytes().startswith(before)
+    (child,) = run.children()
+    assert child.manifest.cast["assistant"].model.startswith("local:")
+    assert [row[0].text for row in table_of(result.report, "Results").rows] == ["ReFit", "Base"]
+    files = [run.conversations_file, run.verdicts_file, child.conversations_file]
+    files.append(run.checkpoints / "refit" / "training.json")
+    kept = [(path.read_bytes(), path.stat().st_mtime_ns) for path in files]
+    training = json.loads(kept[-1][0])
+    assert training["recipe"] == "refit"
+    again = experiment(options(tmp_path))
+    assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in files] == kept
+    assert again.report.document == result.report.document
+
+
+def test_a_dry_run_writes_nothing(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    asked = options(tmp_path, "count=5", "seeds=[0,1]")
+    planned = experiment(ExperimentOptions(**{**vars(asked), "dry_run": True})).planned
+    assert [job.step for job in planned.jobs] == ["build", "judge", "train", "eval"] * 2
+    assert planned.previews["pocket  thinking"].conversations == 10
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,221 @@
+"""Flagged conversations, win rates, self-edits and other papers' tables, on runs by hand."""
+
+import json
+
+import pytest
+
+from convbench.commands.report import ReportOptions, report, text
+from convbench.report.document import Cell
+from convbench.report.references import colbench, self_edits
+from tests.report.synthetic import make, questions
+from tests.report.test_report_tables import cells, right_on, table_of
+
+FORMS = ("markdown", "latex", "html")
+
+
+def heads_of(result, caption):
+    return [column.head for column in table_of(result, caption).columns]
+
+
+@pytest.fixture
+def flagged(tmp_path):
+    """Base: question 0 is flagged twice over at sample 0, question 1 once; SWiFt: never."""
+    found = {("q0", 0): ("human:leak", "human:code"), ("q1", 2): ("human:leak",)}
+    base = make(
+        tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 4.0 + 2 * (q == "q1"),
+        flags=lambda q, k: found.get((q, k), ()),
+    )  # fmt: skip
+    make(
+        base.evals / "swift", questions(2), right_on(0, 1), overall=lambda q, k: 8.0,
+        parent=base.manifest.id, split="test",
+    )  # fmt: skip
+    return report(ReportOptions((base.path,)))
+
+
+def test_results_stand_with_and_without_flagged_conversations(flagged):
+    table = table_of(flagged, "With and without")
+    # Base: 3 of 6 right; of the 4 without a flag those of q0 at samples 1 and 2.
+    assert cells(table, "Base", "flagged") == Cell("2 (33.3%)")
+    assert cells(table, "Base", "Accuracy, all").text == "0.5000"
+    assert cells(table, "Base", "Accuracy, unflagged").text == "0.5000"
+    assert cells(table, "Base", "R Overall, all").text == "5.00"
+    assert cells(table, "Base", "R Overall, unflagged").text == "5.00"
+    assert cells(table, "SWiFt", "flagged") == Cell("0 (0.0%)")
+    shares = table_of(flagged, "Flags")
+    assert cells(shares, "human:leak", "Base") == Cell("2 (33.3%)")
+    assert cells(shares, "human:code", "Base") == Cell("1 (16.7%)")
+    assert cells(shares, "human:code", "SWiFt") == Cell("0 (0.0%)")
+    for form in FORMS:
+        written = text(flagged.document, form)
+        assert "With and without flagged conversations" in written
+        assert "human:leak" in written
+        assert "33.3" in written
+
+
+def test_unflagged_means_leave_out_what_is_flagged(tmp_path):
+    run = make(
+        tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 4.0 + 2 * (q == "q1"),
+        flags=lambda q, k: ("teacher:early",) if q == "q1" else (),
+    )  # fmt: skip
+    table = table_of(report(ReportOptions((run.path,))), "With and without")
+    assert cells(table, "Base", "conversations") == Cell("6")
+    assert cells(table, "Base", "Accuracy, all").text == "0.5000"
+    assert cells(table, "Base", "Accuracy, unflagged") == Cell("1.0000")  # one group: no error
+    assert cells(table, "Base", "R Overall, unflagged").text == "4.00"
+
+
+def test_nothing_flagged_needs_no_table(tmp_path):
+    run = make(tmp_path / "run", questions(2), right_on(0))
+    captions = [t.caption for t in report(ReportOptions((run.path,))).document.parts[0].tables]
+    assert not {"Flags", "With and without flagged conversations"} & set(captions)
+
+
+def test_win_rates_of_pages(tmp_path):
+    def looks(*values):
+        return lambda q, k: {"overall": values[int(q[1:])], "blank": 0.2, "random_pair": 0.3}
+
+    base = make(tmp_path / "run", questions(4), right_on(), scores=looks(0.5, 0.5, 0.5, 0.5, 0),
+                judge="render", samples=1, temperatures=(1.0,))  # fmt: skip
+    make(
+        base.evals / "sweet", questions(4), right_on(), scores=looks(0.9, 0.5, 0.4, 0.6, 0),
+        judge="render", samples=1, temperatures=(1.0,), parent=base.manifest.id, split="test",
+        extra={"recipe": "sweet"},
+    )  # fmt: skip
+    result = report(ReportOptions((base.path,)))
+    table = table_of(result, "Win rates")
+    (row,) = table.rows
+    # Points 1, 1/2, 0, 1: mean 5/8, standard deviation .4787, error .2394, t with 3: 3.1824.
+    assert [c.text for c in row] == [
+        "SWEET-RL over Base", "2", "1", "1", "0.625", "[0.000, 1.000]", "4", "4"
+    ]  # fmt: skip
+    for form in FORMS:
+        assert "Win rates" in text(result.document, form)
+    rules = make(tmp_path / "rules", questions(2), right_on(0), overall=lambda q, k: 5.0)
+    captions = [t.caption for t in report(ReportOptions((rules.path,))).document.parts[0].tables]
+    assert "Win rates" not in captions
+
+
+@pytest.fixture
+def seal(tmp_path):
+    """Passages q0, q1: unadapted .1 and .3; untrained edits .2 and .4, two each; round 1 .5."""
+
+    def taught(first, second):
+        after = {"q0": first, "q1": second, "q2": 0.0}
+        before = {"q0": 0.1, "q1": 0.3, "q2": 0.0}
+        return lambda q, k: {
+            "accuracy": after[q], "gain": after[q] - before[q], "improves": 1.0,
+            "overall": after[q],
+        }  # fmt: skip
+
+    more = {
+        "task": "pocket-notes", "protocol": "self-edit", "mode": "standard", "samples": 2,
+        "temperatures": (1.0,), "judge": "adaptation",
+    }  # fmt: skip
+    passages = questions(2, "pocket-notes")
+    base = make(tmp_path / "run", passages, right_on(), scores=taught(0.2, 0.4), **more)
+    for number, scores in ((1, taught(0.5, 0.5)), (2, taught(0.6, 0.6))):
+        make(
+            base.evals / f"seal-round-{number}", passages, right_on(), scores=scores,
+            parent=base.manifest.id, split="test", extra={"recipe": "seal"}, **more,
+        )  # fmt: skip
+    base.reports.mkdir()
+    kept = {"passage only": [["g0", 0.15], ["g1", 0.35]]}
+    (base.reports / "seal.json").write_text(json.dumps(kept))
+    return base
+
+
+def test_rounds_of_self_edits_stand_in_the_report(seal):
+    result = report(ReportOptions((seal.path,)))
+    table = table_of(result, "What self-edits teach")
+    lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    assert list(lines) == [
+        "nothing", "passage only", "untrained self-edits", "SEAL round 1", "SEAL round 2"
+    ]  # fmt: skip
+    assert [line[0] for line in lines.values()] == ["0.200", "0.250", "0.300", "0.500", "0.600"]
+    # Round 1 less untrained: .3 and .1: mean .2, error .1, t with 1: 12.706.
+    assert lines["SEAL round 1"][2:] == ["+0.200", "[-1.071, +1.471]", "4", "2"]
+    assert lines["nothing"][4:] == ["2", "2"]
+    assert lines["untrained self-edits"][2:4] == ["-", "-"]
+
+
+def test_the_published_tables_are_the_facts():
+    rows = colbench().methods
+    assert rows["Zero-shot"] == (22.4, 34.2, 72.4)
+    assert rows["SWEET-RL"] == (40.4, 56.8, 77.7)
+    assert rows["SWEET-RL without length normalisation"] == (3.6, 4.2, None)
+    assert list(rows)[1:3] == ["Rejection fine-tuning", "Multi-turn DPO"]
+    rows = self_edits().methods
+    assert rows["Base"] == (0.327, None)
+    assert rows["Passage only"] == (0.335, 0.322)
+    assert rows["SEAL round 1"] == (0.427, None)
+    assert rows["SEAL round 2"] == (0.470, 0.438)
+    assert len(rows) == 6
+
+
+def test_seals_table_stands_beside_ours(seal):
+    assert not any(
+        t.label == "published" for t in report(ReportOptions((seal.path,))).document.parts[0].tables
+    )
+    result = report(ReportOptions((seal.path,), paper=True))
+    table = table_of(result, "Knowledge incorporation, published")
+    names = [row[0].text for row in table.rows]
+    assert names == [
+        "nothing", "  Base", "passage only", "  Passage only", "untrained self-edits",
+        "  Passage + untrained self-edits", "  Passage + GPT-4.1 data", "SEAL round 1",
+        "  SEAL round 1", "SEAL round 2", "  SEAL round 2",
+    ]  # fmt: skip
+    assert [c.text for c in table.rows[-1]] == [
+        "  SEAL round 2", "Zweiger et al. 2025", "0.470", "0.438"
+    ]  # fmt: skip
+    assert [c.text for c in table.rows[-2][1:]] == ["pocket-notes", "0.600", "-"]
+    assert "Models, data and judge are not ours" in table.notes[0]
+    assert "The paper has no table" not in str(result.document)
+    for form in FORMS:
+        written = text(result.document, form)
+        assert "0.470" in written
+        assert "Self-Adapting Language Models" in written
+
+
+def test_sweets_table_stands_beside_ours(tmp_path):
+    def passed(share):
+        return lambda q, k: {"overall": share, "accuracy": float(share == 1)}
+
+    more = {
+        "task": "colbench-backend", "protocol": "collaboration", "judge": "unit-tests",
+        "mode": "standard",
+    }  # fmt: skip
+    asked = questions(2, "colbench-backend")
+    base = make(tmp_path / "run", asked, right_on(), scores=passed(0.5), **more)
+    for name, recipe in (
+        ("sweet", {"name": "sweet"}), ("rft", {"name": "rft"}),
+        ("bare", {"name": "sweet", "args": {"normalize": False}}), ("star", {"name": "star-gate"}),
+    ):  # fmt: skip
+        make(
+            base.evals / name, asked, right_on(), scores=passed(1.0), parent=base.manifest.id,
+            split="test", extra={"recipe": recipe}, **more,
+        )  # fmt: skip
+    result = report(ReportOptions((base.path,), paper=True))
+    table = table_of(result, "ColBench, published")
+    lines = [[cell.text for cell in row] for row in table.rows]
+    assert lines[0] == ["Base", "colbench-backend", "0.0", "50.0", "-"]
+    assert lines[1] == ["  Zero-shot", "Zhou et al. 2025", "22.4", "34.2", "72.4"]
+    assert [line[0] for line in lines[2:]] == [
+        "Rejection fine-tuning", "  Rejection fine-tuning", "  Multi-turn DPO", "SWEET-RL (sweet)",
+        "  SWEET-RL", "SWEET-RL (bare)", "  SWEET-RL without length normalisation", "STaR-GATE",
+    ]  # fmt: skip
+    assert heads_of(result, "Results")[3:] == ["R Tests passed", "R Success"]
+    for form in FORMS:
+        written = text(result.document, form)
+        assert "56.8" in written
+        assert "2503.15478" in written
+
+
+def test_another_measure_of_pages_never_stands_under_clips_name(tmp_path):
+    more = {"task": "colbench-frontend", "protocol": "collaboration-frontend", "mode": "standard"}
+    for judge, said in (("render", "-"), ("render-clip", "70.0")):
+        run = make(
+            tmp_path / judge, questions(2, "colbench-frontend"), right_on(), judge=judge,
+            scores=lambda q, k: {"overall": 0.7, "blank": 0.2, "random_pair": 0.3}, **more,
+        )  # fmt: skip
+        table = table_of(report(ReportOptions((run.path,), paper=True)), "ColBench, published")
+        assert table.rows[0][-1].text == said
