@@ -1,8 +1,8 @@
 """StepDPO: at each turn the better conversation's reply against the worse one's.
 
 Section 4 of Mukherjee et al. (NeurIPS 2025). `pairing.source: logged` pairs turns of the logged
-conversations under the winner's history; `resampled` takes branches that were sampled to the end
-and judged at each turn, as Chen et al. (2025) do.
+conversations under the winner's history; `resampled` pairs each with branches that left it at one
+turn and were sampled to the end and judged, as Chen et al. (2025) do (`convbench train` has them).
 
     python trainers/step_dpo.py --recipe FILE     under any launcher
 """
@@ -19,8 +19,7 @@ def data(job: Job) -> Pairs:
     pairing = job.recipe.pairing
     if pairing.source == "logged":
         return pairs.logged_turns(logged, pairing.min_gap)
-    found = branches(logged, pairing.branches, job.recipe.data)
-    return pairs.branched_turns(logged, found, pairing.min_gap)
+    return pairs.branched_turns(logged, branches(logged, job.recipe.data), pairing.min_gap)
 
 
 def fit(job: Job, found: Pairs) -> None:

@@ -13,11 +13,12 @@ from convbench.learn import pairs
 from convbench.learn.job import Job, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
-from convbench.learn.sweet import Candidate, Sweet, policy_pairs
+from convbench.learn.sweet import Candidate, Sweet, check_base, policy_pairs
 
 
 def data(job: Job) -> Pairs:
     """Log, rank, pair."""
+    check_base(job)
     file = job.folder / "ranked.jsonl"
     if not file.exists():
         raise TrainError(f"{file}: not found; `convbench train sweet` samples and ranks it")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from convbench.adapt.clock import Clock
-from convbench.adapt.learner import Grade, Learner, Question, accuracy, by_rule
+from convbench.adapt.learner import Grade, Learner, Question, by_part, by_rule
 from convbench.adapt.settings import Inner
 
 
@@ -62,14 +62,9 @@ def asked(
     pupil: Learner, lessons: Sequence[Lesson], inner: Inner, grade: Grade
 ) -> tuple[float, ...]:
     """Return the accuracy on each lesson; all questions are asked together."""
-    questions = [question for lesson in lessons for question in lesson.questions]
-    replies = pupil.ask(questions, inner, Clock())[0]
-    found, at = [], 0
-    for lesson in lessons:
-        end = at + len(lesson.questions)
-        found.append(accuracy(lesson.questions, replies[at:end], grade))
-        at = end
-    return tuple(found)
+    parts = [lesson.questions for lesson in lessons]
+    replies = pupil.ask([question for part in parts for question in part], inner, Clock())[0]
+    return tuple(by_part(parts, replies, grade))
 
 
 def averaged(sequences: Sequence[Forgetting]) -> list[list[float]]:

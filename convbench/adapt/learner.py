@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -53,6 +54,8 @@ class Outcome:
     """Seconds of it within forward and backward passes."""
     reason: str | None = None
     """Why the edit counts as no improvement; None where it trained."""
+    guarded: float | None = None
+    """Accuracy on the questions that guard against regressions; None where there are none."""
 
     @property
     def gain(self) -> float:
@@ -110,11 +113,13 @@ class Learner:
         grade: Grade | None = None,
         *,
         before: float | None = None,
+        guard: Sequence[Question] = (),
     ) -> Outcome:
         """Train fresh adapters on texts, ask the questions closed book, take the adapters off.
 
         The outcome depends on the arguments alone, not on what was adapted before: every batch
-        holds one edit's seeds and no more. `before` saves asking the unadapted policy again.
+        holds one edit's seeds and no more. `before` saves asking the unadapted policy again;
+        `guard` are questions about other passages, asked in batches of their own.
         """
         from convbench.adapt.fit import Diverged
 
@@ -129,12 +134,21 @@ class Learner:
                            passes=clock.passes, reason=str(error))  # fmt: skip
         with stack.worn():
             replies = self.ask(questions, inner, clock, copies=inner.seeds)
+            others = self.ask(guard, inner, clock, copies=inner.seeds)
         seconds = clock.total
         by_seed = tuple(accuracy(questions, said, grade) for said in replies)
+        guarded = fmean(accuracy(guard, said, grade) for said in others) if guard else None
         return Outcome(
             fmean(by_seed), before, by_seed, tuple(map(tuple, replies)), len(texts), steps,
-            seconds, clock.passes,
+            seconds, clock.passes, guarded=guarded,
         )  # fmt: skip
+
+    def twin(self) -> Learner:
+        """Return a learner that shares the weights and has layers of its own to hang adapters
+        on, so that another thread can adapt it at the same time."""
+        weights = {id(t): t for t in (*self.model.parameters(), *self.model.buffers())}
+        model = copy.deepcopy(self.model, weights)
+        return Learner(model, copy.deepcopy(self.tokenizer), self.ends)
 
     def before(self, questions: Sequence[Question], inner: Inner, grade: Grade) -> float:
         """Return the unadapted policy's accuracy."""
@@ -191,3 +205,15 @@ def accuracy(questions: Sequence[Question], replies: Sequence[str], grade: Grade
     """Return the mean grade; an empty reply is wrong."""
     grades = grade(questions, replies)
     return fmean(g if reply.strip() else 0.0 for g, reply in zip(grades, replies, strict=True))
+
+
+def by_part(
+    parts: Sequence[Sequence[Question]], replies: Sequence[str], grade: Grade
+) -> list[float]:
+    """Return the mean grade of every part; the replies answer the parts' questions in order."""
+    found, at = [], 0
+    for questions in parts:
+        end = at + len(questions)
+        found.append(accuracy(questions, replies[at:end], grade))
+        at = end
+    return found

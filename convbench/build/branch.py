@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from convbench.build.plan import Job, conversation_id, digits
 from convbench.build.play import Calls
@@ -21,22 +21,26 @@ def branches(
     parents: Iterable[Conversation],
     *,
     per_turn: int = 1,
-    on_disk: Iterable[str] = (),
+    on_disk: Mapping[str, tuple[int, bool]],
 ) -> Iterator[Job]:
     """Yield jobs that play each parent again from each policy turn on, to its end.
 
-    What was said before the turn is taken over; the seed is the branch's own.
+    What was said before the turn is taken over; the seed is the branch's own. `on_disk` is
+    `Run.attempts()` of the run that holds the branches: no finished key, failed keys again.
     """
-    done = set(on_disk)
     for parent in parents:
         for turn in policy_turns(manifest.protocol, parent):
             for candidate in range(per_turn):
                 key = branch_key(parent.key, turn, candidate)
-                if key not in done:
-                    yield _job(manifest, parent, turn, candidate, key)
+                attempts, finished = on_disk.get(key, (0, False))
+                if not finished:
+                    branch = Branch(parent=parent.conversation_id, turn=turn, candidate=candidate)
+                    yield _job(manifest, parent, branch, key, attempts)
 
 
-def _job(manifest: RunManifest, parent: Conversation, turn: int, candidate: int, key: str) -> Job:
+def _job(
+    manifest: RunManifest, parent: Conversation, branch: Branch, key: str, attempts: int
+) -> Job:
     return Job(
         key=key,
         conversation_id=conversation_id(manifest.id, key),
@@ -44,9 +48,15 @@ def _job(manifest: RunManifest, parent: Conversation, turn: int, candidate: int,
         sample=parent.sample,
         temperature=parent.temperature,
         seed=digits(manifest.seed, manifest.task.name, key),
-        branch=Branch(parent=parent.conversation_id, turn=turn, candidate=candidate),
-        prefix=parent.turns[:turn],
+        attempt=attempts,
+        branch=branch,
+        prefix=parent.turns[: branch.turn],
     )
+
+
+def call_key(parent: Conversation, turn: int, candidate: int) -> str:
+    """Return the key of a candidate's one call, e.g. `q1#0~3.2@3`."""
+    return f"{branch_key(parent.key, turn, candidate)}@{turn}"
 
 
 async def candidate(
@@ -72,4 +82,4 @@ async def candidate(
         }
     )
     seen = messages(protocol, parent, protocol.policy, turn)
-    return await caller.complete(model, seen, sampling, key=f"{key}@{turn}")
+    return await caller.complete(model, seen, sampling, key=call_key(parent, turn, number))

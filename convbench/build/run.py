@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from convbench.build.plan import Job, plan
@@ -35,18 +35,28 @@ class Built:
     """Policy turns."""
 
 
+Planned = Callable[[Run], Iterable[Job]]
+"""What a run still lacks, asked under its lock."""
+
+
+def every_sample(run: Run) -> Iterable[Job]:
+    """Return what a plain run still lacks: the samples of each question of its split."""
+    return plan(run.manifest, run.examples.values(), run.attempts())
+
+
 async def build(
     run: Run,
     cast: Mapping[str, Model],
     caller: Caller,
     *,
     concurrency: int,
+    planned: Planned = every_sample,
 ) -> Built:
     """Have the conversations that the run lacks. The caller holds the run's lock."""
     manifest = run.manifest
     downloaded = manifest.pulled_from is not None
     checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
-    jobs = list(plan(manifest, run.examples.values(), run.attempts()))
+    jobs = list(planned(run))
     if caller.journal is not None:
         keys = {job.key for job in jobs}
         caller.journal.load(lambda key: key.rpartition("@")[0] in keys)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from convbench.cli.main import app
-from convbench.cli.options import ApiBase, Budget, BudgetTokens, Concurrency, DryRun, Set, Specs
+from convbench.cli.options import MODELS, Budget, BudgetTokens, Concurrency, DryRun, Set, Specs
+
+if TYPE_CHECKING:
+    from convbench.report.document import Document
+
+SHOWN = ("results", "differences-to-base-paired")
+"""Labels of the tables that the demo ends with."""
 
 
 @app.command(epilog="Example:\n\n  convbench demo")
@@ -34,7 +41,7 @@ def demo(
         err.print(escape(why), soft_wrap=False)
 
     result = command(DemoOptions(run=run, count=tasks), say)
-    for item in terminal(result.report.document, out):
+    for item in terminal(_in_short(result.report.document), out):
         out.print(item)
     fact("run", shown(result.run.path))
     fact("dataset", f"{shown(result.folder)}, as `convbench publish` would send it")
@@ -47,6 +54,15 @@ def demo(
         "convbench experiment pocket --dry-run",
         "convbench show arc --mode thinking",
     )
+
+
+def _in_short(document: Document) -> Document:
+    """Return the report with its first tables only: results, and differences to Base."""
+    parts = (
+        replace(part, tables=tuple(table for table in part.tables if table.label in SHOWN))
+        for part in document.parts
+    )
+    return replace(document, parts=tuple(parts))
 
 
 @app.command(
@@ -63,7 +79,14 @@ def experiment(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of its runs; without it runs/experiments/NAME."),
     ] = None,
-    api_base: ApiBase = None,
+    api_base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of the server of the policy to start from; a judge's stands in its spec.",
+            rich_help_panel=MODELS,
+        ),
+    ] = None,
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,

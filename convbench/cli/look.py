@@ -50,7 +50,7 @@ def show(
     from convbench.commands.specs import SpecOptions
 
     options = SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ()))
-    found = show_conversation(name, run)
+    found = show_conversation(name, run, options.folders)
     if found is not None:
         say_conversation(found)
     else:

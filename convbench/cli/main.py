@@ -54,7 +54,9 @@ def main() -> None:
     except ConvbenchError as error:
         if verbose:
             traceback.print_exc()
-        err.print(f"[red]error:[/] {_plain(str(error))}", soft_wrap=True)
+        from convbench.cli.say import told
+
+        told(err, "error: ", "red", " ".join(str(error).split()))
         sys.exit(1)
     except KeyboardInterrupt:
         err.print("interrupted")
@@ -62,8 +64,3 @@ def main() -> None:
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing more can be said to it
         sys.exit(141)
-
-
-def _plain(text: str) -> str:
-    """Keep square brackets in a message from being read as markup, and it to one line."""
-    return " ".join(text.split()).replace("[", "\\[")

@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from convbench.cli.main import app
-from convbench.cli.options import DryRun, Plugin, RunDir, Set, Specs
+from convbench.cli.options import (
+    ApiBase,
+    Budget,
+    BudgetTokens,
+    Concurrency,
+    DryRun,
+    Plugin,
+    Quiet,
+    RunDir,
+    Set,
+    Specs,
+    VllmPython,
+)
 
 
 @app.command(
@@ -17,6 +29,7 @@ from convbench.cli.options import DryRun, Plugin, RunDir, Set, Specs
     "  convbench train refit --judge gpt-4o --launch zero2\n\n"
     "  convbench train swift --set fit.learning_rate=1e-5 --set lora.r=16\n\n"
     "  convbench train swift --dry-run\n\n"
+    "  convbench train step-dpo --set pairing.source=resampled --budget 5\n\n"
     "  convbench train swift --rounds 2"
 )
 def train(
@@ -46,33 +59,41 @@ def train(
             min=1,
             metavar="N",
             help="Train, log again with the new policy, judge, train on; N times, each round "
-            "evaluated.",
+            "evaluated. Without it the recipe's args.rounds, where it has them (seal).",
         ),
     ] = None,
     specs: Specs = None,
     set_: Set = None,
     plugin: Plugin = None,
+    api_base: ApiBase = None,
+    concurrency: Concurrency = None,
+    budget: Budget = None,
+    budget_tokens: BudgetTokens = None,
+    vllm_python: VllmPython = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Train a policy on the judged conversations of a run."""
-    from convbench.cli.say_train import say_rounds, say_seal, say_train
+    """Train a policy on the judged conversations of a run.
+
+    Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
+    """
+    from convbench.cli.say_train import say_seal, say_train
+    from convbench.commands.calls import CallOptions
+    from convbench.commands.rounds import RoundsOptions, recipe_of, rounds_of
+    from convbench.commands.seal import filtered, in_rounds
     from convbench.commands.specs import SpecOptions
     from convbench.commands.train import TrainOptions
     from convbench.commands.train import train as command
 
     options = SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ()))
+    calls = CallOptions(api_base, concurrency, budget, budget_tokens, vllm_python, quiet)
+    asked = RoundsOptions(recipe, rounds, run, judge, specs=options, calls=calls)
+    found = recipe_of(asked)
+    single = {"model": model, "out": out_dir, "launch": launch, "dry_run": dry_run or None}
     if rounds is not None:
-        from convbench.commands.rounds import RoundsOptions
-        from convbench.commands.rounds import rounds as loop
-
-        _only_with_one_round(model=model, out=out_dir, launch=launch, dry_run=dry_run or None)
-        asked = RoundsOptions(recipe, rounds, run, judge, specs=options)
-        if Path(recipe).stem == "seal":
-            from convbench.commands.seal import seal
-
-            say_seal(seal(asked))
-        else:
-            say_rounds(loop(asked))
+        _only_with_one_round(**single)
+    if rounds is not None or (rounds_of(found) and not any(single.values())):
+        say_seal(in_rounds(asked))
         return
     say_train(
         command(
@@ -84,7 +105,8 @@ def train(
                 out=out_dir,
                 launch=launch,
                 dry_run=dry_run,
-                specs=options,
+                specs=filtered(options, found),
+                calls=calls,
             )
         )
     )

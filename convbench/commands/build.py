@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from convbench.build.run import Built, identical_samples
+from convbench.build.run import Built, Planned, every_sample, identical_samples
 from convbench.build.run import build as build_run
 from convbench.commands.calls import CallOptions, at_once, calling, open_cast
 from convbench.commands.cast import make_cast
@@ -172,15 +172,17 @@ def _new_path(manifest: RunManifest) -> Path:
     return path if not path.exists() else Path("runs") / f"{name}-{manifest.id[-4:]}"
 
 
-def have(run: Run, options: CallOptions) -> Built:
+def have(
+    run: Run, options: CallOptions, label: str = "build", planned: Planned = every_sample
+) -> Built:
     """Have the conversations that the run lacks, under its lock."""
     from convbench.engine.jobs import run as run_loop
 
     async def go() -> Built:
         async with open_cast(run, options) as cast:
             many = at_once(options, cast.values())
-            async with calling(run, options, "build", many) as caller:
-                return await build_run(run, cast, caller, concurrency=many)
+            async with calling(run, options, label, many) as caller:
+                return await build_run(run, cast, caller, concurrency=many, planned=planned)
 
     with run.lock():
         return run_loop(go)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status
+from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
 from convbench.models.aliases import aliases
 from convbench.models.base import Model
 from convbench.models.open import open_model
@@ -56,6 +56,14 @@ def at_once(options: CallOptions, models: Iterable[Model]) -> int:
     """Return how many jobs to have at once with these models."""
     own = [getattr(model, "concurrency", None) or USUAL for model in models]
     return options.concurrency or max(own, default=USUAL)
+
+
+def ended(jobs: Summary) -> None:
+    """Raise what ended jobs before all were done: Ctrl-C, or the error that stopped them."""
+    if jobs.interrupted:
+        raise KeyboardInterrupt
+    if jobs.stopped is not None:
+        raise jobs.stopped
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from convbench.commands.calls import SCRIPT, CallOptions
@@ -10,10 +9,8 @@ from convbench.commands.manifest import sampling_of
 from convbench.commands.specs import SpecOptions
 from convbench.errors import SpecError
 from convbench.models.aliases import default_policy, resolve
+from convbench.models.fingerprint import weights_fingerprint
 from convbench.schema import Member, ProtocolSpec, TaskSpec
-
-ENDS = 1 << 20
-"""Bytes at each end of a weights file that its fingerprint reads."""
 
 
 def make_cast(
@@ -83,19 +80,3 @@ def fingerprinted(member: Member) -> Member:
     scheme, _, rest = member.model.partition(":")
     mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
     return member.model_copy(update={"fingerprint": mark})
-
-
-def weights_fingerprint(folder: Path) -> str | None:
-    """Return a hash of a local model: small files whole, large ones by size and both ends."""
-    if not folder.is_dir():
-        return None
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (".json", ".safetensors", ".jinja", ".model"):
-            size = path.stat().st_size
-            digest.update(f"{path.name} {size}\n".encode())
-            with path.open("rb") as file:
-                digest.update(file.read(ENDS))
-                file.seek(max(0, size - ENDS))
-                digest.update(file.read(ENDS))
-    return digest.hexdigest()[:16]

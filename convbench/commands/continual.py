@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
+from convbench import catalog
+from convbench.adapt.cache import Cache
 from convbench.adapt.continual import Forgetting, Lesson, averaged, continual
-from convbench.adapt.learner import Outcome
+from convbench.adapt.learner import by_part
+from convbench.adapt.settings import Inner
 from convbench.adapt.texts import training_texts
-from convbench.commands.adaptation import (
-    Runner,
-    cache_of,
-    edit_of,
-    open_runner,
-    settings_of,
-)
+from convbench.commands.adaptation import edit_of, with_runner
+from convbench.commands.adapting import Runner, settings_of
+from convbench.commands.calls import CallOptions
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge import Judge
-from convbench.schema import Example
+from convbench.report.plots.style import drawing, new_figure
+from convbench.schema import Example, fingerprint
 from convbench.store import Run
 from convbench.store.jsonl import write_whole
 
-CPT: Mapping[str, Any] = {"epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2}
-"""Continued pre-training of Zweiger et al. 2025 (SEAL); 5 completions a passage."""
+UNLIMITED = {"max_steps": 10**9, "max_seconds": 1e9}
+"""The limits of `inner` are for one self-edit; here the whole training was asked for."""
 
 
 @dataclass(frozen=True)
@@ -70,47 +69,77 @@ def texts_of(runner: Runner, passage: Passage, *, alone: bool = False) -> list[s
 
 
 def pretrained(
-    run: Run, judge: Judge, *, edits: int = 5, alone: bool = False, split: str = "test",
-    **inner: Any,
-) -> Outcome:  # fmt: skip
-    """Return what all passages of a split teach in one training (continued pre-training).
+    run: Run,
+    judge: Judge,
+    calls: CallOptions,
+    *,
+    edits: int = 5,
+    alone: bool = False,
+    split: str = "test",
+) -> list[tuple[str, float]]:
+    """Return (passage, accuracy) after one training on all passages of a split (continued
+    pre-training), on `edits` self-edits of each or (`alone`) on the passages only. Where that
+    training diverges it is the unadapted policy's accuracy, as for a single edit."""
 
-    `inner` replaces values of the paper's settings, `alone` trains on the passages only.
-    """
-    settings = settings_of(judge)
-    new = settings.inner.model_copy(update={**CPT, **inner})
-    with run.lock(), cache_of(run) as kept:
-        runner = open_runner(run, settings.model_copy(update={"inner": new}), kept)
+    def work(runner: Runner) -> list[tuple[str, float]]:
         found = passages(run, split, edits)
         texts = [text for one in found for text in texts_of(runner, one, alone=alone)]
-        asked = [q for one in found for q in runner.questions(one.example)]
-        return runner.kept_or_adapted(texts, asked)
+        asked = [runner.questions(one.example) for one in found]
+        outcome = runner.kept_or_adapted(texts, [q for part in asked for q in part])
+        if outcome.reason is not None:
+            return [(one.example.group_id, runner.before(one.example)) for one in found]
+        whole = [by_part(asked, replies, runner.graded()) for replies in outcome.replies]
+        names = [one.example.group_id for one in found]
+        return [(name, fmean(by)) for name, by in zip(names, zip(*whole, strict=True), strict=True)]
+
+    inner = _inner(judge, "pretraining", **UNLIMITED)
+    return with_runner(run, judge, calls, work, inner=inner)
+
+
+def _inner(judge: Judge, field: str, **values: float) -> Inner:
+    """Return the inner loop with what the judge sets in this field, and these values."""
+    settings = settings_of(judge)
+    own = {**settings.inner.model_dump(), **getattr(settings, field), **values}
+    return catalog.check(Inner, own, f"judge {judge.name}: args.{field}")
 
 
 def forgetting(
     run: Run,
     judge: Judge,
+    calls: CallOptions,
     *,
     sequences: int = 8,
     length: int = 8,
     alone: bool = False,
     split: str = "test",
 ) -> list[Forgetting]:
-    """Return the sequences of continual self-edits, passages drawn with the run's seed."""
-    settings = settings_of(judge)
-    with run.lock(), cache_of(run) as kept:
-        runner = open_runner(run, settings, kept)
+    """Return the sequences of continual self-edits, passages drawn with the run's seed. What is
+    finished is kept in `sequences.jsonl`."""
+
+    def work(runner: Runner) -> list[Forgetting]:
         found = passages(run, split)
         if len(found) < length:
             raise RunError(
-                f"{run.path}: found {len(found)} passages of split {split}; expected {length}"
+                f"{run.path}: found {len(found)} passages of split {split} with a self-edit; "
+                f"expected {length}; shorter sequences: --set args.length={len(found)}"
             )
-        out = []
-        for number in range(sequences):
-            drawn = random.Random(f"{run.manifest.seed}/{number}").sample(found, length)
-            lessons = [_lesson(runner, one, alone) for one in drawn]
-            out.append(continual(runner.ready(), lessons, settings.inner, runner.graded()))
-        return out
+        draws = [random.Random(f"{run.manifest.seed}/{i}") for i in range(sequences)]
+        with Cache(run.path / "sequences.jsonl", Forgetting) as kept:
+            return [_sequence(runner, kept, d.sample(found, length), alone) for d in draws]
+
+    return with_runner(run, judge, calls, work, inner=_inner(judge, "continual"))
+
+
+def _sequence(
+    runner: Runner, kept: Cache[Forgetting], drawn: Sequence[Passage], alone: bool
+) -> Forgetting:
+    lessons = [_lesson(runner, one, alone) for one in drawn]
+    name = fingerprint(*(runner.key(one.texts, one.questions) for one in lessons))
+    done = kept.get(name)
+    if done is None:
+        done = continual(runner.ready(), lessons, runner.settings.inner, runner.graded())
+        kept.put(name, done)
+    return done
 
 
 def _lesson(runner: Runner, passage: Passage, alone: bool) -> Lesson:
@@ -133,38 +162,36 @@ def table(found: Sequence[Forgetting]) -> str:
 
 def picture(found: Sequence[Forgetting], path: Path) -> Path:
     """Draw the mean matrix as a PNG; MissingDependency without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependency(
-            "matplotlib", needed_for="the picture", install="pip install matplotlib"
-        ) from None
     matrix = averaged(found)
     size = len(matrix)
     values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
-    figure = Figure(figsize=(0.6 * size + 2, 0.6 * size + 1))
-    axes = figure.subplots()
-    image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis")
-    axes.set_xlabel("passage, in the order of the edits")
-    axes.set_ylabel("after edit")
-    axes.set_xticks(range(size), [str(i + 1) for i in range(size)])
-    axes.set_yticks(range(size), [str(i + 1) for i in range(size)])
-    for i, row in enumerate(matrix):
-        for j, value in enumerate(row):
-            colour = "white" if value < 0.6 else "black"
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
-    figure.colorbar(image, ax=axes, label="accuracy, closed book")
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    with drawing():
+        figure = new_figure(0.6 * size + 1, 0.6 * size + 2)
+        axes = figure.subplots()
+        axes.grid(visible=False)
+        image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis")
+        axes.set_xlabel("passage, in the order of the edits")
+        axes.set_ylabel("after edit")
+        axes.set_xticks(range(size), [str(i + 1) for i in range(size)])
+        axes.set_yticks(range(size), [str(i + 1) for i in range(size)])
+        for i, row in enumerate(matrix):
+            for j, value in enumerate(row):
+                colour = "white" if value < 0.6 else "black"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
+        figure.colorbar(image, ax=axes, label="accuracy, closed book")
+        figure.savefig(path, dpi=150)
     return path
 
 
-def write(found: Sequence[Forgetting], run: Run, name: str = "forgetting") -> list[Path]:
-    """Write table and, where matplotlib is there, picture into the run's reports."""
-    run.reports.mkdir(exist_ok=True)
-    files = [run.reports / f"{name}.md"]
-    write_whole(files[0], table(found).encode())
+def write(found: Sequence[Forgetting], folder: Path, name: str) -> str:
+    """Write the mean matrix as NAME.md and NAME.png; return it as markdown with its picture, or
+    with how to get one."""
+    folder.mkdir(exist_ok=True)
+    text = table(found)
     try:
-        files.append(picture(found, run.reports / f"{name}.png"))
-    except MissingDependency:
-        return files
-    return files
+        shown = f"![{name}]({picture(found, folder / f'{name}.png').name})"
+    except MissingDependency as error:
+        shown = f"No picture: {error}"
+    text = f"{text}\n{shown}\n"
+    write_whole(folder / f"{name}.md", text.encode())
+    return text

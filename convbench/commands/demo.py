@@ -99,7 +99,8 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
     """Train one learner and evaluate it; return its checkpoint."""
     why = {
         "swift": "SWiFt weighs every conversation by how much better it was than the others "
-        "about the same question; worse ones push away.",
+        "about the same question; worse ones push away. Watch log_pi_negative fall: the log "
+        "probability of the worse ones.",
         "star-gate": "STaR-GATE imitates only the best conversation about each question.",
     }
     say(f"train {name}", why.get(name, ""))

@@ -118,6 +118,7 @@ async def _calls(
             example,
             run.manifest.protocol,
             mode=run.manifest.mode,
+            examples=run.examples,
             asked=pending[conversation.conversation_id],
         )
 

@@ -22,7 +22,11 @@ from convbench.commands.specs import (
 from convbench.errors import ConvbenchError, SpecError
 from convbench.schema import Conversation, Example, Member, RunManifest, Verdict
 from convbench.store import Run, all_runs, find_run
+from convbench.store.jsonl import lines
 from convbench.tasks.load import load_examples
+
+SHORTEST = 4
+"""Characters of an id that are enough to look for."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +121,19 @@ class ConversationShown:
     verdicts: list[Verdict] = field(default_factory=list)
 
 
-def show_conversation(start: str, runs: Sequence[Path] | None) -> ConversationShown | None:
-    """Return the conversation whose id starts so; None where no run has one."""
-    if len(start) < 4 or not set(start) <= set("0123456789abcdef"):
+def show_conversation(
+    start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
+) -> ConversationShown | None:
+    """Return the conversation whose id starts so; None for a task's name, and where no run has
+    such an id."""
+    if len(start) < SHORTEST or start in catalog.names("tasks", specs):
         return None
     where = [find_run(path) for path in runs] if runs else all_runs()
     family = [member for run in where for member in (run, *run.children())]
     found = [
         (run, conversation)
         for run in family
+        if _mentions(run, start)
         for conversation in run.conversations()
         if conversation.conversation_id.startswith(start)
     ]
@@ -137,3 +145,9 @@ def show_conversation(start: str, runs: Sequence[Path] | None) -> ConversationSh
     run, conversation = found[0]
     verdicts = [v for v in run.verdicts() if v.conversation_id == conversation.conversation_id]
     return ConversationShown(run, conversation, run.examples[conversation.example_id], verdicts)
+
+
+def _mentions(run: Run, start: str) -> bool:
+    """Whether the run's file has such an id at all: a look at the bytes, without parsing them."""
+    wanted = b'"' + start.encode()
+    return any(wanted in line for _, line in lines(run.conversations_file))

@@ -87,6 +87,25 @@ def make_manifest(
     )
 
 
+def asked_again(old: RunManifest, cast: Mapping[str, Member], **more: Any) -> RunManifest:
+    """Return the manifest of a run in which a cast meets another run's train questions.
+
+    What follows a pulled run holds its specs, and so stays marked as pulled: they are data.
+    """
+    shape = Shape(
+        mode=old.mode,
+        turns=old.turns,
+        samples=old.samples,
+        temperatures=old.temperatures,
+        seed=old.seed,
+        split="train",
+    )
+    return make_manifest(
+        old.task, old.protocol, shape, cast,
+        parent=old.id, source_revision=old.source_revision, pulled_from=old.pulled_from, **more,
+    )  # fmt: skip
+
+
 def identity(member: Member) -> dict[str, Any]:
     """Return what makes a member of the cast the same one: not the address it is served at."""
     return member.model_dump(mode="json", exclude={"api_base", "weights"})

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-from convbench.commands.adaptation import adapted
+from convbench import catalog
 from convbench.commands.build import have
-from convbench.commands.calls import CallOptions
+from convbench.commands.calls import CallOptions, ended
 from convbench.commands.cast import make_member
 from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.judge import JudgeOptions, JudgeResult, judge_with, judges_of
+from convbench.commands.judge import JudgeOptions, judge_with, judges_of
 from convbench.commands.judge import judge as judge_command
-from convbench.commands.manifest import Shape, make_manifest
+from convbench.commands.manifest import asked_again
 from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions, train
-from convbench.engine import run as run_loop
-from convbench.errors import RunError
+from convbench.commands.train import TrainOptions, sort_sets, train
+from convbench.errors import RunError, SpecError
 from convbench.judge import Judge, resolve_judge
+from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
 
 
@@ -28,7 +26,8 @@ class RoundsOptions:
     """What a user asks of `train RECIPE --rounds N`."""
 
     recipe: str
-    rounds: int = 2
+    rounds: int | None = None
+    """None takes the recipe's `args.rounds`."""
     run: Path | None = None
     """The first round's run, built with the policy to start from."""
     judge: str | None = None
@@ -66,19 +65,40 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     policy of the round before, in `RUN/rounds/N`, lets the same judge score them, and trains on
     from that policy. Every policy is evaluated in `RUN/evals/RECIPE-round-N`.
     """
+    wanted = options.rounds or rounds_of(recipe_of(options))
+    if wanted is None:
+        raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
     root = find_run(options.run)
     judge = judge_of(root, options)
     result = RoundsResult(root, judge.name)
     run = root
-    for number in range(1, options.rounds + 1):
-        score(run, [judge], options.calls)
+    for number in range(1, wanted + 1):
+        score(run, judge, options.calls)
         done = Round(number, run, _trained(run, judge, options))
         result.rounds.append(done)
         if options.evaluate:
             done.evaluated = evaluated(root, done, judge, options)
-        if number < options.rounds:
+        if number < wanted:
             run = logged_again(root, done.checkpoint, number + 1, options)
     return result
+
+
+def recipe_of(options: RoundsOptions) -> Recipe:
+    """Return the recipe of the rounds."""
+    return catalog.load(
+        Recipe, "recipes", options.recipe, specs=options.specs.folders,
+        sets=sort_sets(options.specs.sets)[0],
+    )  # fmt: skip
+
+
+def rounds_of(recipe: Recipe) -> int | None:
+    """Return how many rounds a recipe asks for by itself; None for a single training."""
+    found = recipe.args.get("rounds")
+    if found is not None and (not isinstance(found, int) or found < 1):
+        raise SpecError(
+            f"recipe {recipe.name}: args.rounds: found {found!r}; expected a number from 1"
+        )
+    return found
 
 
 def judge_of(root: Run, options: RoundsOptions) -> Judge:
@@ -100,20 +120,10 @@ def judge_of(root: Run, options: RoundsOptions) -> Judge:
     return next(judge for judge in judges_of(root) if judge.name == name)
 
 
-def score(run: Run, judges: Sequence[Judge], calls: CallOptions) -> None:
-    """Let the judges score what they have not scored, and stop where that was stopped."""
-    for judge in judges:
-        if judge.spec.kind == "adaptation":
-            with run.lock():
-                judged = [run_loop(partial(adapted, run, judge, calls))]
-        else:
-            result: JudgeResult = judge_with(run, [judge], calls)
-            judged = result.judged
-        for one in judged:
-            if one.jobs.interrupted:
-                raise KeyboardInterrupt
-            if one.jobs.stopped is not None:
-                raise one.jobs.stopped
+def score(run: Run, judge: Judge, calls: CallOptions) -> None:
+    """Let the judge score what it has not scored, and stop where that was stopped."""
+    for judged in judge_with(run, [judge], calls).judged:
+        ended(judged.jobs)
 
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
@@ -127,6 +137,7 @@ def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
                 judge=judge.name,
                 out=folder,
                 specs=options.specs,
+                calls=options.calls,
                 in_process=options.in_process,
             )
         )
@@ -140,20 +151,17 @@ def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> R
         str(done.checkpoint), root.path, name, specs=replace(options.specs, sets=()),
         calls=options.calls,
     )  # fmt: skip
-    child = evaluate(asked).run
-    score(child, [judge], options.calls)
-    return child
+    result = evaluate(asked)
+    ended(result.built.jobs)
+    score(result.run, judge, options.calls)
+    return result.run
 
 
 def logged_again(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
     """Return the run of a later round: the root's train questions asked of a new policy."""
     path = root.path / "rounds" / str(number)
     run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
-    built = have(run, options.calls)
-    if built.jobs.interrupted:
-        raise KeyboardInterrupt
-    if built.jobs.stopped is not None:
-        raise built.jobs.stopped
+    ended(have(run, options.calls).jobs)
     return run
 
 
@@ -161,16 +169,6 @@ def _new(root: Run, policy: Path, path: Path, options: RoundsOptions) -> Run:
     old = root.manifest
     limit = old.cast[old.protocol.policy].sampling.max_tokens
     member = make_member(str(policy), limit, None, options.specs)
-    shape = Shape(
-        mode=old.mode,
-        turns=old.turns,
-        samples=old.samples,
-        temperatures=old.temperatures,
-        seed=old.seed,
-        split="train",
-    )
-    manifest = make_manifest(
-        old.task, old.protocol, shape, {**old.cast, old.protocol.policy: member},
-        parent=old.id, checkpoint=str(policy), source_revision=old.source_revision,
-    )  # fmt: skip
+    cast = {**old.cast, old.protocol.policy: member}
+    manifest = asked_again(old, cast, checkpoint=str(policy))
     return Run.create(path, manifest, list(root.examples.values()))

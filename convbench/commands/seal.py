@@ -1,47 +1,59 @@
-"""`train seal`: self-edits rewarded by what they teach, in rounds, beside their baselines.
+"""SEAL: rounds in which self-edits are rewarded by what they teach, beside their baselines.
 
 Zweiger et al. 2025 (SEAL): sample edits, keep the good ones, fit, repeat (ReST-EM).
 """
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Literal
+
+from pydantic import Field
 
 from convbench import catalog
+from convbench.commands import continual
 from convbench.commands import rounds as looping
-from convbench.commands.adaptation import cache_of, open_runner, settings_of
+from convbench.commands.adaptation import with_runner
+from convbench.commands.adapting import Runner
+from convbench.commands.calls import ended
+from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.judge import judges_of
+from convbench.commands.lines import UNTRAINED, Line, accuracies, learners, line, markdown, write
 from convbench.commands.rounds import RoundsOptions, RoundsResult
+from convbench.commands.specs import SpecOptions
 from convbench.commands.train import sort_sets
-from convbench.errors import RunError, SpecError
+from convbench.errors import RunError
 from convbench.judge import Judge
-from convbench.report.stats import Estimate, estimate
+from convbench.schema.base import Noun
 from convbench.schema.recipe import Recipe
-from convbench.store import Run
-from convbench.store.jsonl import write_whole
+from convbench.store import Run, find_run
 
+TRAINED = "data.least={trained: 1}"
+"""An edit that could not be trained on is no example, even where all others harm."""
 FILTERS: Mapping[str, tuple[str, ...]] = {
-    "best-of-k": ("data.metric=reward", "weighting.threshold=null"),
-    "improves": ("data.metric=gain", "weighting.threshold=1.0e-9"),
+    "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
+    "improves": ("data.metric=net", "weighting.threshold=1.0e-9", TRAINED),
 }
 """Which edits are kept: each context's best one, or all that improve (equation 2)."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: a way to adapt, and accuracy over the test passages."""
+class Args(Noun):
+    """`args` of SEAL's recipe."""
 
-    name: str
-    estimate: Estimate
-    values: tuple[tuple[str, float], ...]
-    """(passage, accuracy) of every adaptation."""
+    rounds: int = Field(default=2, ge=1)
+    """Rounds of logging, reward, filter and fitting."""
+    filter: Literal["best-of-k", "improves"] = "best-of-k"
+    """Which edits are learnt: each context's best one, or all that improve (equation 2)."""
+    others: tuple[str, ...] = ()
+    """Models whose edits of the test passages the untrained policy learns too, as a baseline."""
+    pretraining: int = Field(default=0, ge=0)
+    """Edits a passage for continued pre-training on all test passages at once; 0 leaves it out."""
+    sequences: int = Field(default=0, ge=0)
+    """Sequences of continual self-edits; 0 leaves them out."""
+    length: int = Field(default=8, ge=2)
+    """Test passages of one sequence."""
 
 
 @dataclass
@@ -53,134 +65,117 @@ class SealResult:
     table: Path | None = None
 
 
+def in_rounds(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
+    """Run a recipe's rounds; where it filters self-edits (`args.filter`), as SEAL."""
+    if "filter" in looping.recipe_of(options).args:
+        return seal(options, baselines=baselines)
+    return SealResult(looping.rounds(options))
+
+
 def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     """Run SEAL's rounds on a run of self-edits and write the table of accuracies.
 
-    The recipe's `args.filter` chooses the edits that are learnt. Resumable at any point, down to
-    the adaptation.
+    Resumable at any point, down to the adaptation.
     """
-    recipe = _recipe(options)
-    name = str(recipe.args.get("filter", "best-of-k"))
-    if name not in FILTERS:
-        known = ", ".join(FILTERS)
-        raise SpecError(f"recipe {recipe.name}: args.filter: found {name!r}; expected {known}")
-    own = sort_sets(options.specs.sets)[0]
-    sets = tuple(pair for pair in FILTERS[name] if pair.partition("=")[0] not in own)
-    specs = replace(options.specs, sets=(*sets, *options.specs.sets))
-    done = looping.rounds(replace(options, specs=specs))
+    recipe = looping.recipe_of(options)
+    args = args_of(recipe)
+    _long_enough(find_run(options.run), args)
+    done = looping.rounds(replace(options, specs=filtered(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if judge.spec.kind == "adaptation":
-        result.lines = lines(done, judge, baselines)
-        result.table = _write(done.run, result.lines)
+        if baselines:
+            for model in args.others:
+                learn_from(model, done.run, options)
+        result.lines = list(lines(done, judge, options, baselines))
+        result.table = write(done.run, result.lines)
+        write(done.run, result.lines, list(several(done, judge, args, options)))
     return result
 
 
-def _recipe(options: RoundsOptions) -> Recipe:
-    return catalog.load(
-        Recipe, "recipes", options.recipe, specs=options.specs.folders,
-        sets=sort_sets(options.specs.sets)[0],
-    )  # fmt: skip
-
-
-def lines(done: RoundsResult, judge: Judge, baselines: bool = True) -> list[Line]:
-    """Return base, passage only, the untrained policy's edits, then every round's."""
-    found = []
-    if baselines:
-        found += unadapted(done.run, judge)
-    if any(v.judge == judge.name for v in done.run.verdicts()):
-        found.append(_line(UNTRAINED, accuracies(done.run, judge)))
-    for one in done.rounds:
-        if one.evaluated is not None:
-            found.append(_line(f"round {one.number}", accuracies(one.evaluated, judge)))
-    return found
-
-
-def unadapted(run: Run, judge: Judge, split: str = "test") -> list[Line]:
-    """Return the lines of the policy as it is and after training on the passage alone."""
-    base, passage = [], []
-    with run.lock(), cache_of(run) as kept:
-        runner = open_runner(run, settings_of(judge), kept)
-        for example in run.examples.values():
-            if example.split == split:
-                base.append((example.group_id, runner.before(example)))
-                passage.append((example.group_id, runner.outcome(example, None).accuracy))
-    return [_line("base", base), _line("passage only", passage)]
-
-
-def accuracies(run: Run, judge: Judge, split: str = "test") -> list[tuple[str, float]]:
-    """Return (passage, accuracy) of every judged self-edit of a split."""
-    example_of = {c.conversation_id: run.examples[c.example_id] for c in run.conversations()}
-    found = []
-    for verdict in run.verdicts():
-        example = example_of.get(verdict.conversation_id)
-        if example is None or example.split != split or verdict.failure is not None:
-            continue
-        if verdict.judge == judge.name:
-            found.append((example.group_id, verdict.scores["accuracy"]))
-    return found
-
-
-def _line(name: str, values: Iterable[tuple[str, float]]) -> Line:
-    values = tuple(values)
-    found = estimate(values)
-    if found is None:
+def _long_enough(run: Run, args: Args) -> None:
+    """Refuse sequences longer than there are passages, before hours of work."""
+    there = sum(example.split == "test" for example in run.examples.values())
+    if args.sequences and there < args.length:
         raise RunError(
-            f"{name}: found no adaptation on the test split; expected some test passages"
+            f"{run.path}: found {there} passages of split test; expected {args.length} for a "
+            f"sequence; shorter ones: --set args.length={there}"
         )
-    return Line(name, found, values)
 
 
-UNTRAINED = "untrained self-edits"
+def args_of(recipe: Recipe) -> Args:
+    """Return the recipe's settings for SEAL; SpecError where they are wrong."""
+    return catalog.check(Args, dict(recipe.args), f"recipe {recipe.name}: args")
 
 
-def differences(table: Iterable[Line], reference: str = UNTRAINED) -> list[Line]:
-    """Return each other line less the reference, passage by passage."""
-    means = {line.name: _by_passage(line) for line in table}
-    below = means.pop(reference, {})
-    found = []
-    for name, values in means.items():
-        pairs = [(group, value - below[group]) for group, value in values.items() if group in below]
-        if pairs:
-            found.append(_line(f"{name} less {reference}", pairs))
-    return found
+def filtered(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
+    """Return the spec options with what the recipe's filter sets, where it has one; what the user
+    sets goes before it."""
+    if "filter" not in recipe.args:
+        return specs
+    own = sort_sets(specs.sets)[0]
+    sets = FILTERS[args_of(recipe).filter]
+    return replace(specs, sets=(*(s for s in sets if s.partition("=")[0] not in own), *specs.sets))
 
 
-def _by_passage(line: Line) -> dict[str, float]:
-    groups: dict[str, list[float]] = {}
-    for group, value in line.values:
-        groups.setdefault(group, []).append(value)
-    return {group: fmean(values) for group, values in groups.items()}
+def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
+    """Have another model write self-edits of the test passages; the run's policy learns them."""
+    plain = replace(options.specs, sets=())
+    done = evaluate(EvalOptions(model, root.path, specs=plain, calls=options.calls))
+    ended(done.built.jobs)
+    for judged in done.judged.judged if done.judged else ():
+        ended(judged.jobs)
 
 
-def markdown(table: Iterable[Line]) -> str:
-    """Return the lines as a table: mean accuracy with its 95% interval, clustered by passage."""
-    rows = ["| adaptation | accuracy | 95% interval | adaptations | passages |",
-            "|---|---:|---:|---:|---:|"]  # fmt: skip
-    for line in table:
-        found = line.estimate
-        low, high = found.interval or (found.mean, found.mean)
-        rows.append(
-            f"| {line.name} | {found.mean:.3f} | {low:.3f} to {high:.3f} | {found.n} | "
-            f"{found.groups} |"
+def lines(
+    done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
+) -> Iterator[Line]:
+    """Yield base, passage only, the untrained policy's edits, those of other models that were
+    evaluated on this run and learnt by the same policy, then every round's; without those that
+    were not asked about test passages."""
+    if baselines:
+        yield from with_runner(done.run, judge, options.calls, unadapted)
+    own = learners(done.run, judge)
+    rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
+    children = done.run.children() if baselines and own else []
+    others = [
+        (f"self-edits of {child.path.name}", child)
+        for child in children
+        if learners(child, judge) == own and child.path not in {run.path for _, run in rounds}
+    ]
+    named = [(UNTRAINED, done.run), *others, *rounds]
+    for name, run in named:
+        values = accuracies(run, judge)
+        if values:
+            yield line(name, values)
+
+
+def unadapted(runner: Runner) -> list[Line]:
+    """Return the lines of the policy as it is and after training on the passage alone."""
+    found = [example for example in runner.run.examples.values() if example.split == "test"]
+    if not found:
+        return []
+    base = [(e.group_id, runner.before(e)) for e in found]
+    passage = [(e.group_id, runner.outcome(e, None).accuracy) for e in found]
+    return [line("base", base), line("passage only", passage)]
+
+
+def several(done: RoundsResult, judge: Judge, args: Args, options: RoundsOptions) -> Iterator[str]:
+    """Yield what is asked for of many passages: all at once, and one after the other."""
+    ways = [("passage only", done.run, True), (UNTRAINED, done.run, False)]
+    last = done.rounds[-1]
+    if last.evaluated is not None:
+        ways.append((f"round {last.number}", last.evaluated, False))
+    if args.pretraining:
+        found = [
+            line(name, continual.pretrained(run, judge, options.calls,
+                                            edits=args.pretraining, alone=alone))
+            for name, run, alone in ways
+        ]  # fmt: skip
+        yield f"All passages at once (continued pre-training):\n\n{markdown(found)}"
+    for name, run, alone in ways if args.sequences else ():
+        many = continual.forgetting(
+            run, judge, options.calls, sequences=args.sequences, length=args.length, alone=alone
         )
-    return "\n".join(rows) + "\n"
-
-
-def published() -> str:
-    """Return the paper's table as markdown (Zweiger et al. 2025; Qwen2.5-7B on SQuAD, 200
-    passages): to stand beside ours, not to be compared number by number."""
-    file = resources.files("convbench") / "report" / "paper" / "seal.csv"
-    rows = ["| published (Zweiger et al. 2025) | setting | mean |", "|---|---|---:|"]
-    for row in csv.DictReader(file.read_text("utf-8").splitlines()):
-        rows.append(f"| {row['method']} | {row['setting']} | {float(row['mean']):.3f} |")
-    return "\n".join(rows) + "\n"
-
-
-def _write(run: Run, table: list[Line]) -> Path:
-    run.reports.mkdir(exist_ok=True)
-    values: dict[str, Any] = {line.name: list(line.values) for line in table}
-    write_whole(run.reports / "seal.json", json.dumps(values, indent=1).encode() + b"\n")
-    path = run.reports / "seal.md"
-    write_whole(path, f"{markdown(table)}\n{markdown(differences(table))}".encode())
-    return path
+        text = continual.write(many, done.run.reports, f"forgetting-{name.replace(' ', '-')}")
+        yield f"One passage after the other, {name}:\n\n{text}"

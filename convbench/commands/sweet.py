@@ -7,13 +7,12 @@ Every stage leaves its result in the checkpoint's folder (`critic/`, `candidates
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.build.branch import candidate
-from convbench.commands.calls import CallOptions, at_once, calling
+from convbench.build.branch import call_key, candidate
+from convbench.commands.calls import CallOptions, at_once, calling, ended
 from convbench.commands.train import (
     TrainOptions,
     TrainResult,
@@ -21,6 +20,7 @@ from convbench.commands.train import (
     free_folder,
     resolve,
     sort_sets,
+    start,
     write_recipe,
 )
 from convbench.engine.jobs import run as run_loop
@@ -30,7 +30,7 @@ from convbench.learn import launch as launching
 from convbench.learn.base import policy_weights
 from convbench.learn.job import Job
 from convbench.learn.select import Logged, Selection, select
-from convbench.learn.sweet import Sweet, is_held, trajectories
+from convbench.learn.sweet import Sweet, check_base, is_held, trajectories
 from convbench.models.base import Model
 from convbench.models.open import open_model
 from convbench.schema import Completion, text_of
@@ -68,8 +68,10 @@ def sweet(options: TrainOptions, calls: CallOptions = CallOptions()) -> TrainRes
     write_recipe(folder, run, recipe)
     result.path = folder
     train_stage(options, launch, run, critic_recipe(recipe, settings), folder / "critic")
+    job = Job(recipe, folder)
+    check_base(job)
     sample(run, recipe, selection, settings, folder / "candidates.jsonl", calls)
-    rank(Job(recipe, folder), selection, settings)
+    rank(job, selection, settings)
     train_stage(options, launch, run, recipe, folder)
     return result
 
@@ -87,20 +89,7 @@ def train_stage(
     """Train one stage unless its result is there."""
     if (folder / "training.json").exists():
         return
-    file = write_recipe(folder, run, recipe)
-    script = launching.locate(recipe.trainer or "")
-    gpus = launching.accelerators()
-    if options.in_process and launch.accelerate is None:
-        os.environ.update(launching.hush(gpus))
-        module = launching.load(script)
-        job = Job.read(file)
-        module.fit(job, module.data(job))
-    else:
-        parts = launching.command(launch, script, file, recipe.fit, gpus)
-        env = launching.environment(launch, gpus)
-        launching.run(parts, env, folder / "train.log", recipe.fit)
-    if not (folder / "training.json").exists():
-        raise TrainError(f"{folder}: the trainer ended without a checkpoint; see train.log there")
+    start(options, launch, recipe, write_recipe(folder, run, recipe))
 
 
 def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int]]:
@@ -159,6 +148,9 @@ async def _sample(
     try:
         async with calling(run, calls, "candidates", many) as caller:
             caller.status.total = len(jobs)
+            if caller.journal is not None:
+                keys = {call_key(i.conversation, turn, number) for i, turn, number in jobs}
+                caller.journal.load(keys.__contains__)
 
             async def work(job: tuple[Logged, int, int]) -> Completion:
                 item, turn, number = job
@@ -178,9 +170,11 @@ async def _sample(
                 )  # fmt: skip
     finally:
         await model.aclose()
-    if done.interrupted or done.stopped or failed:
-        why = f": {failed[0]}" if failed else ""
-        raise TrainError(f"{len(failed)} candidates failed{why}; run the command again to go on")
+    ended(done)
+    if failed:
+        raise TrainError(
+            f"{len(failed)} candidates failed, e.g. {failed[0]}; run the command again to go on"
+        )
 
 
 def _starting(run: Run, recipe: Recipe) -> str:

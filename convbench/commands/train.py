@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from convbench import catalog
+from convbench.commands.calls import CallOptions
 from convbench.commands.specs import SpecOptions, load_plugins
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
@@ -23,8 +24,13 @@ from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.run import Run, find_run
 
+if TYPE_CHECKING:
+    from convbench.commands.branches import Branching
+
 SHIPPED = "local:pocket"
 """The policy that ships with convbench: named so in records, which then hold on any machine."""
+BEGUN = ("checkpoint-*", "critic/checkpoint-*", "critic/training.json")
+"""What shows in a checkpoint's folder that a training was begun; a critic is SWEET's stage 1."""
 SHOWN = 3
 """Conversations a dry run shows."""
 
@@ -41,6 +47,8 @@ class TrainOptions:
     launch: str | None = None
     dry_run: bool = False
     specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+    """How models are asked, where a learner samples (branches, candidates)."""
     in_process: bool = False
     """Train in this process where one is enough: saves loading torch again and again."""
 
@@ -52,6 +60,8 @@ class TrainResult:
     recipe: Recipe
     launch: Launch
     path: Path | None = None
+    imported: bool = False
+    """Trained on imported conversations, which have no protocol to evaluate in."""
     notes: list[str] = field(default_factory=list)
     preview: list[str] = field(default_factory=list)
 
@@ -69,31 +79,57 @@ def train(options: TrainOptions) -> TrainResult:
     if recipe.trainer == "sweet_policy":
         from convbench.commands.sweet import sweet  # two stages, with sampling between them
 
-        return sweet(options)
-    gpus = launching.accelerators()
-    launch, notes = choose_launch(options, recipe, launch_sets, gpus)
-    script = launching.locate(recipe.trainer or "")
-    module = launching.load(script)
-    job = Job(recipe, options.out or run.checkpoints / recipe.name)
-    learnt = module.data(job)
-    result = TrainResult(recipe, launch, notes=notes)
-    if options.dry_run:
-        result.preview = list(describe(job, learnt))
-        return result
+        return sweet(options, options.calls)
+    launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
+    module = launching.load(launching.locate(recipe.trainer or ""))
+    result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     folder = free_folder(options, run, recipe)
+    job = Job(recipe, folder)
+    branching = branching_of(options, run, recipe)
+    if options.dry_run:
+        if branching is not None and not branching.whole():
+            result.preview = list(branching.describe())
+        else:
+            result.preview = list(describe(job, module.data(job)))
+        return result
+    if branching is not None:
+        result.notes += branching.have()
+    learnt = module.data(job)
     file = write_recipe(folder, run, recipe)
     result.path = folder
+    start(options, launch, recipe, file, learnt)
+    return result
+
+
+def start(
+    options: TrainOptions, launch: Launch, recipe: Recipe, file: Path, learnt: Any = None
+) -> None:
+    """Run the recipe's trainer on a resolved recipe, in this process or a launched one; `learnt`
+    saves a trainer in this process from reading its data again. TrainError where it fails."""
+    script = launching.locate(recipe.trainer or "")
+    gpus = launching.accelerators()
     if options.in_process and launch.accelerate is None:
         os.environ.update(launching.hush(gpus))
+        module = launching.load(script)
         job = Job.read(file)
-        module.fit(job, learnt)
+        module.fit(job, module.data(job) if learnt is None else learnt)
     else:
         parts = launching.command(launch, script, file, recipe.fit, gpus)
         env = launching.environment(launch, gpus)
-        launching.run(parts, env, folder / "train.log", recipe.fit)
-    if not (folder / "training.json").exists():
-        raise TrainError(f"{folder}: the trainer ended without a checkpoint; see train.log there")
-    return result
+        launching.run(parts, env, file.with_name("train.log"), recipe.fit)
+    if not file.with_name("training.json").exists():
+        raise TrainError(
+            f"{file.parent}: the trainer ended without a checkpoint; see train.log there"
+        )
+
+
+def branching_of(options: TrainOptions, run: Run, recipe: Recipe) -> Branching | None:
+    """Return the branches that the recipe pairs, had or still to be had; None for any other."""
+    if recipe.pairing.source != "resampled":
+        return None
+    from convbench.commands.branches import Branching  # it samples and judges; most do not
+
+    return Branching.of(run, recipe, options.specs, options.calls)
 
 
 def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -139,6 +175,8 @@ def choose_launch(
     name = options.launch or recipe.launch
     launch = catalog.load(Launch, "launch", name, specs=folders, sets=sets)
     launching.check(launch, recipe.fit)
+    if not options.dry_run:
+        launching.installed(launch, recipe)
     here = launch.processes
     if launch.accelerate:
         here //= int(launch.accelerate.get("num_machines") or 1)
@@ -163,7 +201,7 @@ def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
     number = 1
     while True:
         folder = run.checkpoints / (recipe.name if number == 1 else f"{recipe.name}-{number}")
-        begun = any(folder.glob("checkpoint-*"))
+        begun = any(found for pattern in BEGUN for found in folder.glob(pattern))
         done = (folder / "training.json").exists()
         if not done and (not begun or _same(folder, run, recipe)):
             return folder
@@ -193,19 +231,17 @@ def write_recipe(folder: Path, run: Run, recipe: Recipe) -> Path:
 
 def describe(job: Job, learnt: Weighted | Pairs | Trajectories) -> Iterator[str]:
     """Yield what a dry run shows: counts, then tokens, mask and weight of three items."""
-    selection = learnt.selection
-    yield (
-        f"{len(selection.logged)} conversations about {len(selection.tasks())} questions, "
-        f"judge {selection.judge}, metric {job.recipe.data.metric}"
-    )
-    for reason, count in {**selection.skipped, **learnt.skipped}.items():
+    yield from learnt.selection.describe(job.recipe.data.metric)
+    for reason, count in learnt.skipped.items():
         yield f"left out: {count} {reason}"
     if isinstance(learnt, Trajectories):
         yield f"{len(learnt.items)} pairs of trajectories, {len(learnt.held)} held out"
         return
     if isinstance(learnt, Pairs):
-        yield f"{len(learnt.items)} pairs"
-        yield from preview_pairs(learnt, pair_rows(learnt, job.chat), job.chat, SHOWN)
+        pairs = pair_rows(learnt, job.chat, job.longest)
+        for what, count in pairs.counts.items():
+            yield f"{what}: {count}"
+        yield from preview_pairs(pairs.rows[:SHOWN], job.chat)
         return
     yield f"questions whose rewards do not differ: {learnt.flat_tasks:.1%}"
     rows = training_rows(learnt, job.chat, job.longest)

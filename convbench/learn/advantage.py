@@ -5,7 +5,9 @@ Imports torch; only what is about to fit or to score imports this module.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -110,92 +112,143 @@ def advantages(
     return zero.index_add(0, owner, log_probs - reference.to(log_probs))
 
 
+def device() -> torch.device:
+    """Return this process's own accelerator, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
 def scores(
-    model: Any, rows: Sequence[Sequence[Row]], pad: int, *, mean: bool, size: int = 16
+    model: Any,
+    rows: Sequence[Sequence[Row]],
+    pad: int,
+    *,
+    mean: bool,
+    bf16: bool = False,
+    size: int = 16,
 ) -> list[torch.Tensor]:
-    """Return log pi of the turns of each trajectory, without gradients."""
-    found: list[torch.Tensor] = []
-    order = sorted(range(len(rows)), key=lambda i: sum(len(row.ids) for row in rows[i]))
+    """Return log pi of the turns of each trajectory, without gradients; `bf16`: under autocast,
+    as the training computes them."""
     by_place: dict[int, torch.Tensor] = {}
+    where = next(model.parameters()).device
     training = model.training
     model.eval()
+    order = sorted(range(len(rows)), key=lambda i: sum(len(row.ids) for row in rows[i]))
     for start in range(0, len(order), size):
         places = order[start : start + size]
         batch = padded([rows[i] for i in places], pad)
-        owner = batch["owner"]
-        with torch.no_grad():
-            moved = {name: value.to(model.device) for name, value in batch.items()}
+        moved = {name: value.to(where) for name, value in batch.items()}
+        with torch.no_grad(), torch.autocast(where.type, torch.bfloat16, enabled=bf16):
             values = turn_log_probs(model, moved, mean=mean).cpu()
         for number, place in enumerate(places):
-            by_place[place] = values[owner == number]
+            by_place[place] = values[batch["owner"] == number]
     model.train(training)
-    found += [by_place[i] for i in range(len(rows))]
-    return found
+    return [by_place[i] for i in range(len(rows))]
+
+
+@dataclass
+class Table:
+    """The rows of every trajectory once, and pairs (better, worse) of places among them."""
+
+    names: list[str] = field(default_factory=list)
+    rows: list[list[Row]] = field(default_factory=list)
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    held: list[tuple[int, int]] = field(default_factory=list)
+    dropped: int = 0
+    """Pairs with a row that is too long."""
+
+    @classmethod
+    def of(cls, job: Job, found: Trajectories, settings: Sweet) -> Table:
+        """Tokenise the pairs to train on and those held out."""
+        table, places = cls(), dict[str, int]()
+
+        def place(item: Logged) -> int:
+            name = item.conversation.conversation_id
+            if name not in places:
+                places[name] = len(table.rows)
+                table.names.append(name)
+                table.rows.append(critic_rows(job.run.manifest.protocol, item, job.chat, settings))
+            return places[name]
+
+        for pairs, items in ((table.pairs, found.items), (table.held, found.held)):
+            for better, worse in items:
+                pair = place(better), place(worse)
+                if job.longest is not None and table.longest(pair) > job.longest:
+                    table.dropped += 1
+                else:
+                    pairs.append(pair)
+        if not table.pairs:
+            raise TrainError(f"data.max_length {job.longest} leaves no pair; raise it")
+        return table
+
+    def longest(self, pair: tuple[int, int]) -> int:
+        """Return the length of a pair's longest row in tokens."""
+        return max(len(row.ids) for i in pair for row in self.rows[i])
 
 
 def fit(job: Job, found: Trajectories) -> None:
     """Train the recipe's model as the critic (or, with nothing hidden, as the policy) and save."""
-    fitting.quiet()
-    settings = Sweet.of(job.recipe.args, job.recipe.name)
-    pairs, rows, dropped = _rows(job, found.items, settings)
-    if not pairs:
-        raise TrainError(f"data.max_length {job.longest} leaves no pair; raise it")
-    model = fitting.load_model(job)
-    pad = job.chat.tokenizer.pad_token_id or 0
-    reference = scores(model, rows, pad, mean=settings.normalize)
-    values = fitting.arguments(job)
-    values.pop("max_length")
-    trainer = Critic(
-        settings, rows, reference, pad,
-        model=model, args=TrainingArguments(**values), train_dataset=pairs,
-    )  # fmt: skip
+    trainer, table = trainer_for(job, found)
     fitting.train(trainer, job)
-    held = _accuracy(job, trainer, found, settings, pad)
     fitting.finish(
         trainer,
         job,
         cast(Any, found),
-        counts={"pairs": len(pairs), "pairs dropped": dropped},
-        held_out=held,
+        counts={"pairs": len(table.pairs), "pairs dropped": table.dropped},
+        held_out=held_out(trainer, table),
     )
 
 
-def _rows(
-    job: Job, items: Sequence[tuple[Logged, Logged]], settings: Sweet
-) -> tuple[list[tuple[int, int]], list[list[Row]], int]:
-    """Return pairs of places, the trajectories' rows, and how many pairs are too long."""
-    protocol = job.run.manifest.protocol
-    places: dict[str, int] = {}
-    rows: list[list[Row]] = []
-    pairs, dropped = [], 0
-    for pair in items:
-        for item in pair:
-            name = item.conversation.conversation_id
-            if name not in places:
-                places[name] = len(rows)
-                rows.append(critic_rows(protocol, item, job.chat, settings))
-        better, worse = (places[item.conversation.conversation_id] for item in pair)
-        longest = max(len(row.ids) for i in (better, worse) for row in rows[i])
-        if job.longest is not None and longest > job.longest:
-            dropped += 1
-        else:
-            pairs.append((better, worse))
-    return pairs, rows, dropped
+def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, Table]:
+    """Return the critic's trainer, ready to train, and the rows it trains on.
+
+    The reference's values are taken from the starting model before a launcher shards it.
+    """
+    lora = job.recipe.lora
+    if lora is not None and lora.quantize != "none":
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found lora.quantize {lora.quantize!r}; the critic takes "
+            "an adapter on whole weights; set lora.quantize=none"
+        )
+    fitting.quiet()
+    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    table = Table.of(job, found, settings)
+    model = fitting.load_model(job).to(device())
+    pad = job.chat.tokenizer.pad_token_id or 0
+    bf16 = fitting.precision(job) == "bf16"
+    reference = scores(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
+    if lora is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, fitting.adapter(lora))
+        model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
+    values = fitting.arguments(job)
+    values.pop("max_length")
+    # accelerate would refill the last batch with pairs of the first and count these twice
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    enough = len(table.pairs) >= processes * job.recipe.fit.batch_size
+    values["dataloader_drop_last"] = processes > 1 and enough
+    trainer = Critic(
+        settings, table.rows, reference, pad,
+        model=model, args=TrainingArguments(**values), train_dataset=table.pairs,
+    )  # fmt: skip
+    return trainer, table
 
 
-def _accuracy(
-    job: Job, trainer: Any, found: Trajectories, settings: Sweet, pad: int
-) -> dict[str, Any]:
+def held_out(trainer: Critic, table: Table) -> dict[str, Any]:
     """Return pair accuracy on held-out tasks and the advantages of three of their trajectories."""
-    pairs, rows, _ = _rows(job, found.held, settings)
-    if not pairs:
+    if not table.held:
         return {"pairs": 0}
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    base = fitting.load_model(job, trained=False).to(model.device)
-    now = scores(model, rows, pad, mean=settings.normalize)
-    then = scores(base, rows, pad, mean=settings.normalize)
-    gains = [a.double() - b.double() for a, b in zip(now, then, strict=True)]
-    right = sum(float(gains[a].sum() > gains[b].sum()) for a, b in pairs)
-    names = list(dict.fromkeys(i.conversation.conversation_id for p in found.held for i in p))
-    shown = {names[i]: [round(float(v), 4) for v in gains[i]] for i in range(min(3, len(gains)))}
-    return {"pairs": len(pairs), "accuracy": right / len(pairs), "advantages": shown}
+    places = list(dict.fromkeys(place for pair in table.held for place in pair))
+    now = scores(
+        trainer.model_wrapped, [table.rows[i] for i in places], trainer.pad,
+        mean=trainer.settings.normalize, bf16=trainer.args.bf16,
+    )  # fmt: skip
+    gains = {
+        place: value.double() - trainer.reference[place].double()
+        for place, value in zip(places, now, strict=True)
+    }
+    right = sum(float(gains[a].sum() > gains[b].sum()) for a, b in table.held)
+    shown = {table.names[i]: [round(float(v), 4) for v in gains[i]] for i in places[:3]}
+    return {"pairs": len(table.held), "accuracy": right / len(table.held), "advantages": shown}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import FatalModelError, MissingDependency, TrainError
-from convbench.models.local import where
+from convbench.models.fingerprint import weights_fingerprint
+from convbench.models.local import shipped, where
 from convbench.schema import RunManifest
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
@@ -33,10 +34,10 @@ def policy_weights(manifest: RunManifest) -> str:
 
 def named(model: str) -> str | None:
     """Return the path or Hub id in a model reference that says where the weights are
-    (`local:PATH`, `local:pocket`, `vllm:ID`); None for any other."""
+    (`local:PATH`, `vllm:ID`, either with `pocket`); None for any other."""
     scheme, _, rest = model.partition(":")
     if scheme == "vllm":
-        return rest
+        return shipped(rest)
     if scheme != "local":
         return None
     try:
@@ -115,6 +116,16 @@ def on_hub(model: str) -> bool:
     except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):
         return False
     return True
+
+
+def content(model: str) -> str | None:
+    """Return what tells the model's weights from all others: their fingerprint, or the commit of
+    a Hub id; None where the model is not on this machine."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return weights_fingerprint(folder)
+    file = find(model, "config.json")
+    return file.parent.name if file else None
 
 
 def positions(model: str) -> int | None:

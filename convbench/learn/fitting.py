@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,8 @@ from transformers.integrations.deepspeed import (
     is_deepspeed_zero3_enabled,
     unset_hf_deepspeed_config,
 )
-from transformers.trainer_utils import get_last_checkpoint
 
-from convbench.errors import MissingDependency, TrainError
+from convbench.errors import TrainError
 from convbench.learn.job import Job, Learnt, write_summary
 from convbench.learn.launch import memory_ran_out, out_of_memory
 from convbench.schema.recipe import Lora
@@ -60,12 +60,7 @@ def load_model(job: Job, path: str | None = None, *, trained: bool = True) -> An
 
 def _four_bits() -> Any:
     from transformers import BitsAndBytesConfig
-    from transformers.utils import is_bitsandbytes_available
 
-    if not is_bitsandbytes_available():
-        raise MissingDependency(
-            "bitsandbytes", needed_for="QLoRA", install="pip install 'convbench[qlora]'"
-        )
     return BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
     )
@@ -118,30 +113,48 @@ def arguments(job: Job) -> dict[str, Any]:
     }
 
 
+GLUE = "\u00a0"
+"""Stands where a line must not be broken."""
+
+
 class Lines(TrainerCallback):
-    """One line on stderr for every log entry."""
+    """One line on stderr for every log entry, broken between its numbers on a terminal; the last
+    step always gets one."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask for the last step's entry, however few steps there are."""
+        if state.global_step >= state.max_steps:
+            control.should_log = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Write step and numbers."""
         if not state.is_world_process_zero or not logs:
             return
-        numbers = "  ".join(
-            f"{name} {value:.4g}" for name, value in logs.items() if isinstance(value, float)
-        )
-        print(f"step {state.global_step}/{state.max_steps}  {numbers}", file=sys.stderr)
+        numbers = (f"{k}{GLUE}{v:.4g}" for k, v in logs.items() if isinstance(v, float))
+        line = "  ".join((f"step{GLUE}{state.global_step}/{state.max_steps}", *numbers))
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            line = textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False)
+        print(line.replace(GLUE, " "), file=sys.stderr)
 
 
 def train(trainer: Any, job: Job) -> None:
     """Train, from the last saved epoch where the folder holds one."""
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Lines)
-    folder = Path(trainer.args.output_dir)
     try:
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+        trainer.train(resume_from_checkpoint=last_whole(Path(trainer.args.output_dir)))
     except (RuntimeError, MemoryError) as error:
         if isinstance(error, MemoryError) or memory_ran_out(str(error)):
             raise TrainError(out_of_memory(job.recipe.fit)) from None
         raise
+
+
+def last_whole(folder: Path) -> str | None:
+    """Return the newest saved epoch that a kill did not cut short: its state is written last."""
+    whole = [file.parent for file in folder.glob("checkpoint-*/trainer_state.json")]
+    newest = max(whole, key=lambda one: int(one.name.rpartition("-")[2]), default=None)
+    return str(newest) if newest else None
 
 
 def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.base import load_tokenizer, named, positions
+from convbench.learn.base import content, load_tokenizer, named, positions
 from convbench.learn.launch import MARK
 from convbench.learn.pairs import Pairs
 from convbench.learn.tokens import ChatTokens
@@ -109,6 +109,7 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
             {
                 "recipe": job.recipe.name,
                 "base": job.recipe.model,
+                "base_fingerprint": content(job.model),
                 "run": job.run.manifest.id,
                 "judge": selection.judge,
                 "metric": job.recipe.data.metric,

@@ -17,8 +17,8 @@ from typing import Any
 
 import yaml
 
-from convbench.errors import SpecError, TrainError
-from convbench.schema.recipe import Fit, Launch
+from convbench.errors import MissingDependency, SpecError, TrainError
+from convbench.schema.recipe import Fit, Launch, Recipe
 
 TAIL = 200
 """Last lines of a failed worker that are kept."""
@@ -83,6 +83,25 @@ def check(launch: Launch, fit: Fit) -> None:
         )
 
 
+def installed(launch: Launch, recipe: Recipe) -> None:
+    """Refuse to start where a package that the training needs is missing; loads none of them."""
+    needed = ["torch", "transformers", "accelerate", "trl"]
+    if recipe.lora is not None:
+        needed.append("peft")
+    if (launch.accelerate or {}).get("deepspeed_config"):
+        needed.append("deepspeed")
+    for name in needed:
+        if importlib.util.find_spec(name) is None:
+            raise MissingDependency(
+                name, needed_for="training", install="pip install 'convbench[train]'"
+            )
+    quantized = recipe.lora is not None and recipe.lora.quantize == "4bit"
+    if quantized and importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingDependency(
+            "bitsandbytes", needed_for="QLoRA", install="pip install 'convbench[qlora]'"
+        )
+
+
 def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
     """Return the file for `accelerate launch`: the spec's, with the recipe's own values for
     precision, accumulation and clipping."""
@@ -99,12 +118,14 @@ def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
 
 
 def command(launch: Launch, script: Path, recipe: Path, fit: Fit, gpus: int) -> list[str]:
-    """Return the command; for accelerate, its configuration is written beside the recipe."""
+    """Return the command; for accelerate, its configuration is written beside the recipe, under
+    a name of its own for each machine, since these may share the folder."""
     tail = [str(script), "--recipe", str(recipe)]
     if launch.accelerate is None:
         return [sys.executable, *tail]
     bf16 = fit.precision == "bf16" or (fit.precision == "auto" and gpus > 0)
-    file = recipe.with_name("accelerate.yaml")
+    rank = int(launch.accelerate.get("machine_rank") or 0)
+    file = recipe.with_name(f"accelerate-{rank}.yaml" if rank else "accelerate.yaml")
     file.write_text(yaml.safe_dump(configuration(launch, fit, bf16)))
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *tail]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convbench import prompts, views
@@ -82,14 +82,11 @@ def final_replies(selection: Selection, direct: ProtocolSpec | None, min_gap: fl
     items = []
     for winner, loser in found:
         chosen, rejected = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
-        if chosen.text == rejected.text:
-            skipped["pairs of the same text"] += 1
-            continue
         asked = first_messages(manifest, direct, winner) if direct else opening(manifest, winner)
         items.append(
             Pair(winner.task, tuple(asked), chosen, rejected, winner.conversation.ended[:10])
         )
-    return _some(Pairs(selection, tuple(items), dict(skipped)))
+    return _told_apart(selection, items, skipped)
 
 
 def logged_turns(selection: Selection, min_gap: float = 0.0) -> Pairs:
@@ -101,25 +98,20 @@ def logged_turns(selection: Selection, min_gap: float = 0.0) -> Pairs:
     for winner, loser in found:
         turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
                     strict=False)  # fmt: skip
-        for mine, theirs in turns:
-            pair = _pair(protocol, winner, mine, loser, theirs)
-            if pair.chosen.text == pair.rejected.text:
-                skipped["pairs of the same text"] += 1
-            else:
-                items.append(pair)
-    return _some(Pairs(selection, tuple(items), dict(skipped)))
+        items += [_pair(protocol, winner, mine, loser, theirs) for mine, theirs in turns]
+    return _told_apart(selection, items, skipped)
 
 
-def branched_turns(selection: Selection, branches: Iterable[Logged], min_gap: float = 0.0) -> Pairs:
+def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
     """StepDPO as Chen et al. (2025): a branch left its parent at one turn and was judged.
 
     The two share the history before that turn; the higher trajectory reward wins.
     """
     protocol = selection.run.manifest.protocol
     parents = {item.conversation.conversation_id: item for item in selection.logged}
-    skipped: Counter[str] = Counter()
+    skipped = Counter(branches.skipped)
     items = []
-    for branch in branches:
+    for branch in branches.logged:
         left = branch.conversation.branch
         parent = parents.get(left.parent) if left else None
         if left is None or parent is None:
@@ -128,12 +120,8 @@ def branched_turns(selection: Selection, branches: Iterable[Logged], min_gap: fl
             skipped["branches without a difference in reward"] += 1
         else:
             winner, loser = sorted((branch, parent), key=lambda item: -item.reward)
-            pair = _pair(protocol, winner, left.turn, loser, left.turn)
-            if pair.chosen.text == pair.rejected.text:
-                skipped["pairs of the same text"] += 1
-            else:
-                items.append(pair)
-    return _some(Pairs(selection, tuple(items), dict(skipped)))
+            items.append(_pair(protocol, winner, left.turn, loser, left.turn))
+    return _told_apart(selection, items, skipped)
 
 
 def opening(manifest: RunManifest, item: Logged) -> list[Message]:
@@ -185,8 +173,12 @@ def _pair(protocol: ProtocolSpec, winner: Logged, mine: int, loser: Logged, thei
     )
 
 
-def _some(pairs: Pairs) -> Pairs:
-    if not pairs.items:
-        why = ", ".join(f"{count} {reason}" for reason, count in pairs.skipped.items())
+def _told_apart(selection: Selection, pairs: Sequence[Pair], skipped: Counter[str]) -> Pairs:
+    """Leave out pairs of the same text; TrainError where no other is left."""
+    items = tuple(pair for pair in pairs if pair.chosen.text != pair.rejected.text)
+    if len(items) < len(pairs):
+        skipped["pairs of the same text"] += len(pairs) - len(items)
+    if not items:
+        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
-    return pairs
+    return Pairs(selection, items, dict(skipped))

@@ -8,7 +8,6 @@ from typing import Any
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
-from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.pairs import Pairs
@@ -32,16 +31,12 @@ class Preference(DPOTrainer):
 def fit(job: Job, pairs: Pairs, **more: Any) -> None:
     """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
     fitting.quiet()
-    longest = job.longest
-    rows = pair_rows(pairs, job.chat)
-    kept = [row for row in rows if longest is None or len(row["prompt_ids"]) < longest]
-    if not kept:
-        raise TrainError(f"data.max_length {longest} leaves no pair; raise it")
+    found = pair_rows(pairs, job.chat, job.longest)
     lora = job.recipe.lora
-    values = {**fitting.arguments(job), "max_length": longest}
+    values = {**fitting.arguments(job), "max_length": job.longest}
     # accelerate would refill the last batch with pairs of the first and count these twice
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(kept) >= processes * job.recipe.fit.batch_size
+    enough = len(found.rows) >= processes * job.recipe.fit.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
@@ -49,10 +44,9 @@ def fit(job: Job, pairs: Pairs, **more: Any) -> None:
     trainer = Preference(
         model=fitting.load_model(job),
         args=DPOConfig(**values, beta=job.recipe.pairing.beta, **more),
-        train_dataset=Dataset.from_list(kept),
+        train_dataset=Dataset.from_list([row.fields() for row in found.rows]),
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,
     )
     fitting.train(trainer, job)
-    counts = {"pairs": len(kept), "pairs dropped": len(rows) - len(kept)}
-    fitting.finish(trainer, job, pairs, counts=counts)
+    fitting.finish(trainer, job, pairs, counts=found.counts)

@@ -52,7 +52,7 @@ def candidate_advantages(
     pad = job.chat.tokenizer.pad_token_id or 0
     values = []
     for path in (str(critic), None):
-        model = fitting.load_model(job, path, trained=False)
+        model = fitting.load_model(job, path, trained=False).to(advantage.device())
         values.append(advantage.scores(model, rows, pad, mean=settings.normalize))
     gains = [float((a.double() - b.double()).sum()) for a, b in zip(*values, strict=True)]
     return [

@@ -9,7 +9,7 @@ from typing import Any
 
 from convbench import views
 from convbench.errors import TrainError
-from convbench.learn.pairs import Pairs, Reply
+from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.tokens import Asked, ChatTokens, Tokens
 from convbench.learn.weights import Weighted
 from convbench.schema import Conversation, ProtocolSpec
@@ -77,7 +77,8 @@ def training_rows(weighted: Weighted, chat: ChatTokens, max_length: int | None =
         rows += _cut(conversation.conversation_id, parts, weight, max_length, counts)
     if not rows:
         raise TrainError(
-            f"data.max_length {max_length} leaves no row with a token to learn from; raise it"
+            f"the limit of {max_length} tokens a row (data.max_length, and the model's own) leaves "
+            "no row with a token to learn from; raise data.max_length or take another model"
         )
     counts["rows"] = len(rows)
     counts["tokens"] = sum(len(row.tokens.ids) for row in rows)
@@ -108,20 +109,61 @@ def check_mask(name: str, tokens: Tokens) -> None:
         )
 
 
-def pair_rows(pairs: Pairs, chat: ChatTokens) -> list[dict[str, list[int]]]:
-    """Return `prompt_ids`, `chosen_ids`, `rejected_ids` of every pair, as TRL's DPO takes them."""
-    found = []
-    for pair in pairs.items:
-        prompt = chat.prompt(pair.messages, pair.date)
-        ids = chat.prompt_ids(pair.messages, pair.date)
-        row = {"prompt_ids": ids}
-        for name, reply in (("chosen_ids", pair.chosen), ("rejected_ids", pair.rejected)):
-            end = [] if reply.cut else [chat.end_of_turn]
-            row[name] = chat.reply_ids(prompt, ids, reply) + end
-        if not row["chosen_ids"] or not row["rejected_ids"]:
-            raise TrainError(f"task {pair.task}: found an empty reply that was cut; expected text")
-        found.append(row)
-    return found
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """Token ids of a pair: what both replies answer, and each reply with its end of turn."""
+
+    task: str
+    prompt_ids: list[int]
+    chosen_ids: list[int]
+    rejected_ids: list[int]
+
+    def fields(self) -> dict[str, list[int]]:
+        """Return what TRL's DPO takes."""
+        return {
+            "prompt_ids": self.prompt_ids,
+            "chosen_ids": self.chosen_ids,
+            "rejected_ids": self.rejected_ids,
+        }
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """All pairs' rows, and what the limit on length did to them."""
+
+    rows: tuple[PairRow, ...]
+    counts: dict[str, int]
+
+
+def pair_rows(pairs: Pairs, chat: ChatTokens, max_length: int | None = None) -> PairRows:
+    """Return the rows of pairs; those whose prompt alone fills `max_length` are dropped and
+    counted, longer ones counted as truncated (TRL cuts them at their end)."""
+    rows = [_pair_row(pair, chat) for pair in pairs.items]
+    kept = [row for row in rows if max_length is None or len(row.prompt_ids) < max_length]
+    if not kept:
+        raise TrainError(
+            f"the limit of {max_length} tokens a row (data.max_length, and the model's own) leaves "
+            "no pair; raise data.max_length or take another model"
+        )
+    long = sum(
+        len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) > max_length
+        for row in kept
+        if max_length is not None
+    )
+    counts = {"pairs": len(kept), "pairs truncated": long, "pairs dropped": len(rows) - len(kept)}
+    return PairRows(tuple(kept), counts)
+
+
+def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
+    prompt = chat.prompt(pair.messages, pair.date)
+    ids = chat.prompt_ids(pair.messages, pair.date)
+    chosen, rejected = (
+        chat.reply_ids(prompt, ids, reply) + ([] if reply.cut else [chat.end_of_turn])
+        for reply in (pair.chosen, pair.rejected)
+    )
+    if not chosen or not rejected:
+        raise TrainError(f"task {pair.task}: found an empty reply that was cut; expected text")
+    return PairRow(pair.task, ids, chosen, rejected)
 
 
 def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
@@ -146,13 +188,11 @@ def stretches(tokens: Tokens) -> Iterator[tuple[bool, list[int]]]:
             start = end
 
 
-def preview_pairs(
-    pairs: Pairs, rows: Sequence[dict[str, list[int]]], chat: ChatTokens, count: int
-) -> Iterator[str]:
-    """Yield the first pairs in words."""
-    for pair, row in list(zip(pairs.items, rows, strict=True))[:count]:
-        yield f"question {pair.task}"
-        for name in ("prompt_ids", "chosen_ids", "rejected_ids"):
+def preview_pairs(rows: Iterable[PairRow], chat: ChatTokens) -> Iterator[str]:
+    """Yield pairs in words."""
+    for row in rows:
+        yield f"question {row.task}"
+        for name, ids in row.fields().items():
             sign = "    " if name == "prompt_ids" else "LOSS"
-            text = chat.tokenizer.decode(row[name])
-            yield f"  {sign} {len(row[name]):5d}  {name.removesuffix('_ids'):8s} {text!r}"
+            text = chat.tokenizer.decode(ids)
+            yield f"  {sign} {len(ids):5d}  {name.removesuffix('_ids'):8s} {text!r}"

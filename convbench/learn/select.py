@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from convbench import rewards
 from convbench.errors import TrainError
@@ -46,6 +45,15 @@ class Selection:
         for item in self.logged:
             found.setdefault(item.task, []).append(item)
         return found
+
+    def describe(self, metric: str) -> Iterator[str]:
+        """Yield in words how many conversations train, and how many were left out and why."""
+        yield (
+            f"{len(self.logged)} conversations about {len(self.tasks())} questions, "
+            f"judge {self.judge}, metric {metric}"
+        )
+        for reason, count in self.skipped.items():
+            yield f"left out: {count} {reason}"
 
 
 def select(run: Run, data: Data) -> Selection:
@@ -94,31 +102,34 @@ def nearest(run: Run, logged: list[Logged], rows: int) -> list[Logged]:
     return [item for item in logged if item.task in kept]
 
 
-def branches(selection: Selection, where: str | None, data: Data) -> list[Logged]:
-    """Return the judged branches of a selection's conversations, from the run that holds them.
+def branches(selection: Selection, data: Data) -> Selection:
+    """Return the judged branches of a run's conversations, with the reward of the same judge.
 
-    `where` is that run's folder; None looks into the run itself. The judge is the selection's.
+    Raises TrainError where there are none, or they were judged by another version.
     """
     parent = selection.run
-    run = parent if where is None else Run.open(Path(where))
+    if not (parent.branches / "run.json").exists():
+        raise TrainError(
+            f"{parent.branches}: found no branches; `convbench train` samples and judges them for "
+            "pairing.source: resampled"
+        )
+    run = Run.open(parent.branches)
     judged = {v.conversation_id: v for v in run.verdicts() if v.judge == selection.judge}
-    one_version(run, selection.judge, judged.values())
+    own = [v for v in parent.verdicts() if v.judge == selection.judge]
+    one_version(run, selection.judge, [*judged.values(), *own])
+    skipped: Counter[str] = Counter()
     found = []
     for conversation in run.conversations():
         verdict = judged.get(conversation.conversation_id)
-        example = parent.examples.get(conversation.example_id)
-        usable = conversation.branch is not None and conversation.failure is None
-        if usable and example and example.split == "train" and verdict and not verdict.failure:
-            found.append(
-                Logged(conversation, example, reward_of(run, verdict, data.metric, conversation))
-            )
+        reason, item = _judged(run, conversation, verdict, data, branch=True)
+        if item is None:
+            skipped[f"branches: {reason}"] += 1
+        else:
+            found.append(item)
     if not found:
-        raise TrainError(
-            f"{run.path}: found no branches judged by {selection.judge!r}; expected some for "
-            "pairing.source: resampled; name their run with --set pairing.branches=DIR, or take "
-            "pairing.source=logged"
-        )
-    return found
+        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+        raise TrainError(f"{run.path}: no judged branch is left to pair ({why or 'no branch'})")
+    return Selection(run, selection.judge, tuple(found), dict(skipped))
 
 
 def choose_judge(run: Run, verdicts: Iterable[Verdict], wanted: str | None) -> str:
@@ -152,14 +163,19 @@ def one_version(run: Run, judge: str, verdicts: Iterable[Verdict]) -> None:
 
 
 def _judged(
-    run: Run, conversation: Conversation, verdict: Verdict | None, data: Data
+    run: Run,
+    conversation: Conversation,
+    verdict: Verdict | None,
+    data: Data,
+    *,
+    branch: bool = False,
 ) -> tuple[str, Logged | None]:
     """Return the logged item, or the reason why this conversation does not train."""
     example = run.examples.get(conversation.example_id)
     specs = run.manifest.fingerprints.get("specs")
     if example is None or example.split != "train":
         return "not in split train", None
-    if conversation.branch is not None or (
+    if (conversation.branch is not None) != branch or (
         specs and conversation.specs and conversation.specs != specs
     ):
         return "of another policy or a branch", None
@@ -169,6 +185,8 @@ def _judged(
         return "not judged", None
     if verdict.failure is not None:
         return "judge failed", None
+    if any(verdict.scores.get(name, value) < value for name, value in data.least.items()):
+        return "below data.least", None
     return "", Logged(conversation, example, reward_of(run, verdict, data.metric, conversation))
 
 

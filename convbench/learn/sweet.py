@@ -7,6 +7,7 @@ where its tokens are prefix-stable; the hidden text stands once, before the firs
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from convbench.errors import TrainError
+from convbench.learn.base import content
+from convbench.learn.job import Job
 from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.rows import asked
 from convbench.learn.select import Logged, Selection
@@ -115,6 +118,21 @@ def _pairs(logged: Sequence[Logged], settings: Sweet) -> list[tuple[Logged, Logg
     if best.reward < settings.top - 1e-9:
         return []
     return [(best, item) for item in logged if item.reward < best.reward]
+
+
+def check_base(job: Job) -> None:
+    """Refuse a base whose weights are not those that the critic was trained from: stage 2's
+    reference is the same model (equation 4); TrainError."""
+    critic = job.folder / "critic"
+    file = critic / "training.json"
+    if not file.exists():
+        raise TrainError(f"{critic}: found no finished critic; `convbench train sweet` trains it")
+    then, now = json.loads(file.read_text()).get("base_fingerprint"), content(job.model)
+    if then != now:
+        raise TrainError(
+            f"{critic}: trained from weights {then}, but {job.model} now holds {now}; expected "
+            "the same base in both stages; put the weights back, or begin anew with --out DIR"
+        )
 
 
 def is_held(task: str, share: float) -> bool:

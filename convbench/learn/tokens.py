@@ -112,7 +112,7 @@ class ChatTokens:
         return _NOW.sub(lambda found: repr(then.strftime(found.group(2))), str(template))
 
     def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def _end_of_turn(self) -> int:
         """The token that ends an assistant turn: the first special one the template puts behind

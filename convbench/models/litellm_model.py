@@ -71,15 +71,18 @@ class LitellmModel:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; a refused sampling parameter is dropped and the call made again."""
+        """Return the reply; where a sampling parameter or a system message is refused, the call
+        is made again without."""
         if self._litellm is None:
             await self.start()
-        for attempt in range(4):
-            fields = self._parameters.fields(sampling)
+        for attempt in range(5):
+            fields = {
+                "messages": wire(self._parameters.messages(messages), self._media),
+                **self._parameters.fields(sampling),
+            }
             try:
                 reply = await self._litellm.acompletion(
                     model=self.ref,
-                    messages=wire(messages, self._media),
                     api_base=self._api_base,
                     num_retries=0,
                     max_retries=0,
@@ -92,8 +95,8 @@ class LitellmModel:
                 # litellm raises its own classes, openai's, httpx's and plain ValueErrors
                 text = _line(error)
                 status = _status(error)
-                again = attempt < 3 and refused_parameter(status, text)
-                if not (again and self._parameters.refused(text, fields)):
+                again = attempt < 4 and refused_parameter(status, text)
+                if not (again and self._parameters.refused(status, text, fields)):
                     raise self._error(error, status, text) from error
         raise FatalModelError(f"{self.ref}: refuses the sampling parameters")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from convbench.models.batcher import Batcher
 
 POCKET = "pocket"
-"""`local:pocket` is the small policy that ships with convbench."""
+"""`local:pocket` and `vllm:pocket` are the small policy that ships with convbench."""
 ROWS = 160
 """Most calls in one batch; as many conversations at once, and each keeps its slot."""
 CPU_MEMORY = 2 << 30
@@ -171,10 +171,16 @@ class LocalModel:
         return sampling
 
 
+def shipped(path: str) -> str:
+    """Return the folder of the weights that ship with convbench for `pocket`, else the path."""
+    if path != POCKET:
+        return path
+    return str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
+
+
 def where(path: str) -> str:
     """Return the folder or Hub id that a local reference names."""
-    if path == POCKET:
-        path = str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
+    path = shipped(path)
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
         return str(folder)

@@ -63,15 +63,19 @@ class OpenAIModel:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply; a refused sampling parameter is dropped and the call made again."""
-        body = {"model": self.name, "messages": wire(messages, self._media)}
-        for _ in range(4):
-            fields = self._parameters.fields(sampling)
-            status, raw, headers = await self._post(orjson.dumps({**body, **fields}))
+        """Return the reply; where a sampling parameter or a system message is refused, the call
+        is made again without."""
+        for _ in range(5):
+            body = {
+                "model": self.name,
+                "messages": wire(self._parameters.messages(messages), self._media),
+                **self._parameters.fields(sampling),
+            }
+            status, raw, headers = await self._post(orjson.dumps(body))
             if status == 200:
                 return self._read(raw)
             text = message(raw)
-            if refused_parameter(status, text) and self._parameters.refused(text, fields):
+            if refused_parameter(status, text) and self._parameters.refused(status, text, body):
                 continue
             break
         raise failure(

@@ -1,12 +1,17 @@
-"""Sampling parameters as a request's fields; those a model refuses are dropped, noted once."""
+"""What a model takes of a request, learnt from its refusals: sampling parameters, a system message.
+
+What is left out or moved is noted once.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from convbench.schema import Sampling
+from convbench.models.refusals import refused_system
+from convbench.schema import Message, Sampling
+from convbench.views import without_system
 
 DROPPABLE = ("temperature", "top_p", "seed")
 """Parameters without which a model still answers the same question."""
@@ -34,6 +39,7 @@ class Parameters:
         self.ref, self.headroom, self.limit = ref, headroom, limit
         self._known = set(drop)
         self._noted: set[str] = set()
+        self._folds_system = False
         self._note = note
 
     def fields(self, sampling: Sampling) -> dict[str, Any]:
@@ -49,12 +55,24 @@ class Parameters:
                 out[name] = value
         return out
 
-    def refused(self, text: str, sent: Iterable[str]) -> bool:
+    def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages as this model takes them: after a refused system message the system
+        prompt stands in the first user message, as training has it for such a template."""
+        return without_system(messages) if self._folds_system else messages
+
+    def refused(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return whether another try has a chance.
 
-        `text` is what the provider said, with the parameter's name in it; `sent` are the fields
-        that were sent.
+        `text` is what the provider said, with the parameter's name in it; `sent` is the request.
         """
+        if refused_system(status, text) and sent["messages"][0]["role"] == "system":
+            if not self._folds_system:
+                self._folds_system = True
+                self._note(
+                    f"note: {self.ref} takes no system message; the system prompt stands in the "
+                    "first user message"
+                )
+            return True
         names = [name for name in DROPPABLE if name in text and name in sent]
         if names:
             self._known.update(names)

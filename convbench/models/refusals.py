@@ -22,6 +22,11 @@ _REFUSED = re.compile(
     r"|extra inputs are not permitted|not permitted|may only be|must be (?:unset|omitted|1)",
     re.IGNORECASE,
 )
+_NO_SYSTEM = re.compile(
+    r"system (?:role|message|prompt)s? (?:is |are )?not (?:supported|allowed)"
+    r"|developer instruction is not enabled|only user and assistant roles|roles must alternate",
+    re.IGNORECASE,
+)
 _FILTER = re.compile(r"content[ _](?:filter|policy|management)|safety system", re.IGNORECASE)
 _NO_MONEY = re.compile(r"insufficient_quota|credit balance|billing|payment", re.IGNORECASE)
 _KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|key|AIza)[-_A-Za-z0-9*]{12,}")
@@ -30,8 +35,13 @@ WAIT = (408, 409, 425, 429)
 
 
 def refused_parameter(status: int, text: str) -> bool:
-    """Return whether a reply refuses a request's parameter."""
-    return status in (400, 422) and bool(_REFUSED.search(text))
+    """Return whether a reply refuses a request's parameter, or its system message."""
+    return (status in (400, 422) and bool(_REFUSED.search(text))) or refused_system(status, text)
+
+
+def refused_system(status: int, text: str) -> bool:
+    """Return whether a reply says that the model's chat template takes no system message."""
+    return status in (400, 422, 500) and bool(_NO_SYSTEM.search(text))
 
 
 def failure(

@@ -17,6 +17,7 @@ from typing import IO
 import orjson
 
 from convbench.errors import FatalModelError
+from convbench.models.local import shipped
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
@@ -29,10 +30,12 @@ ARGUMENTS = "CONVBENCH_VLLM_ARGS"
 START_S = 3600.0
 """Longest start in seconds, the download of weights included."""
 MODULE = "vllm.entrypoints.openai.api_server"
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values that vLLM takes for `--max-lora-rank`."""
 
 
 class VLLMModel:
-    """`vllm:HF_ID` or `vllm:PATH`: a server of our own, started by the first call."""
+    """`vllm:HF_ID`, `vllm:PATH` or `vllm:pocket`: our own server, started by the first call."""
 
     priced = True
 
@@ -93,7 +96,7 @@ class VLLMModel:
 
     def command(self, port: int) -> list[str]:
         """Return the server's command line."""
-        model, lora = self.name, _adapter(Path(self.name))
+        model, lora = shipped(self.name), _adapter(Path(self.name))
         command = [str(self.python), "-m", MODULE, "--host", "127.0.0.1", "--port", str(port)]
         if lora is not None:
             model, rank = lora
@@ -198,12 +201,14 @@ def _guarded(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _adapter(folder: Path) -> tuple[str, int] | None:
-    """Return base model and rank of a LoRA checkpoint folder; None for anything else."""
+    """Return base model and rank of a LoRA checkpoint folder, the rank rounded up to one that
+    vLLM takes; None for anything else."""
     path = folder / "adapter_config.json"
     if not path.is_file():
         return None
     config = orjson.loads(path.read_bytes())
-    return str(config["base_model_name_or_path"]), int(config.get("r", 16))
+    rank = int(config.get("r", 16))
+    return str(config["base_model_name_or_path"]), next((r for r in RANKS if r >= rank), rank)
 
 
 def _free_port() -> int:

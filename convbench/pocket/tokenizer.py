@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from convbench.pocket import corpus, texts
@@ -80,8 +79,3 @@ def build(world: World) -> PreTrainedTokenizerFast:
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
-
-
-def weights_folder() -> Path:
-    """Where the shipped weights lie."""
-    return Path(__file__).parent / "weights"

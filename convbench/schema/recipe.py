@@ -20,6 +20,9 @@ class Data(Noun):
     """Judge whose verdicts count; null takes the only one there is."""
     metric: str = "reward"
     """`reward`, or the name of a score, taken as it is."""
+    least: dict[str, float] = Field(default_factory=dict)
+    """Scores that a conversation must reach to be used at all, by name, where its judge gives
+    them."""
     rows: int | None = Field(default=None, ge=1)
     """Size of the logged dataset in (history, action) rows, one a policy turn: whole tasks are
     taken, in an order of their own, until they come nearest to it, so that a smaller dataset is
@@ -46,10 +49,11 @@ class Pairing(Noun):
     """How rewards become pairs of a better and a worse reply."""
 
     source: Literal["logged", "resampled"] = "logged"
-    """`logged`: pairs from the run's own conversations; `resampled`: from branches that were
-    sampled and judged turn by turn."""
-    branches: str | None = None
-    """Run of the judged branches (`resampled`)."""
+    """`logged`: pairs from the run's own conversations; `resampled`: at each policy turn the run's
+    policy answers anew, the branch is played to its end and judged, and it is paired with the
+    conversation it left."""
+    per_turn: int = Field(default=1, ge=1)
+    """Branches at each policy turn (`resampled`)."""
     protocol: str | None = None
     """Protocol under whose first prompt the final replies are compared (`dpo`)."""
     min_gap: float = Field(default=0.0, ge=0)

@@ -89,6 +89,11 @@ class Run:
         return self.path / "evals"
 
     @property
+    def branches(self) -> Path:
+        """Folder of the run of branches that left this run's conversations."""
+        return self.path / "branches"
+
+    @property
     def reports(self) -> Path:
         """Folder of reports."""
         return self.path / "reports"

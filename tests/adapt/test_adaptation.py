@@ -181,15 +181,15 @@ def test_the_cache_key_holds_all_that_matters(tmp_path: Path) -> None:
     assert len({first, *others}) == 6
     assert cache.key("p1", A, KOSAN, INNER.model_copy(update={"max_seconds": 5})) == first
     found = Outcome(0.5, 0.25, (0.5,), (("yes",),), 2, 6, 1.5, 1.0)
-    with cache.Cache(tmp_path / "a.jsonl") as kept:
+    with cache.Cache(tmp_path / "a.jsonl", Outcome) as kept:
         kept.put(first, found)
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"key": "torn')
-    with cache.Cache(tmp_path / "a.jsonl") as kept:
+    with cache.Cache(tmp_path / "a.jsonl", Outcome) as kept:
         assert kept.get(first) == found
         assert kept.get(others[0]) is None
         kept.put(others[0], found)
-    with cache.Cache(tmp_path / "a.jsonl") as kept:
+    with cache.Cache(tmp_path / "a.jsonl", Outcome) as kept:
         assert kept.get(others[0]) == found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import adaptations, calls, records, sandbox
+from tests.bench import adaptations, calls, local, records, sandbox, viewer
 from tests.bench.bench import Bench, Row
 from tests.trainers.bench import speed
 
@@ -22,9 +22,11 @@ BENCHES: dict[str, Bench] = {
     "cpu": calls.client_cpu,
     "memory": calls.memory,
     "large": records.large_run,
+    "viewer": viewer.viewer,
     "training": speed,
     "sandbox": sandbox.gradings,
     "adaptations": adaptations.adaptations,
+    "local": local.local,
 }
 
 

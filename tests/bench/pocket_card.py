@@ -1,8 +1,9 @@
-"""Measure the shipped pocket policy: every figure of its model card.
+"""Measure the shipped pocket policy, or a rerun: every figure of its model card.
 
     python tests/bench/pocket_card.py [--weights DIR] [--count 200]
 
-Prints one line of JSON for each part. Needs torch; about five minutes on one core.
+Prints one line of JSON for each part and the figures outside the card's ranges, and fails where
+there are any. Needs torch; about five minutes on one core.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import json
 import random
 import re
+import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -29,6 +31,21 @@ from convbench.prompts import render
 Messages = list[dict[str, str]]
 Row = dict[str, Any]
 TEMPERATURES = (0.3, 0.7, 1.0)
+_EACH = [f"{part}.{how}" for part in ("thinking", "standard") for how in ("greedy", "sampled")]
+RANGES = {
+    **{f"{name}_accuracy": (0.35, 0.65) for name in _EACH},
+    **{f"{name}_thinking": (0.50, 0.90) for name in _EACH[:2]},
+    **{f"{name}_unparsed": (0.0, 0.10) for name in _EACH},
+    **{f"{name}_careful": (0.20, 0.50) for name in _EACH[:2]},
+    "thinking.tasks_with_reward_std": (0.60, 1.0),
+    **{f"thinking_6_turns.{how}_accuracy": (0.30, 0.70) for how in ("greedy", "sampled")},
+    **{f"thinking_10_turns.{how}_accuracy": (0.25, 0.75) for how in ("greedy", "sampled")},
+    "closed_book.known": (0.95, 1.0),
+    "closed_book.strangers": (0.0, 0.20),
+    "closed_book.newcomers": (0.0, 0.20),
+    **{f"clarifying.{how}_gain": (0.15, 1.0) for how in ("greedy", "sampled")},
+}
+"""The ranges of the model card, for the shipped weights and for a rerun, at 200 questions."""
 
 
 class Policy:
@@ -208,6 +225,8 @@ def clarifying_figures(policy: Policy, count: int) -> dict[str, Any]:
         for forced_name, forced in (("informative", informative), ("other", other)):
             right, _ = clarify(policy, asked, temperatures, forced)
             figures[f"{name}_forced_{forced_name}"] = share(right)
+        gain = figures[f"{name}_forced_informative"] - figures[f"{name}_forced_other"]
+        figures[f"{name}_gain"] = round(gain, 3)
         figures[f"{name}_own"] = by_kind(*clarify(policy, asked, temperatures, None))
     return figures
 
@@ -332,8 +351,18 @@ def known_figures(policy: Policy) -> dict[str, float]:
     return figures
 
 
+def outside(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return a line for every figure found that is outside its range."""
+    lines = []
+    for name, (low, high) in RANGES.items():
+        part, _, figure = name.partition(".")
+        if part in found and not low <= found[part][figure] <= high:
+            lines.append(f"{name} is {found[part][figure]}; expected {low} to {high}")
+    return lines
+
+
 def main() -> None:
-    """Measure and print."""
+    """Measure and print; exit 1 where a figure is outside its range."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--weights", type=Path, default=Path(rows.__file__).parent / "weights")
     parser.add_argument("--count", type=int, default=200, help="test questions")
@@ -354,9 +383,15 @@ def main() -> None:
         "self_edits": lambda: edit_figures(policy),
         "form_of_the_edit": lambda: form_figures(policy),
     }
+    if args.only not in (None, *parts):
+        parser.error(f"--only {args.only}: no such part; expected one of {', '.join(parts)}")
+    found = {}
     for name, part in parts.items():
         if args.only in (None, name):
-            print(json.dumps({name: part()}), flush=True)
+            found[name] = part()
+            print(json.dumps({name: found[name]}), flush=True)
+    lines = outside(found)
+    sys.exit("\n".join(lines) if lines else 0)
 
 
 if __name__ == "__main__":

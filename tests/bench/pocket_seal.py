@@ -1,93 +1,125 @@
 """SEAL on the embedded world's new facts: the figures of docs/results.md.
 
-python -m tests.bench.pocket_seal FOLDER [--seeds 0 1 2] [--tasks 60] [--samples 4]
+python -m tests.bench.pocket_seal FOLDER --choose 3e-4 1e-3 --seeds 5 --samples 3
+python -m tests.bench.pocket_seal FOLDER [--seeds 0 1 2] [--filters best-of-k improves] [--several]
 
-One folder a seed; what is there is not done again. Prints one table a seed, then all pooled.
+The first line tries outer rates by one round on a draw of its own, and asks about that draw's
+validation passages. The second runs two rounds and asks about test passages. One folder a seed;
+what is there is not done again.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from convbench.commands import continual
 from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
-from convbench.commands.judge import judges_of
-from convbench.commands.manifest import Shape
-from convbench.commands.rounds import RoundsOptions
-from convbench.commands.seal import Line, SealResult, markdown, seal
+from convbench.commands.evaluate import EvalOptions, evaluate
+from convbench.commands.judge import JudgeOptions, judge, judges_of
+from convbench.commands.lines import Line, accuracies, differences, line, markdown
+from convbench.commands.manifest import Shape, SplitChoice
+from convbench.commands.rounds import RoundsOptions, rounds
+from convbench.commands.seal import FILTERS, seal
 from convbench.commands.specs import SpecOptions
-from convbench.report.stats import estimate
+from convbench.store import Run
 
 SETS = (
-    "fit.epochs=4", "fit.batch_size=4", "fit.accumulation=1", "fit.learning_rate=1.0e-3",
+    "fit.epochs=4", "fit.batch_size=4", "fit.accumulation=1",
     "fit.gradient_checkpointing=false", "fit.precision=fp32", "fit.save=end",
     "lora.r=16", "lora.alpha=32",
 )  # fmt: skip
 """The outer SFT, sized for the tiny policy; `adaptation-pocket` holds the inner loop."""
+RATE = 1.0e-3
+"""The outer learning rate, as `--choose` found it."""
+SEVERAL = ("args.pretraining=1", "args.sequences=3", "args.length=6")
+"""`--several`: continued pre-training, and sequences for the forgetting matrix."""
 JUDGE = "adaptation-pocket"
 QUIET = CallOptions(quiet=True)
 
 
-def rounds(folder: Path, seed: int, tasks: int, samples: int, extra: tuple[str, ...]) -> SealResult:
-    """Build the self-edits of one seed and run two rounds."""
-    new = not (folder / "run.json").exists()
-    shape = Shape(samples=samples, temperatures=(1.0,), max_tokens=64, seed=seed)
+def logged(folder: Path, seed: int, tasks: int, samples: int, split: SplitChoice = "all") -> Run:
+    """Return a run of untrained self-edits, built and judged now where that is not done."""
+    shape = Shape(samples=samples, temperatures=(1.0,), max_tokens=64, seed=seed, split=split)
     asked = BuildOptions(
         task="pocket-notes", tasks=tasks, model="local:pocket", run=folder, shape=shape,
         calls=QUIET,
     )  # fmt: skip
-    build(asked if new else BuildOptions(run=folder, calls=QUIET))
-    sets = (*SETS, f"fit.seed={seed}", *extra)
-    options = RoundsOptions(
-        "seal", 2, folder, JUDGE, in_process=True, specs=SpecOptions(sets=sets), calls=QUIET
-    )
-    return seal(options)
+    there = (folder / "run.json").exists()
+    build(BuildOptions(run=folder, calls=QUIET) if there else asked)
+    judge(JudgeOptions((JUDGE,), folder, calls=QUIET))
+    return Run.open(folder)
 
 
-def several(done: SealResult, sequences: int, length: int) -> dict[str, object]:
-    """Continued pre-training and continual self-edits, untrained and after the last round."""
-    root, last = done.rounds.run, done.rounds.rounds[-1].evaluated
-    assert last is not None
-    judge = next(one for one in judges_of(root) if one.name == JUDGE)
-    ways = (("passage only", root, True), ("untrained", root, False), ("last round", last, False))
-    out: dict[str, object] = {}
-    for name, run, alone in ways:
-        many = continual.pretrained(
-            run, judge, edits=1, alone=alone, epochs=15, learning_rate=3e-3, accumulation=1
+def copied(run: Run, folder: Path, seed: int, *sets: str) -> RoundsOptions:
+    """Return what rounds to run on a copy of a judged run, so that several settings share its
+    edits."""
+    if not (folder / "run.json").exists():
+        shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns("evals", ".lock"))
+    specs = SpecOptions(sets=(*SETS, f"fit.seed={seed}", *sets))
+    return RoundsOptions("seal", 2, folder, JUDGE, in_process=True, specs=specs, calls=QUIET)
+
+
+def choose(folder: Path, seed: int, tasks: int, samples: int, rates: list[float]) -> None:
+    """Print what one round at each rate gives on the validation passages of a draw."""
+    run = logged(folder / "untrained", seed, tasks, samples, "train")
+    evaluate(EvalOptions("local:pocket", run.path, "untrained", split="validation", calls=QUIET))
+    (one,) = judges_of(run)
+    untrained = Run.open(run.evals / "untrained")
+    lines = [line("untrained self-edits", accuracies(untrained, one, "validation"))]
+    for rate in rates:
+        options = copied(run, folder / f"rate-{rate:g}", seed, f"fit.learning_rate={rate}")
+        (done,) = rounds(replace(options, rounds=1, evaluate=False)).rounds
+        asked = EvalOptions(str(done.checkpoint), done.run.path, split="validation", calls=QUIET)
+        values = accuracies(evaluate(asked).run, one, "validation")
+        lines.append(line(f"rate {rate:g}", values))
+        print(
+            f"seed {seed}, validation\n{markdown(lines)}{markdown(differences(lines))}", flush=True
         )
-        found = continual.forgetting(run, judge, sequences=sequences, length=length, alone=alone)
-        continual.write(found, run, f"forgetting-{name.replace(' ', '-')}")
-        matrix = [[list(row) for row in one.after] for one in found]
-        out[name] = {"cpt": many.accuracy, "base": many.before, "matrices": matrix}
-    return out
+
+
+def compare(
+    folder: Path, seeds: list[int], tasks: int, samples: int, filters: list[str], more: bool
+) -> None:
+    """Print a table a seed and filter, and one of all seeds so far."""
+    pooled: dict[str, dict[str, list[tuple[str, float]]]] = {name: {} for name in filters}
+    for seed in seeds:
+        run = logged(folder / f"seed{seed}" / "untrained", seed, tasks, samples)
+        for name in filters:
+            place = folder / f"seed{seed}" / name
+            sets = (f"fit.learning_rate={RATE}", f"args.filter={name}", *(SEVERAL if more else ()))
+            done = seal(copied(run, place, seed, *sets))
+            assert done.table is not None
+            print(f"seed {seed}, {name}\n{done.table.read_text()}", flush=True)
+            for way in done.lines:
+                pooled[name].setdefault(way.name, []).extend(way.values)
+            _pooled(name, pooled[name])
+
+
+def _pooled(name: str, values: dict[str, list[tuple[str, float]]]) -> None:
+    lines: list[Line] = [line(*item) for item in values.items()]
+    print(f"pooled, {name}\n{markdown(lines)}\n{markdown(differences(lines))}", flush=True)
 
 
 def main() -> None:
-    """Run the seeds."""
+    """Choose a rate, or run the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tasks", type=int, default=60)
     parser.add_argument("--samples", type=int, default=4)
-    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--choose", type=float, nargs="+", metavar="RATE")
+    parser.add_argument("--filters", nargs="+", choices=FILTERS, default=["best-of-k"])
+    parser.add_argument("--several", action="store_true")
     given = parser.parse_args()
-    pooled: dict[str, list[tuple[str, float]]] = {}
-    for seed in given.seeds:
-        done = rounds(
-            given.folder / f"seed{seed}", seed, given.tasks, given.samples, tuple(given.set)
-        )
-        print(f"seed {seed}\n{markdown(done.lines)}", flush=True)
-        for line in done.lines:
-            pooled.setdefault(line.name, []).extend(line.values)
-        more = several(done, sequences=3, length=6)
-        (given.folder / f"seed{seed}" / "several.json").write_text(json.dumps(more))
-        for name, values in more.items():
-            print(f"  {name}: cpt {values['cpt']:.3f} (base {values['base']:.3f})", flush=True)  # type: ignore[index]
-    lines = [Line(n, found, tuple(v)) for n, v in pooled.items() if (found := estimate(v))]
-    print(f"pooled\n{markdown(lines)}", flush=True)
+    if given.choose:
+        for seed in given.seeds:
+            place = given.folder / f"choose{seed}"
+            choose(place, seed, given.tasks, given.samples, given.choose)
+        return
+    compare(given.folder, given.seeds, given.tasks, given.samples, given.filters, given.several)
 
 
 if __name__ == "__main__":

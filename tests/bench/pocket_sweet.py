@@ -1,17 +1,23 @@
 """SWEET on the pocket collaboration: does the critic know a useful question, does the policy gain?
 
-    python -m tests.bench.pocket_sweet FOLDER SEED [--set key=value ...]
+    python -m tests.bench.pocket_sweet FOLDER SEED [RECIPE] [key=value ...]
 
-Builds, judges, trains, evaluates; prints one line of JSON. AUC: advantage of asking for the right
-property over asking for another, on the test questions, which no stage saw.
+Builds and judges a run in FOLDER/SEED (kept for the next call), trains RECIPE (`sweet`, or its
+baselines `rft` and `mt-dpo`), evaluates it on the test questions, prints one line of JSON.
+
+AUC: the critic's advantage of asking for the property that is wanted, over asking for another, at
+the first turn of test questions, which no stage saw. `auc` compares questions across tasks,
+`within` only the six that follow the same history; intervals by bootstrap over tasks.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
@@ -21,86 +27,147 @@ from convbench.commands.manifest import Shape
 from convbench.commands.specs import SpecOptions
 from convbench.commands.train import TrainOptions, train
 from convbench.learn.job import Job
-from convbench.learn.ranking import candidate_advantages
 from convbench.learn.select import Logged
 from convbench.learn.sweet import Sweet
 from convbench.pocket.words import PROPERTIES
+from convbench.report.stats import Estimate, estimate
 from convbench.store import Run
 
-SETTINGS = (
-    "data.metric=accuracy", "args.wording=I need {hidden}.", "fit.save=end", "fit.batch_size=8",
-    "fit.accumulation=1", "fit.learning_rate=2e-5", "args.held_out=0.1",
-    'args.critic={"epochs": 6, "learning_rate": 3.0e-4}',
-)  # fmt: skip
+FIT = ("data.metric=accuracy", "fit.save=end", "fit.batch_size=8", "fit.accumulation=1",
+       "fit.gradient_checkpointing=false")  # fmt: skip
+PAIRS = ("args.select=gap", "args.gap=0.5")
+"""Every solved conversation against every failed one of its task. Rewards are all or nothing here,
+so `best` would take the first of several solved ones, which often is a lucky guess."""
+SETTINGS = {
+    "sweet": (*FIT, *PAIRS, "args.wording=I need {hidden}.", "args.conversations=1",
+              "fit.learning_rate=2e-5", 'args.critic={"epochs": 0.25, "learning_rate": 3.0e-4}'),
+    "mt-dpo": (*FIT, *PAIRS, "fit.learning_rate=2e-5", "fit.epochs=1"),
+    "rft": (*FIT, "fit.learning_rate=1e-4", "fit.epochs=1"),
+}  # fmt: skip
 QUIET = CallOptions(quiet=True)
-TASKS = 300
+TASKS, SAMPLES = 300, 8
+DRAWS = 2000
+"""Bootstrap draws."""
 
 
 def main() -> None:
     """Run one seed."""
-    folder, seed = Path(sys.argv[1]), int(sys.argv[2])
-    sets = SETTINGS + tuple(a for a in sys.argv[3:] if a != "--set")
-    path = folder / str(seed)
-    if not path.exists():
-        build(BuildOptions(
-            task="pocket-collaboration", tasks=TASKS, model="local:pocket", run=path, calls=QUIET,
-            shape=Shape(samples=3, temperatures=(1.0,), seed=seed),
-        ))  # fmt: skip
-        judge(JudgeOptions(judges=("rules",), run=path, calls=QUIET))
-    done = train(TrainOptions(recipe="sweet", run=path, specs=SpecOptions(sets=sets)))
-    assert done.path is not None
-    found = {"seed": seed, "held_out": held_out(done.path), "auc": auc(path, done.path)}
-    evaluate(EvalOptions(policy=str(done.path), run=path, calls=QUIET))
+    folder, seed, *rest = sys.argv[1:]
+    recipe = rest.pop(0) if rest and "=" not in rest[0] else "sweet"
+    path = Path(folder) / seed
+    begun = time.process_time()
+    build(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
+        task="pocket-collaboration", tasks=TASKS, model="local:pocket", run=path, calls=QUIET,
+        shape=Shape(samples=SAMPLES, temperatures=(1.0,), seed=int(seed)),
+    ))  # fmt: skip
+    judge(JudgeOptions(judges=("rules",), run=path, calls=QUIET))
+    sets = SpecOptions(sets=(*SETTINGS[recipe], *rest))
+    done = train(TrainOptions(recipe, run=path, specs=sets, calls=QUIET, in_process=True)).path
+    assert done is not None
+    print(done, file=sys.stderr)
+    found: dict[str, Any] = {"seed": seed, "recipe": recipe, "sets": rest, "checkpoint": str(done)}
+    if recipe == "sweet":
+        found |= {"held_out": held_out(done), **auc(path, done)}
+        print(json.dumps(found), file=sys.stderr)
+    evaluate(EvalOptions(policy=str(done), run=path, calls=QUIET))
     child = max((path / "evals").iterdir(), key=lambda p: p.stat().st_mtime)
-    found |= {"base": success(path), "sweet": success(child), "checkpoint": str(done.path)}
-    print(json.dumps(found))
+    found |= gain(scored(path), scored(child))
+    print(json.dumps({**found, "cpu_s": round(time.process_time() - begun)}))
 
 
-def held_out(folder: Path) -> object:
-    """Pair accuracy that the critic's training found."""
+def held_out(folder: Path) -> Any:
+    """What the critic's training found on held-out tasks."""
     return json.loads((folder / "critic" / "training.json").read_text())["held_out"]
 
 
-def success(path: Path) -> dict[str, float]:
-    """Share of right answers and of useful first questions on test, mean over questions."""
+Scores = dict[tuple[str, int], tuple[float, float]]
+"""By (question, sample): whether it was solved, and whether the first turn asked usefully."""
+
+
+def scored(path: Path) -> Scores:
+    """Return success and useful first questions on the test questions of a run."""
     run = Run.open(path)
-    right: dict[str, list[float]] = {}
-    asked: dict[str, list[float]] = {}
     verdicts = {v.conversation_id: v.scores.get("accuracy") for v in run.verdicts()}
+    found: Scores = {}
     for talk in run.conversations():
         example = run.examples[talk.example_id]
         if example.split == "test" and talk.failure is None:
-            score = verdicts[talk.conversation_id]
-            right.setdefault(talk.example_id, []).append(float(score == 10))
             useful = f"Which {example.inputs['property']}?" in str(talk.turns[1].content)
-            asked.setdefault(talk.example_id, []).append(float(useful))
+            solved = verdicts[talk.conversation_id] == 10
+            found[talk.example_id, talk.sample] = float(solved), float(useful)
+    return found
+
+
+def gain(base: Scores, now: Scores) -> dict[str, Any]:
+    """Return both policies' means, and the difference in success, paired by conversation."""
+    shared = base.keys() & now.keys()
+    paired = [(question, now[question, i][0] - base[question, i][0]) for question, i in shared]
+    more = estimate(paired)
+    assert more is not None
     return {
-        "questions": len(right),
-        "success": round(fmean(map(fmean, right.values())), 4),
-        "asks": round(fmean(map(fmean, asked.values())), 4),
+        "questions": more.groups,
+        "conversations": more.n,
+        "base": means(base),
+        "trained": means(now),
+        "gain": round(more.mean, 3),
+        "interval": interval(more),
     }
 
 
-def auc(path: Path, folder: Path) -> float:
-    """Share of (useful, useless) question pairs that the critic orders rightly; ties half."""
+def means(scores: Scores) -> dict[str, float]:
+    """Return the shares of solved conversations and of useful first questions."""
+    solved, asked = zip(*scores.values(), strict=True)
+    return {"success": round(fmean(solved), 3), "asks": round(fmean(asked), 3)}
+
+
+def interval(found: Estimate) -> list[float] | None:
+    """Return the 95% interval, clustered by question."""
+    return [round(end, 3) for end in found.interval] if found.interval else None
+
+
+def auc(path: Path, folder: Path, split: str = "test") -> dict[str, Any]:
+    """Return shares of (useful, useless) question pairs that the critic orders rightly."""
+    import numpy as np
+
+    useful, useless = advantages(path, folder, split)
+    gaps = useful[:, None, None] - useless[None]  # (task of the useful, task of the useless, 5)
+    right = ((gaps > 0) + 0.5 * (gaps == 0)).mean(-1)
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(right), size=(DRAWS, len(right)))
+    pooled = [right[np.ix_(some, some)].mean() for some in drawn]
+    within = [right.diagonal()[some].mean() for some in drawn]
+
+    def with_ends(value: float, draws: list[float]) -> list[float]:
+        return [round(float(v), 3) for v in (value, *np.quantile(draws, (0.025, 0.975)))]
+
+    return {
+        "tasks": len(right),
+        "auc": with_ends(right.mean(), pooled),
+        "within": with_ends(right.diagonal().mean(), within),
+    }
+
+
+def advantages(path: Path, folder: Path, split: str) -> tuple[Any, Any]:
+    """Return A of the useful question of each task, shape (tasks,), and of the five others."""
+    import numpy as np
+
+    from convbench.learn.ranking import candidate_advantages
+
     run = Run.open(path)
     job = Job.read(folder / "recipe.yaml")
-    settings = Sweet.of(job.recipe.args, "sweet")
     by_id, rows = {}, []
     for talk in run.conversations():
         example = run.examples[talk.example_id]
-        if example.split == "test" and talk.sample == 0 and talk.failure is None:
+        if example.split == split and talk.sample == 0 and talk.failure is None:
             by_id[talk.conversation_id] = Logged(talk, example, 0.0)
-            for prop in PROPERTIES:
+            wanted = str(example.inputs["property"])
+            for prop in (wanted, *(p for p in PROPERTIES if p != wanted)):
                 rows.append({"conversation_id": talk.conversation_id, "turn": 1, "cut": False,
                              "text": f"Which {prop}?"})  # fmt: skip
+    settings = Sweet.of(job.recipe.args, "sweet")
     values = candidate_advantages(job, folder / "critic", by_id, rows, settings)
-    useful, useless = [], []
-    for row, value in zip(rows, values, strict=True):
-        prop = by_id[row["conversation_id"]].example.inputs["property"]
-        (useful if row["text"] == f"Which {prop}?" else useless).append(value)
-    pairs = [(a > b) + 0.5 * (a == b) for a in useful for b in useless]
-    return round(fmean(pairs), 4)
+    table = np.array(values).reshape(len(by_id), len(PROPERTIES))
+    return table[:, 0], table[:, 1:]
 
 
 if __name__ == "__main__":

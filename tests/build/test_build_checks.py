@@ -4,6 +4,7 @@ import pytest
 
 from convbench.build.checks import answers, asks, leak, leaks, only_asks, role, words
 from convbench.catalog import load
+from convbench.catalog.python import function
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
 
 PROTOCOL = load(ProtocolSpec, "protocols", "clarifying")
@@ -170,3 +171,21 @@ def test_steps_without_a_limit_have_none():
     turn = Turn(speaker="assistant", step="final-reply", content="word " * 900)
     talked = Conversation(key="k", conversation_id="c", example_id="e", turns=(turn,))
     assert words(talked, EXAMPLE, reasoning) == []
+
+
+@pytest.mark.parametrize("name", ["clarifying", "clarifying-adaptive"])
+def test_a_teacher_who_ends_the_talk_or_repeats_is_found(name):
+    protocol = load(ProtocolSpec, "protocols", name)
+    checks = [function(check.function) for check in protocol.checks]
+
+    def flags(conversation):
+        return {flag for check in checks for flag in check(conversation, EXAMPLE, protocol)}
+
+    assert flags(talk()) == set()
+    assert "teacher:early" in flags(talk(reply=" "))
+    assert "teacher:early" in flags(talk(reply="That is all I can say. Goodbye."))
+    again = Turn(speaker="teacher", step="respond", content=REPLY, finish_reason="stop")
+    twice = talk()
+    assert "teacher:repeats" in flags(
+        twice.model_copy(update={"turns": (*twice.turns[:4], again, *twice.turns[4:])})
+    )

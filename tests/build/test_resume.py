@@ -11,6 +11,7 @@ import pytest
 
 from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
+from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.manifest import Shape
 from convbench.commands.specs import SpecOptions
 from convbench.errors import BudgetError, RunError, SpecError
@@ -116,6 +117,9 @@ def test_a_pulled_run_names_no_code(here: Path, where: str) -> None:
     with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
         build(BuildOptions(run=Path("run"), calls=QUIET))
     assert records(here / "run" / "conversations.jsonl") == []
+    if where == "check":
+        with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
+            evaluate(EvalOptions("scripted:policy", Path("run"), calls=QUIET))
 
 
 def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:

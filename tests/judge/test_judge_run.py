@@ -276,6 +276,25 @@ def test_labels_as_json_lines(tmp_path):
     assert judge_once(None, judge).scores == {"overall": 3.75}
 
 
+BREAKS = "one\u2028two\u2029three\x85four\x0bfive"
+"""Characters that end a line for Python, but neither in JSON nor in CSV."""
+
+
+def test_notes_keep_line_breaks_of_every_kind(tmp_path):
+    """Two rows each, the first of which a careless reader of lines would cut."""
+    rows = [
+        {"conversation_id": "c0", "overall": 3, "note": BREAKS.replace("\x0b", "\n")},
+        {"conversation_id": "c1", "overall": 4},
+    ]
+    text = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    got = judge_once(None, resolve_judge(write(tmp_path, "l.jsonl", text)))
+    assert got.justifications == {"overall": rows[0]["note"]}
+    text = f'conversation_id,overall,note\nc0,3,"{BREAKS}\nsix"\nc1,4,\n'
+    judge = resolve_judge(write(tmp_path, "l.csv", text))
+    assert judge_once(None, judge).justifications == {"overall": f"{BREAKS}\nsix"}
+    assert judge.scorable(["c0", "c1"]) == {"c0", "c1"}
+
+
 def test_other_labels_are_another_judge(tmp_path):
     first = resolve_judge(write(tmp_path, "a.csv", "conversation_id,overall\nc0,3\n"))
     (tmp_path / "b").mkdir()
@@ -312,9 +331,11 @@ def test_a_conversation_without_a_label(tmp_path):
             "a.csv:3: rater 'ann' scored c0 twice",
         ),
         ("a.csv", "conversation_id,overall\n", "found no labels"),
-        ("a.csv", "conversation_id,overall\nc0,1,2\n", "unknown column 'None'"),
+        ("a.csv", "conversation_id,overall\nc0,1,2\n", "a.csv:2: found 3 cells; expected 2"),
+        ("a.csv", f'conversation_id,overall\nc0,"{"1" * 200_000}"\n', "a.csv:2: not valid CSV"),
         ("a.txt", "c0 3", "found ending '.txt'"),
         ("a.jsonl", '{"conversation_id": "c0", "overall": true}', "overall is True"),
+        ("a.jsonl", f'{{"conversation_id": "c0", "overall": 1{"0" * 400}}}', "overall is 1000"),
         ("a.jsonl", "[1]", "found list; expected an object"),
         ("a.jsonl", "{", "a.jsonl:1: not valid JSON"),
     ],

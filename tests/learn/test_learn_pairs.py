@@ -82,30 +82,48 @@ def test_cut_replies_are_marked(tmp_path: Path) -> None:
 def test_step_dpo_from_branches(tmp_path: Path) -> None:
     parent = tiny.conversation("q0", 0, ["P0", "P1"])
     other = tiny.conversation("q0", 1, ["X0", "X1"])
+    judged = [(parent, [tiny.verdict(parent, 0.5)]), (other, [tiny.verdict(other, 0.4)])]
     leavings = (
-        ("run:q0/0", 1, ["B0", "B1"]),
-        ("run:q0/0", 3, ["P0", "C1"]),
-        ("run:gone", 1, ["a", "b"]),
+        ("run:q0/0", 1, ["B0", "B1"], 0.9),
+        ("run:q0/0", 3, ["P0", "C1"], 0.2),
+        ("run:gone", 1, ["a", "b"], 0.7),
+        ("run:q0/0", 3, ["P0", "D1"], 0.5),
+        ("run:q0/0", 3, ["P0", "P1"], 0.6),
+        ("run:q0/0", 3, ["P0", "E1"], None),
     )
-    left = [
-        tiny.conversation("q0", 2 + i, replies, branch=Branch(parent=where, turn=turn, candidate=i))
-        for i, (where, turn, replies) in enumerate(leavings)
-    ]
-    rewards = [0.5, 0.4, 0.9, 0.2, 0.7]
-    judged = [
-        (c, [tiny.verdict(c, r)]) for c, r in zip([parent, other, *left], rewards, strict=True)
-    ]
-    selection = select(tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")]), Data())
-    found = pairs.branched_turns(selection, branches(selection, None, Data()))
+    left = []
+    for i, (where, turn, replies, reward) in enumerate(leavings):
+        branch = Branch(parent=where, turn=turn, candidate=i)
+        item = tiny.conversation("q0", 2 + i, replies, branch=branch)
+        left.append((item, [tiny.verdict(item, reward)]))
+    run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
+    tiny.make_run(run.branches, left, [tiny.example("q0")])
+    selection = select(run, Data())
+    found = pairs.branched_turns(selection, branches(selection, Data()))
     assert [(p.chosen.text, p.rejected.text) for p in found.items] == [("B0", "P0"), ("P1", "C1")]
     assert [m["content"] for m in found.items[1].messages][-2:] == ["P0", "q0 ask 1"]
-    assert found.skipped == {"branches of no train conversation": 1}
+    assert found.skipped == {
+        "branches: judge failed": 1,
+        "branches of no train conversation": 1,
+        "branches without a difference in reward": 1,
+        "pairs of the same text": 1,
+    }
+
+
+def test_branches_judged_by_another_version_are_refused(tmp_path: Path) -> None:
+    selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
+    branch = Branch(parent="run:q0/0", turn=1, candidate=0)
+    item = tiny.conversation("q0", 2, ["B0", "B1"], branch=branch)
+    left = [(item, [tiny.verdict(item, 0.5, version="v2")])]
+    tiny.make_run(selection.run.branches, left, [tiny.example("q0")])
+    with pytest.raises(TrainError, match="2 versions"):
+        branches(selection, Data())
 
 
 def test_without_branches_it_says_what_to_do(tmp_path: Path) -> None:
     selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
-    with pytest.raises(TrainError, match=r"found no branches.*pairing\.branches=DIR"):
-        branches(selection, None, Data())
+    with pytest.raises(TrainError, match=r"found no branches.*convbench train"):
+        branches(selection, Data())
 
 
 def test_a_protocol_in_which_another_model_speaks_first_is_refused(tmp_path: Path) -> None:

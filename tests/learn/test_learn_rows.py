@@ -93,7 +93,14 @@ def test_pair_rows_end_replies_themselves(tmp_path: Path) -> None:
     both = [tiny.conversation("q0", i, [f"R{i}"], cut=0 if i else None) for i in range(2)]
     judged = [(c, [tiny.verdict(c, r)]) for c, r in zip(both, (0.9, 0.1), strict=True)]
     run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
-    row = pair_rows(logged_turns(select(run, Data())), chat)[0]
-    assert chat.tokenizer.decode(row["prompt_ids"]).endswith("assistant<|end_header_id|>\n\n")
-    assert chat.tokenizer.decode(row["chosen_ids"]) == "R0<|eot_id|>"
-    assert chat.tokenizer.decode(row["rejected_ids"]) == "R1"
+    found = logged_turns(select(run, Data()))
+    row = pair_rows(found, chat).rows[0]
+    assert chat.tokenizer.decode(row.prompt_ids).endswith("assistant<|end_header_id|>\n\n")
+    assert chat.tokenizer.decode(row.chosen_ids) == "R0<|eot_id|>"
+    assert chat.tokenizer.decode(row.rejected_ids) == "R1"
+    asked, reply = len(row.prompt_ids), len(row.chosen_ids)
+    for limit, truncated in ((asked + reply, 0), (asked + reply - 1, 1), (asked + 1, 1)):
+        counts = pair_rows(found, chat, limit).counts
+        assert counts == {"pairs": 1, "pairs truncated": truncated, "pairs dropped": 0}
+    with pytest.raises(TrainError, match="leaves no pair"):
+        pair_rows(found, chat, asked)

@@ -11,7 +11,7 @@ import yaml
 from convbench import catalog
 from convbench.commands.specs import SpecOptions
 from convbench.commands.train import TrainOptions, choose_launch, sort_sets
-from convbench.errors import SpecError, TrainError
+from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn import launch as launching
 from convbench.schema.recipe import Fit, Launch, Recipe
 
@@ -105,6 +105,34 @@ def test_commands(tmp_path: Path) -> None:
     assert written["main_process_ip"] == "10.0.0.1"
     assert "main_process_port" not in written
     assert written["mixed_precision"] == "bf16"
+    second = launch("ddp", **{"accelerate.machine_rank": 1})
+    parts = launching.command(second, script, file, Fit(), gpus=8)
+    assert parts[4] == str(tmp_path / "accelerate-1.yaml"), "machines may share the folder"
+    again = yaml.safe_load((tmp_path / "accelerate.yaml").read_text())
+    assert again == written
+
+
+def test_a_missing_package_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*names: str) -> None:
+        def found(name: str) -> object:
+            return None if name in names else object()
+
+        monkeypatch.setattr("importlib.util.find_spec", found)
+
+    zero = launch("zero2")
+    plain, distilled = recipe("swift"), recipe("star-gate-d")
+    missing("deepspeed", "peft", "bitsandbytes")
+    launching.installed(launch("ddp"), plain)
+    with pytest.raises(MissingDependency, match=r"deepspeed.*convbench\[train\]"):
+        launching.installed(zero, plain)
+    with pytest.raises(MissingDependency, match="peft"):
+        launching.installed(launch("ddp"), distilled)
+    missing("bitsandbytes")
+    launching.installed(zero, distilled)
+    assert distilled.lora is not None
+    quantized = distilled.lora.model_copy(update={"quantize": "4bit"})
+    with pytest.raises(MissingDependency, match=r"bitsandbytes.*convbench\[qlora\]"):
+        launching.installed(zero, distilled.model_copy(update={"lora": quantized}))
 
 
 def test_a_launch_that_does_not_fit_this_machine_falls_back_and_says_so() -> None:

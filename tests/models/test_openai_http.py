@@ -12,6 +12,7 @@ from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
+from convbench.views import without_system
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
 
@@ -130,6 +131,30 @@ def test_all_refused_at_once_are_dropped_one_by_one() -> None:
     sampling = Sampling(temperature=0.3, top_p=0.5, seed=3)
     _, requests = ask(Plan(refuse=refuse), sampling=sampling, note=lambda _: None)
     assert len(requests) == 4
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "System role not supported",
+        "Developer instruction is not enabled for models/gemma-3-27b-it",
+        "Conversation roles must alternate user/assistant/user/assistant/...",
+    ],
+)
+def test_a_refused_system_message_goes_into_the_first_user_message(said: str) -> None:
+    """As training renders it for such a template; noted once, also with calls side by side."""
+    chat: list[Message] = [{"role": "system", "content": "Be brief."}, *HELLO]
+    notes: list[str] = []
+    _, requests = ask(Plan(refuse_system=said), chat, times=2, note=notes.append)
+    folded = [{"role": "user", "content": "Be brief.\n\nhello there"}]
+    assert [request["messages"] for request in requests] == [chat, folded, folded]
+    assert without_system(chat) == folded
+    assert notes == [
+        "note: openai/gpt-test takes no system message; the system prompt stands in the first "
+        "user message"
+    ]
+    plain = refusal(Plan(poison={"hello": "500"}), chat)
+    assert isinstance(plain, TransientModelError), "no other error is taken for it"
 
 
 def test_max_tokens_gives_way_to_its_newer_name() -> None:

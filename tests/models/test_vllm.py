@@ -138,14 +138,33 @@ def test_the_default_policy_names_the_ways_on(monkeypatch: pytest.MonkeyPatch) -
     assert policy_or_default("local:x") == "local:x"
 
 
+@pytest.mark.parametrize(("rank", "taken"), [(8, "8"), (9, "16"), (100, "128"), (512, "512")])
 def test_an_adapter_is_served_on_its_base(
-    python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
+    python: Path,
+    tmp_path: Path,
+    asserted: Callable[[list[str], str, str], None],
+    rank: int,
+    taken: str,
 ) -> None:
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base", "r": 8}')
+    """vLLM takes some ranks only; the next larger one serves an adapter of any."""
+    config = f'{{"base_model_name_or_path": "org/base", "r": {rank}}}'
+    (tmp_path / "adapter_config.json").write_text(config)
     command = VLLMModel(f"vllm:{tmp_path}", python=python, log_dir=tmp_path).command(7)
     asserted(command, "--model", "org/base")
-    asserted(command, "--max-lora-rank", "8")
+    asserted(command, "--max-lora-rank", taken)
     asserted(command, "--lora-modules", f"{tmp_path}={tmp_path}")
+
+
+def test_pocket_names_the_shipped_weights(
+    python: Path, tmp_path: Path, asserted: Callable[[list[str], str, str], None]
+) -> None:
+    from convbench.learn.base import named
+
+    command = VLLMModel("vllm:pocket", python=python, log_dir=tmp_path).command(7)
+    weights = command[command.index("--model") + 1]
+    assert (Path(weights) / "model.safetensors").is_file()
+    assert named("vllm:pocket") == weights
+    asserted(command, "--served-model-name", "pocket")
 
 
 @pytest.fixture

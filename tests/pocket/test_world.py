@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from convbench import catalog
 from convbench.pocket import rows
 from convbench.pocket.rows import SIZES, load
 from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
 from convbench.pocket.world import make_world
+from convbench.schema import TaskSpec
+from convbench.tasks.load import load_examples
 
 DRAWN = ("facts", "clarify", "collaboration")
 
@@ -117,30 +120,57 @@ def surface_features(row: dict[str, Any], label: str) -> list[float]:
     return [*position, len(text), longer, shared, first, *chars, *kinds]
 
 
-def leak_accuracy(train: list[dict[str, Any]], test: list[dict[str, Any]]) -> float:
-    """Accuracy of the option that a logistic regression finds likeliest to be gold."""
+def leak_accuracy(
+    train: list[dict[str, Any]], test: list[dict[str, Any]], options: str = ""
+) -> float:
+    """Accuracy of the option that a logistic regression finds likeliest to be gold, among all
+    four or among those that the row's field `options` names."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    features = np.array([surface_features(row, x) for row in train for x in LETTERS])
-    gold = np.array([x == row["answer"] for row in train for x in LETTERS])
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(features, gold)
-    scores = model.predict_proba(
-        np.array([surface_features(row, x) for row in test for x in LETTERS])
-    )[:, 1].reshape(len(test), 4)
-    picks = scores.argmax(axis=1)
-    return float(np.mean([LETTERS[p] == row["answer"] for p, row in zip(picks, test, strict=True)]))
+    among = [(row, x) for row in train for x in row.get(options, LETTERS)]
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(
+        np.array([surface_features(row, x) for row, x in among]),
+        np.array([x == row["answer"] for row, x in among]),
+    )
+    right = []
+    for row in test:
+        labels = row.get(options, LETTERS)
+        scores = model.predict_proba(np.array([surface_features(row, x) for x in labels]))[:, 1]
+        right.append(labels[int(scores.argmax())] == row["answer"])
+    return float(np.mean(right))
 
 
-@pytest.mark.parametrize("kind", ["facts", "collaboration"])
-def test_surface_features_stay_at_chance(kind: str) -> None:
+def interval_holds(chance: float, accuracy: float, count: int) -> bool:
+    """Whether the 95 % interval of an accuracy over `count` questions contains the chance."""
+    return abs(accuracy - chance) <= 1.96 * math.sqrt(accuracy * (1 - accuracy) / count)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "chance"),
+    [("facts", "", 0.25), ("collaboration", "", 0.25), ("clarify", "unknown", 0.5)],
+)
+def test_surface_features_stay_at_chance(kind: str, options: str, chance: float) -> None:
+    """Where somebody must be asked, the answer is one of the two strangers, by design."""
     everything = list(load(seed=0, kind=kind))
     train = [row for row in everything if row["split"] == "train"]
     test = [row for row in everything if row["split"] == "test"]
-    accuracy = leak_accuracy(train, test)
-    half_width = 1.96 * math.sqrt(accuracy * (1 - accuracy) / len(test))
-    assert accuracy - half_width <= 0.25 <= accuracy + half_width, accuracy
+    accuracy = leak_accuracy(train, test, options)
+    assert interval_holds(chance, accuracy, len(test)), accuracy
+
+
+@pytest.mark.parametrize("name", ["pocket", "pocket-clarify", "pocket-collaboration"])
+def test_tasks_give_examples_as_any_multiple_choice_task_does(name: str) -> None:
+    """The same record as ARC's: four lettered options, a gold letter, hidden fields apart."""
+    task = catalog.load(TaskSpec, "tasks", name)
+    found = load_examples(task, seed=0).examples
+    assert len(found) == 500
+    assert {one.split for one in found} == {"train", "validation", "test"}
+    for one in found:
+        assert one.letters == tuple(LETTERS)
+        assert one.answer in LETTERS
+        assert not set(one.inputs) & {"unknown", "reference", "answer"}
 
 
 def test_the_leak_test_finds_a_planted_leak() -> None:

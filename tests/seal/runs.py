@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convbench import catalog
+from convbench.commands.calls import CallOptions
 from convbench.commands.manifest import Shape, make_manifest
 from convbench.judge import Judge, resolve_judge
 from convbench.models.local import where
@@ -13,6 +14,7 @@ from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSp
 from convbench.store import Run
 from convbench.tasks.load import load_examples
 
+QUIET = CallOptions(quiet=True)
 SENTINEL = "SENTINELPASSAGE"
 QUICK = {
     "args.inner.r": 4, "args.inner.alpha": 8, "args.inner.epochs": 4, "args.inner.batch_size": 4,

@@ -13,16 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from convbench.adapt import grade
+from convbench.adapt.clock import Clock
 from convbench.adapt.learner import Learner, Question
-from convbench.commands.adaptation import (
-    Learning,
-    adapted,
-    cache_of,
-    open_runner,
-    questions_of,
-    settings_of,
-)
+from convbench.adapt.settings import Inner
+from convbench.commands.adaptation import adapted
+from convbench.commands.adapting import Learning, cache_of, open_runner, settings_of
 from convbench.commands.calls import CallOptions
+from convbench.commands.closed_book import questions_of
 from convbench.commands.grading import by_model
 from convbench.commands.judging import Judged
 from convbench.engine import Caller
@@ -33,6 +31,7 @@ from convbench.store import Run
 from tests.seal import runs
 
 QUIET = CallOptions(quiet=True)
+INNER = Inner(max_tokens=16)
 
 
 def judged(run: Run, judge: Judge) -> Judged:
@@ -98,7 +97,7 @@ def test_no_passage_in_a_closed_book_prompt(run: Run) -> None:
         runner = open_runner(run, settings_of(runs.quick_judge()), kept)
     for example in run.examples.values():
         assert runs.SENTINEL in example.inputs["passage"]
-        asked = questions_of(run, example, runner.protocol)
+        asked = questions_of(run.manifest.task, example, runner.protocol)
         assert len(asked) == 4
         for question, item in zip(asked, example.hidden["questions"], strict=True):
             text = str(question.messages)
@@ -116,7 +115,7 @@ def test_a_protocol_that_shows_the_passage_gets_none(run: Run, tmp_path: Path) -
     (tmp_path / "open.yaml").write_text(text.replace("{{ question }}", "{{ passage }}"))
     protocol = catalog.load(ProtocolSpec, "protocols", str(tmp_path / "open.yaml"))
     with pytest.raises(SpecError, match="passage"):
-        questions_of(run, next(iter(run.examples.values())), protocol)
+        questions_of(run.manifest.task, next(iter(run.examples.values())), protocol)
 
 
 def test_another_policy_tries_an_identical_edit_anew(run: Run, tmp_path: Path) -> None:
@@ -140,27 +139,38 @@ def test_another_policy_tries_an_identical_edit_anew(run: Run, tmp_path: Path) -
     assert (fresh.path / "adaptations.jsonl").read_text().count("\n") == 2 * before
 
 
-def test_a_penalty_on_what_is_lost_elsewhere(run: Run, tmp_path: Path) -> None:
-    examples = list(run.examples.values())
-    edits = {examples[0].example_id: ["- kosan has home field."]}
-    sets = {"args.penalty": 2.0, "args.guard": 2, "args.inner.learning_rate": 0.5}
+def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
+    """The guard is another passage of the same split; its questions lose what they had."""
+    examples = runs.some_examples(4)
+    first, other = examples[0], examples[2]  # both train; 1 and 3 are test
+    known = {**other.hidden["questions"][0]}
+    with cache_of(runs.edits_run(tmp_path / "ask", examples, {})) as kept:
+        runner = open_runner(Run.open(tmp_path / "ask"), settings_of(runs.quick_judge()), kept)
+        (question, *_) = runner.questions(other)
+        known["answer"] = grade.said(runner.ready().ask([question], INNER, Clock())[0][0])
+    examples[2] = other.model_copy(update={"hidden": {"questions": [known]}})
+    edits = {first.example_id: ["- kosan has home field.", " --"]}
     fresh = runs.edits_run(tmp_path / "run", examples, edits)
+    sets = {"args.penalty": 0.5, "args.guard": 5, "args.inner.learning_rate": 0.5}
+    judge = runs.quick_judge(**sets)
+    judged(fresh, judge)
+    harmful, empty = sorted(fresh.verdicts(), key=lambda v: "reason" in v.details)
     with cache_of(fresh) as kept:
-        runner = open_runner(fresh, settings_of(runs.quick_judge(**sets)), kept)
-        lost = runner.lost(examples[0], edits[examples[0].example_id][0])
-        others = sorted(e.example_id for e in examples)
-        assert lost >= 0
-        assert len(others) == 3
-    judged(fresh, runs.quick_judge(**sets))
-    (verdict,) = fresh.verdicts()
-    assert verdict.details["lost"] == lost
-    overall = max(-1.0, verdict.scores["accuracy"] - 2 * lost)
-    assert verdict.reward == pytest.approx(overall)
+        runner = open_runner(fresh, settings_of(judge), kept)
+        assert [e.example_id for e in runner.others(first)] == [other.example_id]
+        assert runner.before(examples[2]) == 1.0
+    assert harmful.details["lost"] == 1.0, "the base knew it, the adapted policy says nonsense"
+    accuracy, before = harmful.scores["accuracy"], harmful.details["before"]
+    assert harmful.reward == harmful.scores["overall"] == pytest.approx(accuracy - 0.5)
+    assert harmful.scores["gain"] == pytest.approx(accuracy - before)
+    assert harmful.scores["net"] == pytest.approx(accuracy - 0.5 - before)
+    assert harmful.scores["improves"] == 0
+    assert (empty.details["lost"], empty.scores["net"]) == (0, 0)
 
 
 def test_a_policy_without_weights_and_wrong_settings_are_said(run: Run, tmp_path: Path) -> None:
     away = runs.edits_run(tmp_path / "run", list(run.examples.values()), {}, "openai/gpt-4o")
-    with pytest.raises(TrainError, match="whose weights are nowhere named"):
+    with pytest.raises(TrainError, match="whose weights are not at hand; name"):
         Learning.of(away, None)
     with pytest.raises(SpecError, match=r"args: inner\.rank: unknown key"):
         settings_of(runs.quick_judge(**{"args.inner.rank": 3}))
@@ -186,6 +196,9 @@ def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
 class Writer(Learner):
     """A learner that writes one question, and sees the passage while it does."""
 
+    def twin(self) -> Learner:
+        return self
+
     def write(self, messages: Sequence[Message], most: int) -> str:
         assert runs.SENTINEL in str(messages)
         assert "Write questions and answers." in str(messages)
@@ -206,10 +219,10 @@ def test_a_judge_model_grades() -> None:
     asked = [Question((), ("Denver Broncos",), f"q{i}") for i in range(3)]
 
     async def go(grader: str | None) -> list[float]:
-        async with by_model(grader, inner, Caller(), QUIET) as grade:
-            assert grade is not None
+        async with by_model(grader, inner, Caller(), QUIET) as rate:
+            assert rate is not None
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(None, grade, asked, ["the Broncos", "", "no idea"])
+            return await loop.run_in_executor(None, rate, asked, ["the Broncos", "", "no idea"])
 
     assert asyncio.run(go("rule:tests.seal.test_adaptation_judge:strict")) == [1.0, 0.0, 0.0]
     with pytest.raises(SpecError, match=r"no args\.grader"):

@@ -8,7 +8,7 @@ import pytest
 
 from convbench import catalog
 from convbench.catalog import parse_sets
-from convbench.commands.seal import FILTERS
+from convbench.commands.seal import FILTERS, Args, args_of
 from convbench.errors import TrainError
 from convbench.learn import weights
 from convbench.learn.select import select
@@ -18,16 +18,22 @@ from convbench.store import Run
 from tests.learn import tiny
 
 
-def verdict(conversation: Conversation, before: float, accuracy: float) -> Verdict:
+def verdict(conversation: Conversation, before: float, accuracy: float | None) -> Verdict:
+    """The verdict on an edit; accuracy None stands for one that could not be trained on."""
+    trained = float(accuracy is not None)
+    accuracy = before if accuracy is None else accuracy
     gain = accuracy - before
-    scores = {"accuracy": accuracy, "gain": gain, "improves": float(gain > 0), "overall": accuracy}
+    scores = {
+        "accuracy": accuracy, "gain": gain, "net": gain, "improves": float(gain > 0),
+        "overall": accuracy, "trained": trained,
+    }  # fmt: skip
     return Verdict(
         conversation_id=conversation.conversation_id, judge="adaptation", fingerprint="a",
         scores=scores, reward=accuracy,
     )  # fmt: skip
 
 
-def edits(folder: Path, contexts: dict[str, tuple[float, tuple[float, ...]]]) -> Run:
+def edits(folder: Path, contexts: dict[str, tuple[float, tuple[float | None, ...]]]) -> Run:
     """A run of contexts, each with its accuracy before and after every edit."""
     judged = []
     for name, (before, after) in contexts.items():
@@ -51,6 +57,14 @@ def test_an_all_harmful_context(tmp_path: Path) -> None:
     assert kept(run, "best-of-k") == ["harm/1", "help/1"]
 
 
+def test_an_edit_that_could_not_be_trained_on_is_never_learnt(tmp_path: Path) -> None:
+    """It scores above edits that harm, for it changed nothing; it is no example all the same."""
+    run = edits(tmp_path, {"harm": (0.5, (None, 0.25)), "bad": (0.5, (None, None)),
+                           "help": (0.0, (None, 0.5))})  # fmt: skip
+    assert kept(run, "best-of-k") == ["harm/1", "help/1"]
+    assert kept(run, "improves") == ["help/1"]
+
+
 def test_no_gain_is_no_improvement(tmp_path: Path) -> None:
     run = edits(tmp_path, {"same": (0.5, (0.5, 0.25)), "other": (0.0, (0.0, 0.0))})
     assert kept(run, "best-of-k") == ["other/0", "same/0"]
@@ -66,5 +80,7 @@ def test_the_recipe_holds_the_papers_values() -> None:
     fit = recipe.fit
     assert (fit.learning_rate, fit.epochs) == (3e-4, 2)
     assert fit.batch_size * fit.accumulation == 1 * 5 * 2
-    assert recipe.args == {"rounds": 2, "filter": "best-of-k"}
+    args = args_of(recipe)
+    assert (args.rounds, args.filter) == (2, "best-of-k")
+    assert args == Args()
     assert set(FILTERS) == {"best-of-k", "improves"}

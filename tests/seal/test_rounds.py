@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from convbench.adapt.continual import Forgetting
 from convbench.commands.calls import CallOptions
-from convbench.commands.continual import forgetting, pretrained, table
+from convbench.commands.continual import forgetting, pretrained, table, write
 from convbench.commands.judge import judges_of
+from convbench.commands.lines import Line, differences, markdown
 from convbench.commands.rounds import RoundsOptions, RoundsResult
-from convbench.commands.seal import Line, differences, markdown, seal
+from convbench.commands.seal import seal
 from convbench.commands.specs import SpecOptions
 from convbench.errors import RunError, SpecError
 from convbench.report.stats import estimate
@@ -24,6 +27,7 @@ SETS = (
     "fit.max_steps=2", "fit.batch_size=4", "fit.accumulation=1", "fit.precision=fp32",
     "fit.gradient_checkpointing=false", "fit.save=end", "lora.r=4",
 )  # fmt: skip
+QUIET = CallOptions(quiet=True)
 JUDGE = """title: quick
 extends: adaptation
 args: {inner: {r: 8, alpha: 16, epochs: 8, batch_size: 3, seeds: 1, max_tokens: 12,
@@ -31,10 +35,10 @@ args: {inner: {r: 8, alpha: 16, epochs: 8, batch_size: 3, seeds: 1, max_tokens: 
 """
 
 
-def options(run: Run, specs: Path, *sets: str, **more: object) -> RoundsOptions:
+def options(run: Run, specs: Path, *sets: str) -> RoundsOptions:
     return RoundsOptions(
-        "seal", 2, run.path, str(specs), in_process=True,
-        specs=SpecOptions(sets=(*SETS, *sets)), calls=CallOptions(quiet=True), **more,
+        "seal", None, run.path, str(specs), in_process=True,
+        specs=SpecOptions(sets=(*SETS, *sets)), calls=QUIET,
     )  # fmt: skip
 
 
@@ -113,24 +117,56 @@ def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]
 
 def test_an_unknown_filter_is_said(done: tuple[Run, Path, RoundsResult]) -> None:
     run, judge, _ = done
-    with pytest.raises(
-        SpecError, match=r"args\.filter: found 'most'; expected best-of-k, improves"
-    ):
+    with pytest.raises(SpecError, match="args: filter: found 'most'"):
         seal(options(run, judge, "args.filter=most"))
 
 
 def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
     run, _, _ = done
     (judge,) = judges_of(run)
-    both = pretrained(run, judge, edits=2)
-    alone = pretrained(run, judge, alone=True, epochs=1)
-    assert both.texts > alone.texts == 2
-    assert 0 <= both.accuracy <= 1
-    (found,) = forgetting(run, judge, sequences=1, length=2)
+    passages = {e.group_id for e in run.examples.values() if e.split == "test"}
+    for alone in (False, True):
+        values = pretrained(run, judge, QUIET, edits=2, alone=alone)
+        assert {name for name, _ in values} == passages
+        assert all(0 <= value <= 1 for _, value in values)
+    (found,) = forgetting(run, judge, QUIET, sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
     assert table([found]).count("\n") == 4
-    with pytest.raises(RunError, match="found 2 passages of split test; expected 3"):
-        forgetting(run, judge, sequences=1, length=3)
+    kept = (run.path / "sequences.jsonl").read_bytes()
+    assert forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
+    assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
+    with pytest.raises(RunError, match="test with a self-edit; expected 3"):
+        forgetting(run, judge, QUIET, sequences=1, length=3)
+
+
+def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult]) -> None:
+    """Of finished rounds, as fields of the recipe: tables, and the picture of the matrix."""
+    run, judge, _ = done
+    trained = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
+    with pytest.raises(RunError, match="found 2 passages of split test; expected 8"):
+        seal(options(run, judge, "args.sequences=1"))
+    more = ("args.pretraining=1", "args.sequences=1", "args.length=2")
+    found = seal(options(run, judge, *more))
+    assert found.table is not None
+    text = found.table.read_text()
+    assert text.count("| passage only |") == 2, "one passage at a time, and all at once"
+    assert text.count("| after edit |") == 3
+    assert (run.reports / "forgetting-round-2.png").read_bytes().startswith(b"\x89PNG")
+    assert "![forgetting-round-2](forgetting-round-2.png)" in text
+    after = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
+    assert after == trained
+
+
+def test_without_matplotlib_the_tables_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    matrix = Forgetting(("a", "b"), (0.0, 0.25), ((0.5,), (0.25, 1.0)))
+    text = write([matrix], tmp_path, "forgetting")
+    assert "| 2 | 0.25 | 1.00 | 0.62 |" in text
+    assert "needs matplotlib, which is not installed; run: pip install" in text
+    assert (tmp_path / "forgetting.md").read_text() == text
+    assert not (tmp_path / "forgetting.png").exists()
 
 
 def test_differences_are_paired_by_passage() -> None:

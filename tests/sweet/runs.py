@@ -27,7 +27,8 @@ TASK = TaskSpec.model_validate(
 
 
 def protocol() -> ProtocolSpec:
-    return load(ProtocolSpec, "protocols", "collaboration")
+    short = {"speakers.assistant.max_tokens": 24}  # an untrained model stops nowhere by itself
+    return load(ProtocolSpec, "protocols", "collaboration", sets=short)
 
 
 def example(name: str, split: str = "train") -> Example:
@@ -57,15 +58,18 @@ def logged(name: str, sample: int, replies: Sequence[str], reward: float) -> Log
 
 
 def judged_run(
-    folder: Path, told: Sequence[tuple[str, Sequence[str], float]], model: str = "scripted:echo"
+    folder: Path,
+    told: Sequence[tuple[str, Sequence[str], float]],
+    model: str | Member = "scripted:echo",
 ) -> Run:
     """Write a run; `told`: (question, the policy's turns, reward)."""
+    policy = Member(model=model) if isinstance(model, str) else model
     manifest = RunManifest.model_validate(
         {
             "id": "run-1", "created": "2026-01-01T00:00:00", "version": "0", "kind": "build",
             "task": TASK, "protocol": protocol(), "mode": "standard", "turns": 10,
             "samples": 3, "temperatures": [1.0, 1.0, 1.0], "seed": 0, "split": "all",
-            "cast": {"assistant": Member(model=model), "human": Member(model="scripted:echo")},
+            "cast": {"assistant": policy, "human": Member(model="scripted:echo")},
         }
     )  # fmt: skip
     run = Run.create(

@@ -1,19 +1,34 @@
-"""Equations (2) and (3) on a tiny model, to 1e-6 and by hand."""
+"""Equations (2) to (4) on a tiny model, to 1e-6 and by hand."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from convbench.commands.calls import CallOptions
+from convbench.commands.specs import SpecOptions
+from convbench.commands.train import TrainOptions
+from convbench.errors import TrainError
 from convbench.learn.advantage import advantages, padded, pair_loss, scores, turn_log_probs
-from convbench.learn.sweet import Row
+from convbench.learn.job import Job
+from convbench.learn.select import select
+from convbench.learn.sweet import Row, Sweet, trajectories
+from convbench.models.fingerprint import weights_fingerprint
+from convbench.schema.recipe import Lora
+from tests.learn.tiny import save_model, tokenizer
+
+from .runs import SENTINEL, judged_run
 
 VOCABULARY = 50
+ALL = Sweet(held_out=0)
 
 
 class Uniform(torch.nn.Module):
@@ -66,8 +81,6 @@ def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[Row]) -> No
 def test_at_the_start_the_advantage_is_0_and_the_loss_log_2(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    from tests.learn.tiny import save_model
-
     model = AutoModelForCausalLM.from_pretrained(save_model(tmp_path), dtype=torch.float64)
     rows = [[SHORT], [LONG], [LONG, row((-1, [3]), (2, [8, 9]))]]
     reference = scores(model, rows, 0, mean=True)
@@ -81,17 +94,31 @@ def test_at_the_start_the_advantage_is_0_and_the_loss_log_2(tmp_path: Path) -> N
     assert alone.item() == pytest.approx(now[0].item(), abs=1e-9), "padding changes nothing"
 
 
-@pytest.mark.slow
-def test_train_sweet_end_to_end_on_a_tiny_model(tmp_path: Path) -> None:
-    """Both stages, taken up between them; losses start at log 2; stage 2 starts from the base."""
-    from convbench.commands.calls import CallOptions
-    from convbench.commands.specs import SpecOptions
+SETS = (
+    "args.candidates=4", "args.nll=0", "args.held_out=0", "args.conversations=1",
+    "fit.precision=fp64", "fit.epochs=1", "fit.batch_size=4", "fit.accumulation=1",
+    "fit.log_every=1", 'args.critic={"epochs": 2, "learning_rate": 1.0e-3}',
+    "fit.learning_rate=1e-3", "fit.save=end", "fit.gradient_checkpointing=false",
+)  # fmt: skip
+
+
+@dataclass
+class Trained:
+    """Both stages of one training, with the trainers that did them."""
+
+    base: Path
+    folder: Path
+    options: TrainOptions
+    critic: Any
+    policy: Any
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     from convbench.commands.sweet import sweet
-    from convbench.commands.train import TrainOptions
-    from tests.learn.tiny import save_model
+    from convbench.learn import fitting
 
-    from .runs import SENTINEL, judged_run
-
+    tmp_path = tmp_path_factory.mktemp("sweet")
     base = save_model(tmp_path / "base")
     told = [
         (f"q{i}", [f"which {w}?", "I WANT TO ANSWER: x"], reward)
@@ -99,27 +126,166 @@ def test_train_sweet_end_to_end_on_a_tiny_model(tmp_path: Path) -> None:
         for w, reward in (("colour", 1.0), ("mood", 0.0))
     ]
     run = judged_run(tmp_path / "run", told, f"local:{base}")
-    sets = (
-        "args.candidates=4", "args.nll=0", "args.held_out=0", "args.conversations=1",
-        "fit.precision=fp64", "fit.epochs=1", "fit.batch_size=4", "fit.accumulation=1",
-        "fit.log_every=1", 'args.critic={"epochs": 2, "learning_rate": 1.0e-3}',
-        "fit.learning_rate=1e-3", "fit.save=end", "fit.gradient_checkpointing=false",
-    )  # fmt: skip
-    options = TrainOptions(recipe="sweet", run=run.path, specs=SpecOptions(sets=sets),
-                           in_process=True)  # fmt: skip
-    folder = run.checkpoints / "sweet"
-    done = sweet(options, CallOptions(quiet=True))
-    assert done.path == folder
-    for stage in (folder / "critic", folder):
+    options = TrainOptions(
+        recipe="sweet", run=run.path, specs=SpecOptions(sets=SETS), in_process=True
+    )
+    seen: list[Any] = []
+    train = fitting.train
+
+    def seen_train(trainer: Any, job: Job) -> None:
+        seen.append(trainer)
+        train(trainer, job)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "train", seen_train)
+        done = sweet(options, CallOptions(quiet=True))
+    assert done.path == run.checkpoints / "sweet"
+    return Trained(base, run.checkpoints / "sweet", options, *seen)
+
+
+def log_probs(model: Any, ids: Sequence[int]) -> torch.Tensor:
+    """log pi of every token after the first, one row alone and without padding."""
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([list(ids)])).logits[0, :-1].double()
+    return logits.log_softmax(-1)[range(len(ids) - 1), list(ids)[1:]]
+
+
+def digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """A hash of names and values."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode() + tensors[name].detach().double().numpy().tobytes())
+    return found.hexdigest()
+
+
+def start(trained: Trained) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(trained.base, dtype=torch.float64)
+
+
+@pytest.mark.slow
+def test_both_losses_start_at_log_2(trained: Trained) -> None:
+    for stage in (trained.folder / "critic", trained.folder):
         made = json.loads((stage / "training.json").read_text())
-        assert made["base"] == str(base)
         assert made["log"][0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
-    ranked = [json.loads(line) for line in (folder / "ranked.jsonl").read_text().splitlines()]
-    assert len(ranked) == 4 * 2 * 4
-    assert SENTINEL not in (folder / "ranked.jsonl").read_text()
-    assert any(row["advantage"] != 0 for row in ranked)
-    before = (folder / "critic" / "model.safetensors").stat().st_mtime_ns
-    (folder / "training.json").unlink()
-    sweet(options, CallOptions(quiet=True))
-    assert (folder / "critic" / "model.safetensors").stat().st_mtime_ns == before
-    assert (folder / "training.json").exists()
+
+
+@pytest.mark.slow
+def test_the_critic_s_loss_is_equations_2_and_3(trained: Trained) -> None:
+    """On the trained critic, turn by turn and row by row, against one batch of the trainer."""
+    trainer, base = trained.critic, start(trained)
+    pairs = trainer.train_dataset[:3]
+    trainer.settings = trainer.settings.model_copy(update={"nll": 0.01})
+    losses, said = [], []
+    for pair in pairs:
+        sums = []
+        for side, place in enumerate(pair):
+            [row] = trainer.rows[place]
+            now, then = log_probs(trainer.model, row.ids), log_probs(base, row.ids)
+            turns = [torch.tensor(row.turns[1:]) == t for t in range(max(row.turns) + 1)]
+            assert len(turns) == 2
+            sums.append(sum(float((now[on] - then[on]).mean()) for on in turns))
+            said += [float(now[on].mean()) for on in turns] if side == 0 else []
+        losses.append(math.log1p(math.exp(-0.1 * (sums[0] - sums[1]))))
+    wanted = sum(losses) / 3 - 0.01 * sum(said) / len(said)
+    with torch.no_grad():
+        found = trainer.compute_loss(trainer.model, trainer._collate(pairs)).item()
+    assert abs(sum(losses) / 3 - math.log(2)) > 1e-3, "an untrained critic would show nothing"
+    assert found == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_policy_s_loss_is_equation_4(trained: Trained) -> None:
+    """On the trained policy, with summed log probabilities, and the NLL of the chosen side."""
+    trainer, base = trained.policy, start(trained)
+    rows = [trainer.train_dataset[i] for i in range(3)]
+    losses, said = [], []
+    for row in rows:
+        sums = []
+        for side in ("chosen_ids", "rejected_ids"):
+            ids = [*row["prompt_ids"], *row[side]]
+            on = slice(len(row["prompt_ids"]) - 1, None)
+            now, then = log_probs(trainer.model, ids)[on], log_probs(base, ids)[on]
+            sums.append(float((now - then).sum()))
+            said += now.tolist() if side == "chosen_ids" else []
+        losses.append(math.log1p(math.exp(-0.1 * (sums[0] - sums[1]))))
+    trainer.loss_types, trainer.loss_weights = ["sigmoid", "sft"], [1.0, 0.01]
+    with torch.no_grad():
+        found = trainer.compute_loss(trainer.model, trainer.data_collator(rows)).item()
+    assert abs(sum(losses) / 3 - math.log(2)) > 1e-4, "an untrained policy would show nothing"
+    assert found == pytest.approx(sum(losses) / 3 - 0.01 * sum(said) / len(said), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_only_stage_1_and_its_reference_read_the_hidden_text(trained: Trained) -> None:
+    words = tokenizer()
+    rows = [row for trajectory in trained.critic.rows for row in trajectory]
+    assert len(rows) == 8
+    assert all(words.decode(row.ids).count(SENTINEL) == 1 for row in rows)
+    for place, values in enumerate(scores(start(trained), trained.critic.rows, 0, mean=True)):
+        assert trained.critic.reference[place].tolist() == pytest.approx(values.tolist(), abs=1e-9)
+    for row in trained.policy.train_dataset:
+        for side in ("chosen_ids", "rejected_ids"):
+            assert SENTINEL not in words.decode([*row["prompt_ids"], *row[side]])
+    ranked = (trained.folder / "ranked.jsonl").read_text()
+    assert SENTINEL not in ranked
+    advantages = [json.loads(line)["advantage"] for line in ranked.splitlines()]
+    assert len(advantages) == 4 * 2 * 4
+    assert any(advantages)
+
+
+@pytest.mark.slow
+def test_stage_2_refers_to_the_base(trained: Trained) -> None:
+    wanted = digest(start(trained).state_dict())
+    assert digest(trained.policy.ref_model.state_dict()) == wanted
+    assert digest(trained.policy.model.state_dict()) != wanted
+    assert digest(trained.critic.model.state_dict()) != wanted
+    for stage in (trained.folder / "critic", trained.folder):
+        made = json.loads((stage / "training.json").read_text())
+        assert made["base"] == str(trained.base)
+        assert made["base_fingerprint"] == weights_fingerprint(trained.base)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_critic_that_trains_an_adapter(
+    trained: Trained, tmp_path: Path, checkpointing: bool
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from convbench.learn import advantage
+
+    job = Job.read(trained.folder / "critic" / "recipe.yaml")
+    fit = job.recipe.fit.model_copy(update={"gradient_checkpointing": checkpointing, "epochs": 4})
+    more = {"lora": Lora(r=4), "run": str(job.run.path), "fit": fit}
+    job = Job(job.recipe.model_copy(update=more), tmp_path)
+    pairs = trajectories(select(job.run, job.recipe.data), ALL)
+    advantage.fit(job, pairs)
+    log = json.loads((tmp_path / "training.json").read_text())["log"]
+    assert log[0]["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert (tmp_path / "adapter" / "adapter_config.json").exists()
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64)
+    assert digest(merged.state_dict()) != digest(start(trained).state_dict())
+    quantized = job.recipe.model_copy(update={"lora": Lora(quantize="4bit")})
+    with pytest.raises(TrainError, match=r"set lora\.quantize=none"):
+        advantage.trainer_for(Job(quantized, tmp_path), pairs)
+
+
+@pytest.mark.slow
+def test_stages_that_are_done_are_not_done_again_nor_with_another_base(trained: Trained) -> None:
+    from convbench.commands.sweet import sweet
+
+    critic, done = trained.folder / "critic" / "model.safetensors", trained.folder / "training.json"
+    before = critic.stat().st_mtime_ns
+    done.unlink()
+    sweet(trained.options, CallOptions(quiet=True))
+    assert critic.stat().st_mtime_ns == before
+    assert done.exists()
+    done.unlink()
+    save_model(trained.base, seed=1)
+    with pytest.raises(TrainError, match=r"trained from weights \w+, but .* now holds \w+"):
+        sweet(trained.options, CallOptions(quiet=True))
+    assert not done.exists()
+    other = replace(trained.options, specs=SpecOptions(sets=(*SETS, "args.beta=0.2")))
+    assert sweet(other, CallOptions(quiet=True)).path == trained.folder.with_name("sweet-2")

@@ -163,8 +163,10 @@ def test_candidates_are_asked_for_with_what_the_policy_saw(tmp_path: Path) -> No
 def test_branches_leave_the_parent_at_each_policy_turn(tmp_path: Path) -> None:
     made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
     parent = made.logged[0].conversation
-    found = list(branches(made.run.manifest, [parent], per_turn=2, on_disk=["q#0~1.0"]))
+    there = {"q#0~1.0": (1, True), "q#0~1.1": (2, False)}
+    found = list(branches(made.run.manifest, [parent], per_turn=2, on_disk=there))
     assert [job.key for job in found] == ["q#0~1.1", "q#0~3.0", "q#0~3.1"]
+    assert [job.attempt for job in found] == [2, 0, 0]
     assert [len(job.prefix) for job in found] == [1, 3, 3]
     assert found[1].prefix == parent.turns[:3]
     assert found[1].branch is not None

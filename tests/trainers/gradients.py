@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
-from convbench.learn.weighted_sft import WeightedSFT, trainer_for
+from convbench.learn.weighted_sft import trainer_for
 from convbench.learn.weights import Weighted
 
 GRADIENTS = "gradients.pt"
@@ -27,7 +27,7 @@ GRADIENTS = "gradients.pt"
 class Record(TrainerCallback):
     """Keeps the gradients of each step."""
 
-    def __init__(self, trainer: WeightedSFT) -> None:
+    def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.steps: list[dict[str, torch.Tensor]] = []
 
@@ -62,7 +62,7 @@ class Record(TrainerCallback):
         return found
 
 
-def parameters(trainer: WeightedSFT) -> dict[str, torch.Tensor]:
+def parameters(trainer: Any) -> dict[str, torch.Tensor]:
     """Every parameter, whole."""
     if not trainer.is_deepspeed_enabled:
         return {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
@@ -80,10 +80,14 @@ def parameters(trainer: WeightedSFT) -> dict[str, torch.Tensor]:
 
 
 def record(job: Job, weighted: Weighted) -> dict[str, Any]:
-    """Train and return gradients, parameters and the rows each step counted."""
+    """Train a weighted learner and return what it did."""
     fitting.quiet()
     rows = training_rows(weighted, job.chat, job.longest)
-    trainer = trainer_for(job, rows.rows)
+    return watched(trainer_for(job, rows.rows))
+
+
+def watched(trainer: Any) -> dict[str, Any]:
+    """Train and return gradients, parameters and the log, of any trainer."""
     recorder = Record(trainer)
     trainer.add_callback(recorder)
     trainer.train()

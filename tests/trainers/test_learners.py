@@ -109,6 +109,22 @@ def log_pi(where: Path, rows: Any) -> list[float]:
     return found
 
 
+def test_a_collapse_is_told_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    do(run, "swift", "fit.max_steps=6", "fit.learning_rate=1.0", "fit.max_grad_norm=0")
+    told = capsys.readouterr().err
+    assert told.count("warning: the policy collapses: log pi of the rewarded") == 1
+    assert "lower fit.learning_rate" in told
+
+
+def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    path = do(run, "swift", "fit.log_every=100", "fit.max_steps=2").path
+    assert path is not None
+    log = json.loads((path / "training.json").read_text())["log"]
+    assert [entry["step"] for entry in log if "loss" in entry] == [1, 2]
+    assert "log_ratio" in log[1]
+    assert "step 2/2" in capsys.readouterr().err
+
+
 def test_star_gate_d_distils_the_newest_star_gate_checkpoint(run: Run) -> None:
     with pytest.raises(TrainError, match="convbench train star-gate"):
         do(run, "star-gate-d")
@@ -260,7 +276,8 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
     assert "LOSS" in text
     assert not run.checkpoints.exists()
     pairs = "\n".join(do(run, "dpo", dry_run=True).preview)
-    assert "2 pairs" in pairs
+    assert "pairs: 2" in pairs
+    assert "pairs dropped: 0" in pairs
     assert "'end q0 2<|eot_id|>'" in pairs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from convbench import catalog
 from convbench.commands.specs import SpecOptions
 from convbench.commands.train import TrainOptions, train
+from convbench.errors import TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import Launch
@@ -77,6 +80,10 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run) -> None:
     options = TrainOptions("swift", run=run.path, launch="zero3", specs=SpecOptions(sets=sets))
     path = train(options).path
     assert path is not None
+    summary = json.loads((path / "training.json").read_text())
+    assert summary["processes"] == 2
+    assert [entry["step"] for entry in summary["log"] if "loss" in entry] == [1, 2]
+    assert "step 2/2" in (path / "train.log").read_text(), "the workers' last lines are kept"
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     base = AutoModelForCausalLM.from_pretrained(
         run.manifest.cast["student"].model.removeprefix("local:"), dtype=torch.float32
@@ -87,3 +94,20 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run) -> None:
         merged = AutoModelForCausalLM.from_pretrained(path)(input_ids=ids).logits
     assert torch.allclose(adapted, merged, atol=1e-4)
     assert not torch.allclose(before, merged, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_why_workers_failed_reaches_the_user(run: Run, tmp_path: Path) -> None:
+    """Weights that are broken: seen only by the workers, told in one line."""
+    broken = tmp_path / "broken"
+    shutil.copytree(run.manifest.cast["student"].model.removeprefix("local:"), broken)
+    (broken / "model.safetensors").write_bytes(b"not weights")
+    options = TrainOptions(
+        "swift", run=run.path, model=str(broken), launch="ddp", out=tmp_path / "out"
+    )
+    with pytest.raises(TrainError) as caught:
+        train(options)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "header" in text, text
+    assert str(tmp_path / "out" / "train.log") in text

@@ -52,6 +52,9 @@ def check(plan: Plan, call: Call, body: Mapping[str, Any]) -> None:
     for parameter, code in plan.refuse.items():
         if parameter in body:
             _refuse_parameter(parameter, body[parameter], code)
+    first = next(iter(body.get("messages") or ()), {})
+    if plan.refuse_system is not None and first.get("role") == "system":
+        raise Refusal(400, BAD_REQUEST, plan.refuse_system)
     size = call.words + (call.max_tokens or 0)
     if plan.context_tokens is not None and size > plan.context_tokens:
         message = (

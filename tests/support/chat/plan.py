@@ -57,6 +57,9 @@ class Plan:
     """Longest prompt plus `max_tokens`, in words; more gets 400 `context_length_exceeded`."""
     refuse: Mapping[str, str] = field(default_factory=dict)
     """Request parameter -> "unsupported_parameter" or "unsupported_value" (any value but 1)."""
+    refuse_system: str | None = None
+    """What a call with a system message is refused with (400), as a chat template without a
+    system role does; None takes it."""
     seed: int = 0
     """Changes every random draw."""
     keep_requests: int = 0

@@ -1,0 +1,119 @@
+"""An experiment file: kinds of self-edits side by side, SEAL's rounds, a teacher and a student."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from convbench import catalog
+from convbench.commands.adapting import Learning
+from convbench.commands.experiment import (
+    ExperimentOptions,
+    ExperimentResult,
+    cells,
+    experiment,
+    plan,
+)
+from convbench.commands.report import text
+from convbench.errors import SpecError
+from convbench.schema.experiment import ExperimentSpec
+from convbench.store import Run
+from tests.seal import runs
+
+SPEC = """title: small
+tasks: [pocket-notes]
+modes: [standard]
+protocols: [self-edit, self-edit-self-qa]
+model: local:pocket
+judges: [{judge}]
+learners: [base, seal]
+seeds: [1]
+count: 5
+samples: 2
+temperatures: [1.0]
+max_tokens: 24
+recipe_sets:
+  seal:
+    args.rounds: 1
+    fit.max_steps: 1
+    fit.batch_size: 4
+    fit.accumulation: 1
+    fit.precision: fp32
+    fit.gradient_checkpointing: false
+    fit.save: end
+    lora.r: 4
+"""
+JUDGE = """title: quick
+extends: adaptation
+args:
+  learner: {learner}
+  inner: {{r: 8, alpha: 16, epochs: 8, batch_size: 4, seeds: 1, max_tokens: 16,
+    learning_rate: 0.005}}
+"""
+KINDS = ("self-edit", "self-edit-self-qa")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentResult, str]:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("experiment")
+    student = folder / "student"
+    shutil.copytree(runs.pocket(), student)
+    (student / "mark.json").write_text("{}")  # the same weights under another fingerprint
+    (folder / "student.yaml").write_text(JUDGE.format(learner=f"local:{student}"))
+    (folder / "small.yaml").write_text(SPEC.format(judge=folder / "student.yaml"))
+    found = experiment(
+        ExperimentOptions(str(folder / "small.yaml"), folder / "out", calls=runs.QUIET)
+    )
+    return found, f"local:{student}"
+
+
+def test_kinds_and_rounds_stand_in_one_report(done: tuple[ExperimentResult, str]) -> None:
+    result, _ = done
+    assert [path.name for path in result.runs] == [
+        f"pocket-notes-{kind}-standard-seed1" for kind in KINDS
+    ]
+    assert result.report is not None
+    said = text(result.report.document, "markdown")
+    for kind in KINDS:
+        assert kind in said
+    assert said.count("round 1") >= 2
+    for path in result.runs:
+        evals = {child.path.name for child in Run.open(path).children()}
+        assert evals == {"seal-round-1"}
+        assert (path / "reports" / "seal.md").exists()
+
+
+def test_a_student_learns_what_the_teacher_writes(done: tuple[ExperimentResult, str]) -> None:
+    """The edits are the teacher's, who is trained; who learns them stays the same."""
+    result, student = done
+    run = Run.open(result.runs[0])
+    mark = Learning.of(run, student).fingerprint
+    assert mark != Learning.of(run, None).fingerprint
+    writers = set()
+    for one in (run, *run.children()):
+        assert {v.details["learner"] for v in one.verdicts()} == {mark}
+        writers.add(one.manifest.cast["assistant"].fingerprint)
+    assert len(writers) == 2, "the pocket policy, and what came out of the round"
+    assert "self-edits of" not in (run.reports / "seal.md").read_text()
+
+
+def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(JUDGE.format(learner="null"))
+    file = tmp_path / "rows.yaml"
+    file.write_text(SPEC.format(judge=tmp_path / "quick.yaml") + "rows: [10]\n")
+    with pytest.raises(SpecError, match="rows: found 10 for seal, which goes in rounds"):
+        experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
+    assert not (tmp_path / "out").exists(), "said before anything is built"
+
+
+def test_the_shipped_file_compares_the_five_kinds() -> None:
+    spec = catalog.load(ExperimentSpec, "experiments", "self-edits")
+    assert [cell.protocol for cell in cells(spec)] == [
+        "self-edit", "self-edit-implications-long", "self-edit-implications-very-long",
+        "self-edit-rewrite", "self-edit-self-qa",
+    ]  # fmt: skip
+    assert [job.step for job in plan(spec)] == ["build", "judge"] * 5

@@ -1,0 +1,86 @@
+"""The baseline of edits by another model: it writes them over HTTP, the run's policy learns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from convbench.commands.adapting import Learning
+from convbench.commands.calls import CallOptions
+from convbench.commands.evaluate import EvalOptions, evaluate
+from convbench.commands.judge import judge_with
+from convbench.commands.lines import accuracies
+from convbench.commands.rounds import RoundsOptions, RoundsResult
+from convbench.commands.seal import learn_from, lines
+from convbench.commands.specs import SpecOptions
+from convbench.pocket import notes
+from convbench.pocket.world import make_world
+from convbench.store import Run
+from tests.seal import runs
+from tests.support.provider import Call, Provider
+
+FAST = {"args.inner.epochs": 20, "args.inner.learning_rate": 0.01}
+WORLD = make_world()
+
+
+def faithful(call: Call) -> str:
+    """A model that states every fact of the passage that it is shown, and sees nothing else."""
+    (note,) = (n for n in notes.make_notes(WORLD, 0) if n.passage in call.text)
+    assert "Write implications." in call.text
+    return notes.good_edit(note, "implications")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Poor edits by the pocket policy: titles alone."""
+    torch.set_num_threads(1)
+    examples = runs.some_examples(4)
+    edits = {e.example_id: [f"- {e.inputs['title']}", "- nothing"] for e in examples}
+    run = runs.edits_run(tmp_path_factory.mktemp("others") / "run", examples, edits)
+    judge_with(run, [runs.quick_judge(**FAST)], runs.QUIET)
+    return run
+
+
+def test_another_models_edits_are_learnt_by_the_runs_own_policy(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    judge = runs.quick_judge(**FAST)
+    with Provider(reply=faithful) as provider:
+        calls = CallOptions(api_base=provider.api_base, quiet=True)
+        done = evaluate(EvalOptions("openai/rival", run.path, "rival", calls=calls))
+        assert provider.stats.calls == 4, "two samples of two test passages"
+        sent = str(provider.requests)
+    for example in run.examples.values():
+        for item in example.hidden["questions"]:
+            assert item["question"] not in sent, "the questions stay with us"
+    (own,) = {v.details["learner"] for v in run.verdicts()}
+    (learner,) = {v.details["learner"] for v in done.run.verdicts()}
+    assert learner == own == Learning.of(run, None).fingerprint
+    assert {v.fingerprint for v in done.run.verdicts()} == {judge.fingerprint}
+    rows = {
+        one.name: one.estimate.mean
+        for one in lines(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
+    }
+    assert list(rows) == ["base", "passage only", "untrained self-edits", "self-edits of rival"]
+    assert rows["self-edits of rival"] > rows["untrained self-edits"]
+    assert b"sk-secret" not in (done.run.path / "run.json").read_bytes()
+
+
+def test_the_recipe_names_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`args.others`: an alias of the user's own, at an address from the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    (tmp_path / "models.yaml").write_text("models: {mentor: {ref: openai/mentor-1}}\n")
+    with Provider(reply=faithful) as provider:
+        monkeypatch.setenv("OPENAI_BASE_URL", provider.api_base)
+        options = RoundsOptions(
+            "seal", run=run.path, specs=SpecOptions((tmp_path,)), calls=runs.QUIET
+        )
+        learn_from("mentor", run, options)
+        learn_from("mentor", run, options)
+        assert provider.stats.calls == 4, "what is there is not asked again"
+    child = Run.open(run.evals / "mentor")
+    assert child.manifest.cast["assistant"].model == "openai/mentor-1"
+    assert len(accuracies(child, runs.quick_judge(**FAST))) == 4

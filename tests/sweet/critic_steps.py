@@ -1,0 +1,37 @@
+"""Worker of the test of launchers: train the critic, write what it did to a file.
+
+python -m tests.sweet.critic_steps --recipe FILE      under any launcher
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from convbench.learn import advantage, fitting, launch
+from convbench.learn.job import Job
+from tests.trainers.gradients import GRADIENTS, watched
+
+
+def record(file: Path) -> dict[str, Any]:
+    """Train and return gradients, parameters, losses, and the measures on held-out tasks."""
+    job = Job.read(file)
+    pairs: Any = launch.load(launch.locate("sweet_critic")).data(job)
+    trainer, table = advantage.trainer_for(job, pairs)
+    found = watched(trainer)
+    return {**found, "pairs": len(table.pairs), "held_out": advantage.held_out(trainer, table)}
+
+
+def main(file: Path) -> None:
+    """Read the recipe, train, write."""
+    found = record(file)
+    if found["main"]:
+        torch.save(found, file.with_name(GRADIENTS))
+    fitting.leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[2]))

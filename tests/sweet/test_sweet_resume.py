@@ -1,0 +1,113 @@
+"""`train sweet`, killed in stage 1 and between the stages: taken up where it stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.schema import Member
+from convbench.store import Run
+from convbench.store.jsonl import records
+from tests.build.cli import finish, start, until
+from tests.learn.tiny import save_model
+from tests.support.provider import Plan, Provider
+
+from .runs import judged_run
+
+CANDIDATES, QUESTIONS = 8, 6
+CALLS = CANDIDATES * QUESTIONS * 2
+SETS = (
+    f"args.candidates={CANDIDATES}", "args.held_out=0", "args.conversations=1", "fit.epochs=1",
+    "fit.batch_size=2", "fit.accumulation=1", "fit.save=epoch", "fit.learning_rate=1e-3",
+    "fit.gradient_checkpointing=false", 'args.critic={"epochs": 40}',
+)  # fmt: skip
+ASKED = [part for one in SETS for part in ("--set", one)]
+
+
+def launched(run: Run) -> subprocess.Popen[str]:
+    arguments = ("train", "sweet", "--run", str(run.path), "--concurrency", "2", *ASKED)
+    keys = {"OPENAI_API_KEY": "none"}
+    return start(run.path.parent, *arguments, extra=keys, start_new_session=True)
+
+
+def lines(file: Path) -> list[Any]:
+    return list(records(file)) if file.exists() else []
+
+
+def killed(process: subprocess.Popen[str], when: Callable[[], bool]) -> None:
+    """Kill the command and its workers, with no chance to tidy up."""
+    try:
+        until(when, process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def uninterrupted(folder: Path) -> Path:
+    """Train the same critic beside it, at a stretch."""
+    from convbench.learn import launch
+    from convbench.learn.job import Job
+
+    file = folder.parent.parent / "whole" / "critic" / "recipe.yaml"
+    file.parent.mkdir(parents=True)
+    shutil.copy(folder / "recipe.yaml", file)
+    job, module = Job.read(file), launch.load(launch.locate("sweet_critic"))
+    module.fit(job, module.data(job))
+    return file.parent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_in_stage_1_and_between_the_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.build.cli.LONG_S", 600.0)
+    base = save_model(tmp_path / "base")
+    told = [
+        (f"q{i}", [f"which {w}?", "I WANT TO ANSWER: x"], reward)
+        for i in range(QUESTIONS)
+        for w, reward in (("colour", 1.0), ("mood", 0.0))
+    ]
+    with Provider(Plan(latency_s=0.1)) as provider:
+        policy = Member(model="openai/scripted", api_base=provider.api_base, weights=str(base))
+        run = judged_run(tmp_path / "run", told, policy)
+        folder = run.checkpoints / "sweet"
+        critic, candidates = folder / "critic", folder / "candidates.jsonl"
+
+        killed(launched(run), lambda: len(list(critic.glob("checkpoint-*/trainer_state.json"))) > 1)
+        assert not (critic / "training.json").exists()
+        (critic / "checkpoint-9999").mkdir()  # a save that the kill cut short
+        assert provider.stats.calls == 0
+
+        killed(launched(run), lambda: len(lines(candidates)) >= 10)
+        trained = (critic / "model.safetensors").stat().st_mtime_ns
+        journalled = len(lines(run.calls_file))
+        assert 10 <= journalled < CALLS
+        candidates.write_bytes(candidates.read_bytes()[:-5])  # and a line that was cut short
+        provider.reset()
+
+        process = launched(run)
+        done = finish(process)
+        assert done.code == 0, done.err
+        assert provider.stats.calls == CALLS - journalled
+        assert set(provider.stats.answered_by_request.values()) == {1}
+
+    found = lines(candidates)
+    keys = [(row["conversation_id"], row["turn"], row["candidate"]) for row in found]
+    assert len(keys) == len(set(keys)) == CALLS
+    assert len(lines(folder / "ranked.jsonl")) == CALLS
+    assert (folder / "training.json").exists()
+    assert (critic / "model.safetensors").stat().st_mtime_ns == trained
+    whole = uninterrupted(critic)
+    from safetensors.torch import load_file
+
+    taken_up, at_a_stretch = (load_file(f / "model.safetensors") for f in (critic, whole))
+    for name, tensor in at_a_stretch.items():
+        assert (taken_up[name] - tensor).abs().max() < 1e-6, name
