@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -59,8 +59,16 @@ def main() -> None:
         told(err, "error: ", "red", " ".join(str(error).split()))
         sys.exit(1)
     except KeyboardInterrupt:
-        err.print("interrupted")
-        sys.exit(130)
+        _interrupted()
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":  # what DuckDB makes of Ctrl-C
+            raise
+        _interrupted()
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing more can be said to it
         sys.exit(141)
+
+
+def _interrupted() -> NoReturn:
+    err.print("interrupted")
+    sys.exit(130)

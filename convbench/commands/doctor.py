@@ -122,7 +122,7 @@ def _compiler() -> Finding:
     path = shutil.which("g++")
     if path:
         return Finding("g++", "ok", path)
-    why = "not found (DeepSpeed builds parts of itself at run time)"
+    why = "not found (DeepSpeed compiles parts when it runs)"
     return Finding("g++", "note", why, "apt-get install g++")
 
 
