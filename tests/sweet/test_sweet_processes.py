@@ -21,6 +21,8 @@ from .runs import judged_run
 
 WORKER = Path(__file__).with_name("critic_steps.py")
 STEPS = 3
+pytestmark = pytest.mark.timeout(1500)
+"""The first ZeRO launch of a machine compiles a part of DeepSpeed, minutes on a slow one."""
 
 
 def told(questions: int) -> list[tuple[str, list[str], float]]:

@@ -24,6 +24,8 @@ from tests.trainers.test_exact import apart
 
 WORKER = Path(__file__).with_name("gradients.py")
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.timeout(1500)
+"""The first ZeRO launch of a machine compiles a part of DeepSpeed, minutes on a slow one."""
 
 
 @pytest.fixture(scope="module")
