@@ -6,14 +6,13 @@ the candidates into `candidates.jsonl` beside the recipe, then runs this.
     python trainers/sweet_policy.py --recipe FILE     under any launcher
 """
 
-import json
-
 from convbench.errors import TrainError
 from convbench.learn import pairs
 from convbench.learn.job import Job, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
 from convbench.learn.sweet import Candidate, Sweet, check_base, policy_pairs
+from convbench.store.jsonl import records
 
 
 def data(job: Job) -> Pairs:
@@ -23,8 +22,7 @@ def data(job: Job) -> Pairs:
     if not file.exists():
         raise TrainError(f"{file}: not found; `convbench train sweet` samples and ranks it")
     turns: dict[tuple[str, int], list[Candidate]] = {}
-    for line in file.read_text().splitlines():
-        row = json.loads(line)
+    for row in records(file):
         found = Candidate(row["text"], row["cut"], row["advantage"])
         turns.setdefault((row["conversation_id"], row["turn"]), []).append(found)
     settings = Sweet.of(job.recipe.args, job.recipe.name)

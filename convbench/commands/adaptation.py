@@ -74,9 +74,7 @@ async def adapted(run: Run, judge: Judge, calls: CallOptions) -> Judged:
 
         def keep(conversation: Conversation, verdict: Verdict) -> None:
             file.write(verdict.model_dump_json().encode())
-            if verdict.failure is not None:
-                judged.failed += 1
-                judged.failures[verdict.failure.message] += 1
+            judged.count(verdict)
 
         async with calling(run, calls, f"judge {judge.name}", at_once(calls, [])) as caller:
             caller.status.total = len(pending)

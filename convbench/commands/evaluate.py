@@ -14,7 +14,7 @@ from convbench.commands.build import have
 from convbench.commands.calls import CallOptions
 from convbench.commands.cast import make_member
 from convbench.commands.judge import JudgeResult, judge_with, judges_of
-from convbench.commands.manifest import Shape, make_manifest, refuse_changes
+from convbench.commands.manifest import asked_again, refuse_changes
 from convbench.commands.specs import SpecOptions, load_plugins, load_protocol, sort_sets
 from convbench.errors import RunError
 from convbench.schema import Member, ProtocolSpec, RunManifest
@@ -104,7 +104,6 @@ def recipe_of(folder: Path) -> dict[str, Any]:
 
 def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
     old = parent.manifest
-    own = protocol.name == old.protocol.name
     limit = old.cast[old.protocol.policy].sampling.max_tokens
     cast = {
         name: old.cast.get(name, Member(model="script"))
@@ -114,18 +113,9 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
     cast[protocol.policy] = make_member(
         options.policy, limit, options.calls.api_base, options.specs
     )
-    shape = Shape(
-        mode=old.mode,
-        turns=old.turns if own else None,
-        samples=old.samples,
-        temperatures=old.temperatures,
-        seed=old.seed,
-        split=options.split,  # type: ignore[arg-type]
-    )
-    return make_manifest(
-        old.task, protocol, shape, cast, kind="eval", parent=old.id, checkpoint=options.policy,
-        source_revision=old.source_revision, pulled_from=old.pulled_from,
-        extra=_trained(options.policy),
+    return asked_again(
+        old, cast, split=options.split, protocol=protocol,  # type: ignore[arg-type]
+        kind="eval", checkpoint=options.policy, extra=_trained(options.policy),
     )  # fmt: skip
 
 

@@ -30,6 +30,12 @@ class Judged:
     failures: Counter[str] = field(default_factory=Counter)
     """Their messages."""
 
+    def count(self, verdict: Verdict) -> None:
+        """Count a verdict that gives no score."""
+        if verdict.failure is not None:
+            self.failed += 1
+            self.failures[verdict.failure.message] += 1
+
 
 def unscored(run: Run, judge: Judge) -> tuple[dict[str, int], int]:
     """Return (id → replies asked for before, of those without a verdict; how many have one)."""
@@ -82,9 +88,7 @@ def _keeper(judge: Judge, judged: Judged, file: Appender, caller: Caller) -> Kee
         file.write(verdict.model_dump_json().encode())
         if caller.journal is not None:
             caller.journal.forget(f"judge/{judge.fingerprint}/{conversation.conversation_id}#")
-        if verdict.failure is not None:
-            judged.failed += 1
-            judged.failures[verdict.failure.message] += 1
+        judged.count(verdict)
 
     return keep
 

@@ -87,21 +87,30 @@ def make_manifest(
     )
 
 
-def asked_again(old: RunManifest, cast: Mapping[str, Member], **more: Any) -> RunManifest:
-    """Return the manifest of a run in which a cast meets another run's train questions.
+def asked_again(
+    old: RunManifest,
+    cast: Mapping[str, Member],
+    *,
+    split: SplitChoice = "train",
+    protocol: ProtocolSpec | None = None,
+    **more: Any,
+) -> RunManifest:
+    """Return the manifest of a run in which a cast meets another run's questions of a split, in
+    its protocol or in another one of that one's own length.
 
     What follows a pulled run holds its specs, and so stays marked as pulled: they are data.
     """
+    same = protocol is None or protocol.name == old.protocol.name
     shape = Shape(
         mode=old.mode,
-        turns=old.turns,
+        turns=old.turns if same else None,
         samples=old.samples,
         temperatures=old.temperatures,
         seed=old.seed,
-        split="train",
+        split=split,
     )
     return make_manifest(
-        old.task, old.protocol, shape, cast,
+        old.task, protocol or old.protocol, shape, cast,
         parent=old.id, source_revision=old.source_revision, pulled_from=old.pulled_from, **more,
     )  # fmt: skip
 

@@ -20,12 +20,13 @@ from convbench.commands.adapting import Runner
 from convbench.commands.calls import ended
 from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.judge import judges_of
-from convbench.commands.lines import UNTRAINED, Line, accuracies, learners, line, markdown, write
 from convbench.commands.rounds import RoundsOptions, RoundsResult
 from convbench.commands.specs import SpecOptions
+from convbench.commands.taught import accuracies, as_markdown, learners, write
 from convbench.commands.train import sort_sets
 from convbench.errors import RunError
 from convbench.judge import Judge
+from convbench.report.tables.adaptation import NOTHING, PASSAGE, UNTRAINED, Values
 from convbench.schema.base import Noun
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
@@ -61,7 +62,8 @@ class SealResult:
     """What `train seal` did."""
 
     rounds: RoundsResult
-    lines: list[Line] = field(default_factory=list)
+    taught: dict[str, Values] = field(default_factory=dict)
+    """(passage, accuracy) of every adaptation, by what was trained on."""
     table: Path | None = None
 
 
@@ -87,9 +89,9 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
         if baselines:
             for model in args.others:
                 learn_from(model, done.run, options)
-        result.lines = list(lines(done, judge, options, baselines))
-        result.table = write(done.run, result.lines)
-        write(done.run, result.lines, list(several(done, judge, args, options)))
+        result.taught = taught(done, judge, options, baselines)
+        result.table = write(done.run, result.taught)
+        write(done.run, result.taught, list(several(done, judge, args, options)))
     return result
 
 
@@ -127,14 +129,13 @@ def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
         ended(judged.jobs)
 
 
-def lines(
+def taught(
     done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
-) -> Iterator[Line]:
-    """Yield base, passage only, the untrained policy's edits, those of other models that were
-    evaluated on this run and learnt by the same policy, then every round's; without those that
-    were not asked about test passages."""
-    if baselines:
-        yield from with_runner(done.run, judge, options.calls, unadapted)
+) -> dict[str, Values]:
+    """Return accuracies of base, passage only, the untrained policy's edits, those of other models
+    that were evaluated on this run and learnt by the same policy, then every round's; without
+    those that were not asked about test passages."""
+    found = with_runner(done.run, judge, options.calls, unadapted) if baselines else {}
     own = learners(done.run, judge)
     rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
     children = done.run.children() if baselines and own else []
@@ -143,36 +144,35 @@ def lines(
         for child in children
         if learners(child, judge) == own and child.path not in {run.path for _, run in rounds}
     ]
-    named = [(UNTRAINED, done.run), *others, *rounds]
-    for name, run in named:
-        values = accuracies(run, judge)
-        if values:
-            yield line(name, values)
+    found |= {
+        name: accuracies(run, judge) for name, run in [(UNTRAINED, done.run), *others, *rounds]
+    }
+    return {name: values for name, values in found.items() if values}
 
 
-def unadapted(runner: Runner) -> list[Line]:
-    """Return the lines of the policy as it is and after training on the passage alone."""
-    found = [example for example in runner.run.examples.values() if example.split == "test"]
-    if not found:
-        return []
-    base = [(e.group_id, runner.before(e)) for e in found]
-    passage = [(e.group_id, runner.outcome(e, None).accuracy) for e in found]
-    return [line("base", base), line("passage only", passage)]
+def unadapted(runner: Runner) -> dict[str, Values]:
+    """Return accuracies of the policy as it is and after training on the passage alone."""
+    asked = [example for example in runner.run.examples.values() if example.split == "test"]
+    return {
+        NOTHING: [(e.group_id, runner.before(e)) for e in asked],
+        PASSAGE: [(e.group_id, runner.outcome(e, None).accuracy) for e in asked],
+    }
 
 
 def several(done: RoundsResult, judge: Judge, args: Args, options: RoundsOptions) -> Iterator[str]:
     """Yield what is asked for of many passages: all at once, and one after the other."""
-    ways = [("passage only", done.run, True), (UNTRAINED, done.run, False)]
+    ways = [(PASSAGE, done.run, True), (UNTRAINED, done.run, False)]
     last = done.rounds[-1]
     if last.evaluated is not None:
         ways.append((f"round {last.number}", last.evaluated, False))
     if args.pretraining:
-        found = [
-            line(name, continual.pretrained(run, judge, options.calls,
-                                            edits=args.pretraining, alone=alone))
+        found = {
+            name: continual.pretrained(
+                run, judge, options.calls, edits=args.pretraining, alone=alone
+            )
             for name, run, alone in ways
-        ]  # fmt: skip
-        yield f"All passages at once (continued pre-training):\n\n{markdown(found)}"
+        }
+        yield f"All passages at once (continued pre-training):\n\n{as_markdown(found)}"
     for name, run, alone in ways if args.sequences else ():
         many = continual.forgetting(
             run, judge, options.calls, sequences=args.sequences, length=args.length, alone=alone

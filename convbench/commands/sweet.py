@@ -13,20 +13,10 @@ from typing import Any
 
 from convbench.build.branch import call_key, candidate
 from convbench.commands.calls import CallOptions, at_once, calling, ended
-from convbench.commands.train import (
-    TrainOptions,
-    TrainResult,
-    choose_launch,
-    free_folder,
-    resolve,
-    sort_sets,
-    start,
-    write_recipe,
-)
+from convbench.commands.train import TrainOptions, TrainResult, free_folder, start, write_recipe
 from convbench.engine.jobs import run as run_loop
 from convbench.engine.jobs import run_jobs
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn import launch as launching
 from convbench.learn.base import policy_weights
 from convbench.learn.job import Job
 from convbench.learn.select import Logged, Selection, select
@@ -36,25 +26,22 @@ from convbench.models.open import open_model
 from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.jsonl import Appender, records, write_whole
-from convbench.store.run import Run, find_run
+from convbench.store.run import Run
 from convbench.views import messages, policy_turns
 
 CUT = ("length", "filter")
 
 
-def sweet(options: TrainOptions, calls: CallOptions = CallOptions()) -> TrainResult:
-    """Train SWEET on a judged run; taken up again where it stopped.
+def sweet(options: TrainOptions, run: Run, result: TrainResult) -> TrainResult:
+    """Train SWEET on a judged run, with the recipe and launch that `train` chose; taken up again
+    where it stopped.
 
     Raises TrainError, RunError, SpecError before anything heavy is loaded.
     """
-    run = find_run(options.run)
-    recipe_sets, launch_sets = sort_sets(options.specs.sets)
-    recipe = resolve(options, run, recipe_sets)
+    recipe, launch = result.recipe, result.launch
     settings = Sweet.of(recipe.args, recipe.name)
-    launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
     selection = select(run, recipe.data)
     pairs = trajectories(selection, settings)
-    result = TrainResult(recipe, launch, notes=notes)
     if options.dry_run:
         turns = len(list(histories(selection, settings)))
         result.preview = [
@@ -70,7 +57,7 @@ def sweet(options: TrainOptions, calls: CallOptions = CallOptions()) -> TrainRes
     train_stage(options, launch, run, critic_recipe(recipe, settings), folder / "critic")
     job = Job(recipe, folder)
     check_base(job)
-    sample(run, recipe, selection, settings, folder / "candidates.jsonl", calls)
+    sample(run, recipe, selection, settings, folder / "candidates.jsonl", options.calls)
     rank(job, selection, settings)
     train_stage(options, launch, run, recipe, folder)
     return result

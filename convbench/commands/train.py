@@ -76,13 +76,13 @@ def train(options: TrainOptions) -> TrainResult:
     run = find_run(options.run)
     recipe_sets, launch_sets = sort_sets(options.specs.sets)
     recipe = resolve(options, run, recipe_sets)
+    launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
+    result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     if recipe.trainer == "sweet_policy":
         from convbench.commands.sweet import sweet  # two stages, with sampling between them
 
-        return sweet(options, options.calls)
-    launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
+        return sweet(options, run, result)
     module = launching.load(launching.locate(recipe.trainer or ""))
-    result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     folder = free_folder(options, run, recipe)
     job = Job(recipe, folder)
     branching = branching_of(options, run, recipe)

@@ -10,7 +10,8 @@ from functools import cache
 from importlib import metadata
 
 
-def readable(program: str) -> list[str]:
+@cache
+def readable(program: str) -> tuple[str, ...]:
     """Return the files and folders that the interpreter itself needs, those that exist."""
     library = os.path.join(
         str(sysconfig.get_config_var("LIBDIR") or ""),
@@ -25,17 +26,19 @@ def readable(program: str) -> list[str]:
     wanted += [library] if os.path.isfile(library) else []
     wanted += [os.path.join("/lib", system), os.path.join("/usr/lib", system)]
     wanted += ["/lib64", "/usr/lib64"]
-    return [place for place in dict.fromkeys(wanted) if os.path.exists(place)]
+    return tuple(place for place in dict.fromkeys(wanted) if os.path.exists(place))
 
 
-def hidden() -> list[str]:
+@cache
+def hidden() -> tuple[str, ...]:
     """Return folders within those that hold others' packages."""
     stdlib = sysconfig.get_path("stdlib")
     names = ("site-packages", "dist-packages")
-    return [p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p)]
+    return tuple(p for p in (os.path.join(stdlib, name) for name in names) if os.path.isdir(p))
 
 
-def opened(program: str) -> list[str]:
+@cache
+def opened(program: str) -> tuple[str, ...]:
     """Return `readable`, with a folder that holds a hidden one replaced by its other contents:
     what Landlock opens, it opens to the leaves."""
     found = []
@@ -46,7 +49,7 @@ def opened(program: str) -> list[str]:
             found += [item for item in inside if item not in shut]
         else:
             found.append(place)
-    return found
+    return tuple(found)
 
 
 @cache
@@ -73,11 +76,8 @@ def _with_needs(modules: tuple[str, ...]) -> list[str]:
         for name in names if module.isidentifier() else ():
             parts.setdefault(_canonical(name), []).append(module)
     for module in wanted:  # it grows
-        for line in (
-            line for name in owners.get(module, ()) for line in metadata.requires(name) or ()
-        ):
-            if "extra" not in line.partition(";")[2]:
-                wanted += [part for part in parts.get(_canonical(line), ()) if part not in wanted]
+        for line in (line for name in owners.get(module, ()) for line in _requires(name)):
+            wanted += [part for part in parts.get(_canonical(line), ()) if part not in wanted]
     return wanted
 
 

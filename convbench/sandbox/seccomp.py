@@ -12,6 +12,7 @@ import errno
 import platform
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 Instruction = tuple[int, int, int, int]
 
@@ -87,6 +88,7 @@ def numbers(table: str, column: int) -> dict[str, int]:
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
+@cache
 def filter_program(*, alone: bool = False) -> bytes | None:
     """Return the filter as BPF instructions of 8 bytes; None for a machine we have no table of.
 

@@ -19,11 +19,12 @@ from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
 from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.judge import JudgeOptions, judge, judges_of
-from convbench.commands.lines import Line, accuracies, differences, line, markdown
 from convbench.commands.manifest import Shape, SplitChoice
 from convbench.commands.rounds import RoundsOptions, rounds
 from convbench.commands.seal import FILTERS, seal
 from convbench.commands.specs import SpecOptions
+from convbench.commands.taught import accuracies, as_markdown
+from convbench.report.tables.adaptation import UNTRAINED, Values
 from convbench.store import Run
 
 SETS = (
@@ -68,23 +69,20 @@ def choose(folder: Path, seed: int, tasks: int, samples: int, rates: list[float]
     evaluate(EvalOptions("local:pocket", run.path, "untrained", split="validation", calls=QUIET))
     (one,) = judges_of(run)
     untrained = Run.open(run.evals / "untrained")
-    lines = [line("untrained self-edits", accuracies(untrained, one, "validation"))]
+    taught = {UNTRAINED: accuracies(untrained, one, "validation")}
     for rate in rates:
         options = copied(run, folder / f"rate-{rate:g}", seed, f"fit.learning_rate={rate}")
         (done,) = rounds(replace(options, rounds=1, evaluate=False)).rounds
         asked = EvalOptions(str(done.checkpoint), done.run.path, split="validation", calls=QUIET)
-        values = accuracies(evaluate(asked).run, one, "validation")
-        lines.append(line(f"rate {rate:g}", values))
-        print(
-            f"seed {seed}, validation\n{markdown(lines)}{markdown(differences(lines))}", flush=True
-        )
+        taught[f"rate {rate:g}"] = accuracies(evaluate(asked).run, one, "validation")
+        print(f"seed {seed}, validation\n{as_markdown(taught)}", flush=True)
 
 
 def compare(
     folder: Path, seeds: list[int], tasks: int, samples: int, filters: list[str], more: bool
 ) -> None:
     """Print a table a seed and filter, and one of all seeds so far."""
-    pooled: dict[str, dict[str, list[tuple[str, float]]]] = {name: {} for name in filters}
+    pooled: dict[str, dict[str, Values]] = {name: {} for name in filters}
     for seed in seeds:
         run = logged(folder / f"seed{seed}" / "untrained", seed, tasks, samples)
         for name in filters:
@@ -93,14 +91,9 @@ def compare(
             done = seal(copied(run, place, seed, *sets))
             assert done.table is not None
             print(f"seed {seed}, {name}\n{done.table.read_text()}", flush=True)
-            for way in done.lines:
-                pooled[name].setdefault(way.name, []).extend(way.values)
-            _pooled(name, pooled[name])
-
-
-def _pooled(name: str, values: dict[str, list[tuple[str, float]]]) -> None:
-    lines: list[Line] = [line(*item) for item in values.items()]
-    print(f"pooled, {name}\n{markdown(lines)}\n{markdown(differences(lines))}", flush=True)
+            for way, values in done.taught.items():
+                pooled[name].setdefault(way, []).extend(values)
+            print(f"pooled, {name}\n{as_markdown(pooled[name])}", flush=True)
 
 
 def main() -> None:

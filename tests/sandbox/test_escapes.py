@@ -29,6 +29,17 @@ from tests.sandbox.walls import limits_of
 REFERENCE = Outcome("value", 42)
 
 
+TRY = """
+def done():
+    found = []
+    for number, attempt in enumerate(tries):
+        try: attempt(); found.append(number)
+        except OSError: pass
+    return found
+"""
+"""Which of a list of `tries` the system did not refuse."""
+
+
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def limits(request: pytest.FixtureRequest) -> Limits:
     return replace(limits_of(request.param), seconds=1.0)
@@ -61,14 +72,8 @@ tries = [
     lambda: os.open(os.path.dirname(path), os.O_TMPFILE | os.O_RDWR),
     lambda: os.mkdir(path + "3"), lambda: os.mkfifo(path + "4"), lambda: os.mknod("/tmp/dev", 0o20666, 0x101),
 ]
-def f():
-    done = []
-    for number, attempt in enumerate(tries):
-        try: attempt(); done.append(number)
-        except OSError: pass
-    return done
 """
-    assert run([code], ["f()"], limits)[0].value == ["l", []]
+    assert run([code + TRY], ["done()"], limits)[0].value == ["l", []]
     seen = target.stat()
     assert (target.read_text(), seen.st_mode & 0o777, seen.st_mtime) == ("whole", 0o666, 10**9)
     assert os.listxattr(target) == []
@@ -97,14 +102,8 @@ tries = [
     lambda: own(lambda fd: fcntl.fcntl(fd, fcntl.F_SETOWN, pid)),
     lambda: own(lambda fd: fcntl.ioctl(fd, 0x8901, struct.pack("i", pid))),  # FIOSETOWN
 ]
-def f():
-    done = []
-    for number, attempt in enumerate(tries):
-        try: attempt(); done.append(number)
-        except OSError: pass
-    return done
 """
-    assert run([code], ["f()"], limits)[0].value == ["l", []]
+    assert run([code + TRY], ["done()"], limits)[0].value == ["l", []]
     assert sleeper.poll() is None
     assert (os.getpriority(os.PRIO_PROCESS, pid), os.sched_getaffinity(pid)) == before
 

@@ -112,19 +112,10 @@ import os, subprocess
 def bomb():
     while True: os.fork()
 def shell(): return subprocess.run(["/bin/sh", "-c", "echo 42"], capture_output=True).stdout
-def many():
-    import threading, time
-    started = 0
-    try:
-        for _ in range(10_000):
-            threading.Thread(target=time.sleep, args=(0.2,), daemon=True).start(); started += 1
-    except RuntimeError:
-        return "stopped" if started < 100 else started
 """
-    found = run([code], ["bomb()", "shell()", "many()"], limits)
+    found = run([code], ["bomb()", "shell()"], limits)
     assert found[0].error == "PermissionError"
     assert found[1].error in ("PermissionError", "FileNotFoundError")
-    assert found[2].value == "stopped"
 
 
 def test_time_memory_and_output(limits: Limits) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -11,10 +12,10 @@ from convbench.commands.adapting import Learning
 from convbench.commands.calls import CallOptions
 from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.judge import judge_with
-from convbench.commands.lines import accuracies
 from convbench.commands.rounds import RoundsOptions, RoundsResult
-from convbench.commands.seal import learn_from, lines
+from convbench.commands.seal import learn_from, taught
 from convbench.commands.specs import SpecOptions
+from convbench.commands.taught import accuracies
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.store import Run
@@ -60,11 +61,9 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     (learner,) = {v.details["learner"] for v in done.run.verdicts()}
     assert learner == own == Learning.of(run, None).fingerprint
     assert {v.fingerprint for v in done.run.verdicts()} == {judge.fingerprint}
-    rows = {
-        one.name: one.estimate.mean
-        for one in lines(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
-    }
-    assert list(rows) == ["base", "passage only", "untrained self-edits", "self-edits of rival"]
+    found = taught(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
+    rows = {name: fmean(value for _, value in values) for name, values in found.items()}
+    assert list(rows) == ["nothing", "passage only", "untrained self-edits", "self-edits of rival"]
     assert rows["self-edits of rival"] > rows["untrained self-edits"]
     assert b"sk-secret" not in (done.run.path / "run.json").read_bytes()
 

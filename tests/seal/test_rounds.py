@@ -13,12 +13,11 @@ from convbench.adapt.continual import Forgetting
 from convbench.commands.calls import CallOptions
 from convbench.commands.continual import forgetting, pretrained, table, write
 from convbench.commands.judge import judges_of
-from convbench.commands.lines import Line, differences, markdown
 from convbench.commands.rounds import RoundsOptions, RoundsResult
 from convbench.commands.seal import seal
 from convbench.commands.specs import SpecOptions
+from convbench.commands.taught import as_markdown
 from convbench.errors import RunError, SpecError
-from convbench.report.stats import estimate
 from convbench.store import Run
 from tests.seal import runs
 from tests.seal.test_adaptation_judge import good
@@ -63,11 +62,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
         edits[example.example_id] = [good(example), f"- {title}" if number else line]
     run = runs.edits_run(folder / "run", examples, edits)
     result = seal(options(run, folder / "quick.yaml"))
-    assert [line.name for line in result.lines] == [
-        "base", "passage only", "untrained self-edits", "round 1", "round 2",
+    assert list(result.taught) == [
+        "nothing", "passage only", "untrained self-edits", "round 1", "round 2",
     ]  # fmt: skip
-    text = f"{markdown(result.lines)}\n{markdown(differences(result.lines))}"
-    assert text == (run.reports / "seal.md").read_text()
+    assert as_markdown(result.taught) == (run.reports / "seal.md").read_text()
     return run, folder / "quick.yaml", result.rounds
 
 
@@ -170,14 +168,9 @@ def test_without_matplotlib_the_tables_stay(
 
 
 def test_differences_are_paired_by_passage() -> None:
-    def line(name: str, *values: tuple[str, float]) -> Line:
-        found = estimate(values)
-        assert found is not None
-        return Line(name, found, values)
-
-    below = line("untrained self-edits", ("a", 0.0), ("a", 0.5), ("b", 0.25))
-    above = line("round 1", ("a", 0.5), ("b", 0.5), ("c", 1.0))
-    (found,) = differences([below, above])
-    assert found.name == "round 1 less untrained self-edits"
-    assert found.values == (("a", 0.25), ("b", 0.25))
-    assert (found.estimate.mean, found.estimate.error) == (0.25, 0.0)
+    text = as_markdown({
+        "untrained self-edits": [("a", 0.0), ("a", 0.5), ("b", 0.25)],
+        "round 1": [("a", 0.5), ("b", 0.5), ("c", 1.0)],
+    })  # fmt: skip
+    (found,) = (line for line in text.splitlines() if line.startswith("| round 1"))
+    assert found.endswith(r"| +0.250 | \[+0.250, +0.250\] | 3 | 3 |"), found

@@ -15,7 +15,7 @@ import torch
 
 from convbench.commands.calls import CallOptions
 from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions
+from convbench.commands.train import TrainOptions, train
 from convbench.errors import TrainError
 from convbench.learn.advantage import advantages, padded, pair_loss, scores, turn_log_probs
 from convbench.learn.job import Job
@@ -115,7 +115,6 @@ class Trained:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    from convbench.commands.sweet import sweet
     from convbench.learn import fitting
 
     tmp_path = tmp_path_factory.mktemp("sweet")
@@ -127,18 +126,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     ]
     run = judged_run(tmp_path / "run", told, f"local:{base}")
     options = TrainOptions(
-        recipe="sweet", run=run.path, specs=SpecOptions(sets=SETS), in_process=True
-    )
+        recipe="sweet", run=run.path, specs=SpecOptions(sets=SETS), in_process=True,
+        calls=CallOptions(quiet=True),
+    )  # fmt: skip
     seen: list[Any] = []
-    train = fitting.train
+    fit = fitting.train
 
     def seen_train(trainer: Any, job: Job) -> None:
         seen.append(trainer)
-        train(trainer, job)
+        fit(trainer, job)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "train", seen_train)
-        done = sweet(options, CallOptions(quiet=True))
+        done = train(options)
     assert done.path == run.checkpoints / "sweet"
     return Trained(base, run.checkpoints / "sweet", options, *seen)
 
@@ -274,18 +274,16 @@ def test_a_critic_that_trains_an_adapter(
 
 @pytest.mark.slow
 def test_stages_that_are_done_are_not_done_again_nor_with_another_base(trained: Trained) -> None:
-    from convbench.commands.sweet import sweet
-
     critic, done = trained.folder / "critic" / "model.safetensors", trained.folder / "training.json"
     before = critic.stat().st_mtime_ns
     done.unlink()
-    sweet(trained.options, CallOptions(quiet=True))
+    train(trained.options)
     assert critic.stat().st_mtime_ns == before
     assert done.exists()
     done.unlink()
     save_model(trained.base, seed=1)
     with pytest.raises(TrainError, match=r"trained from weights \w+, but .* now holds \w+"):
-        sweet(trained.options, CallOptions(quiet=True))
+        train(trained.options)
     assert not done.exists()
     other = replace(trained.options, specs=SpecOptions(sets=(*SETS, "args.beta=0.2")))
-    assert sweet(other, CallOptions(quiet=True)).path == trained.folder.with_name("sweet-2")
+    assert train(other).path == trained.folder.with_name("sweet-2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 
 from convbench.report.document import Cell, Column, Table
@@ -34,10 +34,14 @@ def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
 
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
-    """Return these accuracies with intervals, and their differences to untrained edits."""
+    """Return the table of a section's adaptations; None for another judge."""
     found = adaptations(section, judge)
-    if not found:
-        return None
+    return taught_table(found, kind) if found else None
+
+
+def taught_table(found: Mapping[str, Values], kind: ErrorKind = "clustered") -> Table:
+    """Return accuracies by what was trained on, with intervals and their differences to untrained
+    edits, passage by passage."""
     below = _by_passage(found.get(UNTRAINED, []))
     rows = []
     for name, values in found.items():
