@@ -14,7 +14,6 @@ from convbench.schema import (
     Conversation,
     Message,
     ProtocolSpec,
-    Speaker,
     TextPart,
     Turn,
     text_of,
@@ -26,9 +25,11 @@ SENTINEL = "convbenchsentinel"
 """A text that stands in no chat template."""
 
 
-def public(speaker: Speaker, content: Content) -> Content:
-    """Return what others see of a turn: private thought dropped, then cut."""
-    if not isinstance(content, str):
+def public(protocol: ProtocolSpec, turn: Turn) -> Content:
+    """Return what others see of a turn: private thought dropped, then cut; a scripted turn whole,
+    for the limit is on what a speaker says of its own."""
+    speaker, content = protocol.speakers[turn.speaker], turn.content
+    if not isinstance(content, str) or turn.finish_reason == "scripted":
         return content
     marker = speaker.private_before
     if marker and marker in content:
@@ -81,7 +82,7 @@ def view(
             _instruct(out, start, turn.instruction, protocol.speakers[speaker].opening)
             _append(out, start, "assistant", turn.content)
         elif hears(protocol, speaker, turn.speaker):
-            _append(out, start, "user", public(protocol.speakers[turn.speaker], turn.content))
+            _append(out, start, "user", public(protocol, turn))
     if instruction is not None or len(out) == start:
         _instruct(out, start, instruction, protocol.speakers[speaker].opening)
     if protocol.speakers[speaker].history == "last" and len(out) > start + 1:

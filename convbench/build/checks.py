@@ -168,7 +168,7 @@ def _others(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
 
 def _heard(protocol: ProtocolSpec, turn: Turn) -> str:
     """Return what the policy heard of a turn."""
-    return text_of(public(protocol.speakers[turn.speaker], turn.content))
+    return text_of(public(protocol, turn))
 
 
 def _once(flags: list[str]) -> list[str]:

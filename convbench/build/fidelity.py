@@ -134,7 +134,7 @@ def _spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[
 
 def _heard(protocol: ProtocolSpec, turn: Turn) -> str:
     """Return what the other side heard of a turn."""
-    return text_of(public(protocol.speakers[turn.speaker], turn.content))
+    return text_of(public(protocol, turn))
 
 
 def _once(flags: Iterable[str]) -> list[str]:

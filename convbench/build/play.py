@@ -121,9 +121,7 @@ def _rounds(item: Loop, rounds: int, final: bool, state: Play) -> Iterator[Step]
             steps.pop()
         for step in steps:
             yield step
-            said = text_of(
-                public(state.run.protocol.speakers[step.speaker], state.turns[-1].content)
-            )
+            said = text_of(public(state.run.protocol, state.turns[-1]))
             if step.speaker == policy and item.until is not None and item.until in said:
                 state.stop = "marker"
                 return

@@ -28,6 +28,8 @@ def say_train(result: TrainResult) -> None:
     fact("checkpoint", name)
     fact("recipe", f"{result.recipe.name}: {result.recipe.title}")
     fact("launch", f"{result.launch.name}, {result.launch.processes} process(es)")
+    for number, line in enumerate(result.credit):
+        fact("critic" if number == 0 else "", line)
     if result.imported:
         next_command(
             f"convbench eval {name} --run RUN_THAT_WAS_BUILT",

@@ -7,6 +7,7 @@ Every stage leaves its result in the checkpoint's folder (`critic/`, `candidates
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,26 @@ def sweet(options: TrainOptions, run: Run, result: TrainResult) -> TrainResult:
     sample(run, recipe, selection, settings, folder / "candidates.jsonl", options.calls)
     rank(job, selection, settings)
     train_stage(options, launch, run, recipe, folder)
+    result.credit = list(credit(folder / "critic", selection))
     return result
+
+
+def credit(critic: Path, selection: Selection) -> Iterator[str]:
+    """Yield the critic's pair accuracy on held-out tasks, then the advantage of every turn of
+    three of their conversations, in words."""
+    found = json.loads((critic / "training.json").read_text())["held_out"]
+    if not found["pairs"]:
+        yield "no pair of held-out tasks; args.held_out is their share"
+        return
+    yield f"right on {found['accuracy']:.0%} of {found['pairs']} pairs of held-out tasks"
+    by_id = {item.conversation.conversation_id: item for item in selection.logged}
+    for name, values in found["advantages"].items():
+        item = by_id[name]
+        yield f"{name}, reward {item.reward:g}"
+        turns = policy_turns(selection.run.manifest.protocol, item.conversation)
+        for turn, value in zip(turns, values, strict=False):
+            said = " ".join(text_of(item.conversation.turns[turn].content).split())
+            yield f"  {value:+8.3f}  {textwrap.shorten(said, 70, placeholder=' …')}"
 
 
 def critic_recipe(recipe: Recipe, settings: Sweet) -> Recipe:

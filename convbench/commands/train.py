@@ -64,6 +64,9 @@ class TrainResult:
     """Trained on imported conversations, which have no protocol to evaluate in."""
     notes: list[str] = field(default_factory=list)
     preview: list[str] = field(default_factory=list)
+    """What a dry run shows."""
+    credit: list[str] = field(default_factory=list)
+    """What SWEET's critic makes of conversations that it was not trained on."""
 
 
 def train(options: TrainOptions) -> TrainResult:

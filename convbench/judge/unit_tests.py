@@ -62,7 +62,7 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     the other speakers saw it; of text with fenced blocks the blocks together, then the longest.
     """
     last = conversation.turns[policy_turns(protocol, conversation)[-1]]
-    text = text_of(public(protocol.speakers[last.speaker], last.content))
+    text = text_of(public(protocol, last))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
     blocks = [textwrap.dedent(match[3]) for match in _FENCE.finditer(text)]

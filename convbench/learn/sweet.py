@@ -236,5 +236,9 @@ def policy_pairs(
             chosen, rejected = (Reply(c.text, c.cut) for c in (better, worse))
             items.append(Pair(item.task, seen, chosen, rejected, item.conversation.ended[:10]))
     if not items:
-        raise TrainError("no pair of candidates is left to train on; sample more a turn")
+        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+        raise TrainError(
+            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more a "
+            "turn (args.candidates), or train the critic for longer (args.critic)"
+        )
     return Pairs(selection, tuple(items), dict(skipped))

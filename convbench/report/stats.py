@@ -17,7 +17,7 @@ The estimators, once for all tables:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -125,8 +125,3 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, value * (len(order) - k)))
         out[i] = least
     return out
-
-
-def holm_by(p: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Return Holm's adjusted p values by the same names."""
-    return dict(zip(p, holm(list(p.values())), strict=True))

@@ -30,7 +30,8 @@ class Speaker(Noun):
     heard_by: tuple[str, ...] = ()
     """The only other speakers that hear this one; empty: all do."""
     cut: int | None = Field(default=None, ge=1)
-    """Others see at most this many characters of a turn."""
+    """Others see at most this many characters of what this speaker says; a scripted turn is seen
+    whole."""
     temperature: float | None = Field(default=None, ge=0)
     """Fixed temperature; null takes the conversation's."""
     max_tokens: int | None = Field(default=None, ge=1)

@@ -135,6 +135,15 @@ def test_others_see_a_turn_cut_where_the_protocol_says_so() -> None:
     assert text_of(conversation.turns[2].content) == "w" * 1000, "the record keeps all of it"
 
 
+def test_a_long_request_is_seen_whole() -> None:
+    """Two in five of ColBench's requests are longer than what the human may say, and end with the
+    signature that the tests call."""
+    value = protocol_of("collaboration").model_dump()
+    value["steps"][0]["say"] = "w" * 900 + " def f(kills)"
+    table, _ = played(ProtocolSpec.model_validate(value), turns=2)
+    assert text_of(table.of("assistant")[1].messages[1]["content"]).endswith("w def f(kills)")
+
+
 def test_a_speaker_s_own_sampling_goes_before_the_run_s() -> None:
     table, _ = played(protocol_of("collaboration"), turns=2)
     human, agent = table.of("human")[0].sampling, table.of("assistant")[0].sampling

@@ -52,11 +52,12 @@ def build(folder: Path, task: str, provider: Provider, *more: str) -> Run:
     return Run.open(folder / "run")
 
 
-def command(folder: Path, *arguments: str) -> None:
-    """Run `convbench` to its end; a browser is slow to start on a busy machine."""
+def command(folder: Path, *arguments: str) -> str:
+    """Run `convbench` to its end and return what it printed; browsers start slowly."""
     with start(folder, *arguments) as process:
         out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
+    return str(out)
 
 
 def programmer(call: Call) -> str:
