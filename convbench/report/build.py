@@ -13,6 +13,7 @@ from convbench.report.tables import (
     difference_table,
     finding_table,
     flagged_table,
+    kind_table,
     main_table,
     reference_table,
     run_table,
@@ -30,12 +31,25 @@ def document(
 ) -> Document:
     """Return a report: a part for each section and judge (each judge there is where none is
     named; one without judge where there are no verdicts)."""
-    parts = tuple(
+    parts = [
         Part(title=_title(section, name), tables=tuple(_tables(section, name, kind, paper)))
         for section in sections
         for name in judges_of(section, judge)
-    )
-    return Document("convbench report", parts)
+    ]
+    return Document("convbench report", (*parts, *_across(sections, judge, kind)))
+
+
+def _across(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Iterator[Part]:
+    """Yield what compares sections that differ in their protocol alone."""
+    alike: dict[tuple[str, str], list[Section]] = {}
+    for section in sections:
+        alike.setdefault((section.task, section.mode), []).append(section)
+    for (task, mode), found in alike.items():
+        for name in dict.fromkeys(name for one in found for name in judges_of(one, judge)):
+            table = kind_table(found, name, kind)
+            if table is not None:
+                title = f"{task} · {mode}" + (f", judge {name}" if name else "")
+                yield Part(title=title, tables=(table,))
 
 
 def judges_of(section: Section, judge: str | None) -> list[str | None]:

@@ -138,6 +138,31 @@ def test_rounds_of_self_edits_stand_in_the_report(seal):
     assert lines["untrained self-edits"][2:4] == ["-", "-"]
 
 
+def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
+    more = {
+        "task": "pocket-notes", "protocol": "self-edit-self-qa", "mode": "standard", "samples": 2,
+        "temperatures": (1.0,), "judge": "adaptation",
+    }  # fmt: skip
+    after = {"q0": 0.3, "q1": 0.7, "q2": 0.0}
+    scores = lambda q, k: {"accuracy": after[q], "gain": 0.0, "improves": 1.0, "overall": 0.0}  # noqa: E731
+    other = make(
+        tmp_path / "other", questions(2, "pocket-notes"), right_on(), scores=scores, **more
+    )
+    found = report(ReportOptions((seal.path, other.path))).document
+    (table,) = (t for part in found.parts for t in part.tables if t.caption.startswith("Kinds"))
+    rows = [[cell.text for cell in row] for row in table.rows]
+    assert [row[:3] for row in rows[:2]] == [
+        ["untrained self-edits", "self-edit", "0.300"],
+        ["untrained self-edits", "self-edit-self-qa", "0.500"],
+    ]
+    # .1 and .3 above: mean .2, error .1, t with 1: 12.706.
+    assert rows[1][4:] == ["+0.200", "[-1.071, +1.471]", "2"]
+    assert rows[0][4:6] == ["-", "-"]
+    assert not {"nothing", "passage only"} & {row[0] for row in rows}
+    alone = report(ReportOptions((seal.path,))).document
+    assert not any(t.caption.startswith("Kinds") for part in alone.parts for t in part.tables)
+
+
 def test_the_published_tables_are_the_facts():
     rows = colbench().methods
     assert rows["Zero-shot"] == (22.4, 34.2, 72.4)

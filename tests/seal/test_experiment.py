@@ -81,6 +81,8 @@ def test_kinds_and_rounds_stand_in_one_report(done: tuple[ExperimentResult, str]
     for kind in KINDS:
         assert kind in said
     assert said.count("round 1") >= 2
+    _, beside = said.split("### Kinds of self-edits")
+    assert all(f"| {kind} |" in beside for kind in KINDS)
     for path in result.runs:
         evals = {child.path.name for child in Run.open(path).children()}
         assert evals == {"seal-round-1"}

@@ -1,6 +1,6 @@
 """The tables of a section."""
 
-from convbench.report.tables.adaptation import adaptation_table
+from convbench.report.tables.adaptation import adaptation_table, kind_table
 from convbench.report.tables.against import difference_table, temperature_table
 from convbench.report.tables.beside import reference_table
 from convbench.report.tables.cells import headline, measures_of
@@ -18,6 +18,7 @@ __all__ = [
     "finding_table",
     "flagged_table",
     "headline",
+    "kind_table",
     "main_table",
     "measures_of",
     "reference_table",

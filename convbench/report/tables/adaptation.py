@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from convbench.report.document import Cell, Column, Table
@@ -65,6 +65,42 @@ def taught_table(found: Mapping[str, Values], kind: ErrorKind = "clustered") -> 
         "passage, Student's t over passages. Nothing: the base policy as it is.",
     )
     return Table("What self-edits teach", columns, tuple(rows), notes, "self-edits")
+
+
+def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Table | None:
+    """Return what self-edits of several kinds (protocols) teach, side by side: those of untrained
+    policies and of each learner, less the first kind's, passage by passage; None for one kind."""
+    found = {section.protocol: adaptations(section, judge) for section in sections}
+    found = {protocol: taught for protocol, taught in found.items() if taught}
+    if len(found) < 2:
+        return None
+    first = next(iter(found))
+    rows = []
+    for way in dict.fromkeys(way for taught in found.values() for way in taught):
+        if way in (NOTHING, PASSAGE):  # the same whatever the edits are
+            continue
+        below = _by_passage(found[first].get(way, []))
+        for protocol, taught in found.items():
+            values = taught.get(way, [])
+            other = _by_passage(values)
+            shared = [(key, other[key] - below[key]) for key in other.keys() & below.keys()]
+            mean, change = estimate(values, kind), estimate(shared) if protocol != first else None
+            rows.append((
+                Cell(way), Cell(protocol), number(mean, 3), _interval(mean, ""),
+                Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
+                Cell(str(len(other))),
+            ))  # fmt: skip
+    columns = (
+        Column("Trained on", "Trained on", numeric=False),
+        Column("Kind", "Kind", numeric=False), Column("Accuracy", "Acc."),
+        Column("95% interval", "95%"), Column(f"− {first}", "−first"),
+        Column("95% interval", "95%"), Column("passages", "pass."),
+    )  # fmt: skip
+    notes = (
+        "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
+        "passage, Student's t over passages.",
+    )
+    return Table("Kinds of self-edits", columns, tuple(rows), notes, "kinds-of-self-edits")
 
 
 def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
