@@ -132,7 +132,7 @@ def say_build(result: BuildResult) -> None:
     if built.lost and not had:
         raise typer.Exit(1)
     judge = manifest.task.judge
-    offline = "" if judge == "rules" else "   (offline: --judge rules)"
+    offline = "" if judge else "   (offline: --judge rules)"
     next_command(f"convbench judge --judge {judge or 'claude-opus'}{offline}")
 
 

@@ -65,18 +65,19 @@ def _table(table: Table, width: int, plain: bool) -> RenderableType:
 
 def _widths(rows: list[list[Text]], width: int, gap: int) -> list[int] | None:
     """Return the columns' widths: as wide as their text, less where that is more than there is,
-    the last first, but never so little that a word breaks; None where words must."""
+    heads first, then the last columns, but never so little that a word breaks; None where words
+    must. The first row holds the heads."""
     columns = list(zip(*rows, strict=True))
-    whole = [max(_longest(cell.plain.split("\n")) for cell in column) for column in columns]
-    words = [max(_longest(_WORD.findall(cell.plain)) for cell in column) for column in columns]
-    spare = width - sum(words) - gap * (len(columns) - 1)
+    out = [max(_longest(_WORD.findall(cell.plain)) for cell in column) for column in columns]
+    spare = width - sum(out) - gap * (len(columns) - 1)
     if spare < 0:
         return None
-    out = []
-    for most, least in zip(whole, words, strict=True):
-        more = min(most - least, spare)
-        spare -= more
-        out.append(least + more)
+    for first in (1, 0):  # what stands below the heads, then these too
+        for place, column in enumerate(columns):
+            whole = max((_longest(c.plain.split("\n")) for c in column[first:]), default=0)
+            more = min(max(whole - out[place], 0), spare)
+            spare -= more
+            out[place] += more
     return out
 
 

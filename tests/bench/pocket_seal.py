@@ -1,7 +1,8 @@
 """SEAL on the embedded world's new facts: the figures of docs/results.md.
 
 python -m tests.bench.pocket_seal FOLDER --choose 3e-4 1e-3 --seeds 5 --samples 3
-python -m tests.bench.pocket_seal FOLDER [--seeds 0 1 2] [--filters best-of-k improves] [--several]
+python -m tests.bench.pocket_seal FOLDER [--seeds 0 1 2] [--filters best-of-k improves]
+    [--pretraining]
 
 The first line tries outer rates by one round on a draw of its own, and asks about that draw's
 validation passages. The second runs two rounds and asks about test passages. One folder a seed;
@@ -15,6 +16,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from convbench import catalog
 from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
 from convbench.commands.evaluate import EvalOptions, evaluate
@@ -22,32 +24,26 @@ from convbench.commands.judge import JudgeOptions, judge, judges_of
 from convbench.commands.manifest import Shape, SplitChoice
 from convbench.commands.rounds import RoundsOptions, rounds
 from convbench.commands.seal import FILTERS, seal
-from convbench.commands.specs import SpecOptions
+from convbench.commands.specs import SpecOptions, as_sets
 from convbench.commands.taught import accuracies, as_markdown
 from convbench.report.tables.adaptation import UNTRAINED, Values
+from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
-SETS = (
-    "fit.epochs=4", "fit.batch_size=4", "fit.accumulation=1",
-    "fit.gradient_checkpointing=false", "fit.precision=fp32", "fit.save=end",
-    "lora.r=16", "lora.alpha=32",
-)  # fmt: skip
-"""The outer SFT, sized for the tiny policy; `adaptation-pocket` holds the inner loop."""
-RATE = 1.0e-3
-"""The outer learning rate, as `--choose` found it."""
-SEVERAL = ("args.pretraining=1", "args.sequences=3", "args.length=6")
-"""`--several`: continued pre-training, and sequences for the forgetting matrix."""
-JUDGE = "adaptation-pocket"
+SPEC = catalog.load(ExperimentSpec, "experiments", "pocket-seal")
+SETS = as_sets(SPEC.recipe_sets["seal"])
+"""The outer loop, sized for the tiny policy; `adaptation-pocket` holds the inner one."""
+(JUDGE,) = SPEC.judges
 QUIET = CallOptions(quiet=True)
 
 
 def logged(folder: Path, seed: int, tasks: int, samples: int, split: SplitChoice = "all") -> Run:
     """Return a run of untrained self-edits, built and judged now where that is not done."""
-    shape = Shape(samples=samples, temperatures=(1.0,), max_tokens=64, seed=seed, split=split)
+    shape = Shape(samples=samples, temperatures=SPEC.temperatures, max_tokens=SPEC.max_tokens,
+                  seed=seed, split=split)  # fmt: skip
     asked = BuildOptions(
-        task="pocket-notes", tasks=tasks, model="local:pocket", run=folder, shape=shape,
-        calls=QUIET,
-    )  # fmt: skip
+        task=SPEC.tasks[0], tasks=tasks, model=SPEC.model, run=folder, shape=shape, calls=QUIET
+    )
     there = (folder / "run.json").exists()
     build(BuildOptions(run=folder, calls=QUIET) if there else asked)
     judge(JudgeOptions((JUDGE,), folder, calls=QUIET))
@@ -87,8 +83,9 @@ def compare(
         run = logged(folder / f"seed{seed}" / "untrained", seed, tasks, samples)
         for name in filters:
             place = folder / f"seed{seed}" / name
-            sets = (f"fit.learning_rate={RATE}", f"args.filter={name}", *(SEVERAL if more else ()))
-            done = seal(copied(run, place, seed, *sets))
+            done = seal(
+                copied(run, place, seed, f"args.filter={name}", f"args.pretraining={+more}")
+            )
             assert done.table is not None
             print(f"seed {seed}, {name}\n{done.table.read_text()}", flush=True)
             for way, values in done.taught.items():
@@ -100,19 +97,19 @@ def main() -> None:
     """Choose a rate, or run the seeds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--tasks", type=int, default=60)
-    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SPEC.seeds))
+    parser.add_argument("--tasks", type=int, default=SPEC.count)
+    parser.add_argument("--samples", type=int, default=SPEC.samples)
     parser.add_argument("--choose", type=float, nargs="+", metavar="RATE")
     parser.add_argument("--filters", nargs="+", choices=FILTERS, default=["best-of-k"])
-    parser.add_argument("--several", action="store_true")
+    parser.add_argument("--pretraining", action="store_true")
     given = parser.parse_args()
     if given.choose:
         for seed in given.seeds:
             place = given.folder / f"choose{seed}"
             choose(place, seed, given.tasks, given.samples, given.choose)
         return
-    compare(given.folder, given.seeds, given.tasks, given.samples, given.filters, given.several)
+    compare(given.folder, given.seeds, given.tasks, given.samples, given.filters, given.pretraining)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python -m tests.bench.pocket_sweet FOLDER SEED [RECIPE] [key=value ...]
 
-Builds and judges a run in FOLDER/SEED (kept for the next call), trains RECIPE (`sweet`, or its
-baselines `rft` and `mt-dpo`), evaluates it on the test questions, prints one line of JSON.
+Builds and judges a run in FOLDER/SEED (kept for the next call) with the settings of the experiment
+`pocket-sweet`, trains RECIPE (`sweet`, or its baselines `rft` and `mt-dpo`), evaluates it on the
+test questions, prints one line of JSON.
 
 AUC: the critic's advantage of asking for the property that is wanted, over asking for another, at
 the first turn of test questions, which no stage saw. `auc` compares questions across tasks,
@@ -19,33 +20,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from convbench import catalog
 from convbench.commands.build import BuildOptions, build
 from convbench.commands.calls import CallOptions
 from convbench.commands.evaluate import EvalOptions, evaluate
 from convbench.commands.judge import JudgeOptions, judge
 from convbench.commands.manifest import Shape
-from convbench.commands.specs import SpecOptions
+from convbench.commands.specs import SpecOptions, as_sets
 from convbench.commands.train import TrainOptions, train
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
 from convbench.learn.sweet import Sweet
 from convbench.pocket.words import PROPERTIES
 from convbench.report.stats import Estimate, estimate
+from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
-FIT = ("data.metric=accuracy", "fit.save=end", "fit.batch_size=8", "fit.accumulation=1",
-       "fit.gradient_checkpointing=false")  # fmt: skip
-PAIRS = ("args.select=gap", "args.gap=0.5")
-"""Every solved conversation against every failed one of its task. Rewards are all or nothing here,
-so `best` would take the first of several solved ones, which often is a lucky guess."""
-SETTINGS = {
-    "sweet": (*FIT, *PAIRS, "args.wording=I need {hidden}.", "args.conversations=1",
-              "fit.learning_rate=2e-5", 'args.critic={"epochs": 0.25, "learning_rate": 3.0e-4}'),
-    "mt-dpo": (*FIT, *PAIRS, "fit.learning_rate=2e-5", "fit.epochs=1"),
-    "rft": (*FIT, "fit.learning_rate=1e-4", "fit.epochs=1"),
-}  # fmt: skip
 QUIET = CallOptions(quiet=True)
-TASKS, SAMPLES = 300, 8
 DRAWS = 2000
 """Bootstrap draws."""
 
@@ -55,13 +46,15 @@ def main() -> None:
     folder, seed, *rest = sys.argv[1:]
     recipe = rest.pop(0) if rest and "=" not in rest[0] else "sweet"
     path = Path(folder) / seed
+    spec = catalog.load(ExperimentSpec, "experiments", "pocket-sweet")
     begun = time.process_time()
     build(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
-        task="pocket-collaboration", tasks=TASKS, model="local:pocket", run=path, calls=QUIET,
-        shape=Shape(samples=SAMPLES, temperatures=(1.0,), seed=int(seed)),
+        task=spec.tasks[0], tasks=spec.count, model=spec.model, run=path, calls=QUIET,
+        shape=Shape(samples=spec.samples, temperatures=spec.temperatures, seed=int(seed)),
     ))  # fmt: skip
-    judge(JudgeOptions(judges=("rules",), run=path, calls=QUIET))
-    sets = SpecOptions(sets=(*SETTINGS[recipe], *rest))
+    judge(JudgeOptions(spec.judges, path, calls=QUIET))
+    own = as_sets({**spec.recipe_sets["all"], **spec.recipe_sets[recipe]})
+    sets = SpecOptions(sets=(*own, *rest))
     done = train(TrainOptions(recipe, run=path, specs=sets, calls=QUIET, in_process=True)).path
     assert done is not None
     print(done, file=sys.stderr)
