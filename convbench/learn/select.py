@@ -40,7 +40,7 @@ class Selection:
     skipped: dict[str, int] = field(default_factory=dict)
 
     def tasks(self) -> dict[str, list[Logged]]:
-        """Conversations by task, in the order they were written."""
+        """Conversations by task, in the order of `in_order`."""
         found: dict[str, list[Logged]] = {}
         for item in self.logged:
             found.setdefault(item.task, []).append(item)
@@ -68,7 +68,7 @@ def select(run: Run, data: Data) -> Selection:
     one_version(run, judge, by_id.values())
     skipped: Counter[str] = Counter()
     logged = []
-    for conversation in run.conversations():
+    for conversation in in_order(run):
         reason, item = _judged(run, conversation, by_id.get(conversation.conversation_id), data)
         if item is None:
             skipped[reason] += 1
@@ -80,6 +80,12 @@ def select(run: Run, data: Data) -> Selection:
         logged = kept
     _check(run, judge, logged, skipped)
     return Selection(run, judge, tuple(logged), dict(skipped))
+
+
+def in_order(run: Run) -> list[Conversation]:
+    """Return a run's conversations by question and sample: the order in which they ended hangs on
+    the machine, and a training's batches on the order of its rows."""
+    return sorted(run.conversations(), key=lambda c: (c.example_id, c.sample, c.key))
 
 
 def nearest(run: Run, logged: list[Logged], rows: int) -> list[Logged]:
@@ -119,7 +125,7 @@ def branches(selection: Selection, data: Data) -> Selection:
     one_version(run, selection.judge, [*judged.values(), *own])
     skipped: Counter[str] = Counter()
     found = []
-    for conversation in run.conversations():
+    for conversation in in_order(run):
         verdict = judged.get(conversation.conversation_id)
         reason, item = _judged(run, conversation, verdict, data, branch=True)
         if item is None:

@@ -156,3 +156,18 @@ def test_smaller_datasets_are_whole_tasks_and_nested(tmp_path: Path) -> None:
     assert tasks(6) < tasks(13) < tasks(19)
     with pytest.raises(TrainError, match=r"found 36 rows .* expected at least 37"):
         tasks(37)
+
+
+def test_what_is_learnt_does_not_hang_on_which_conversation_ended_first(tmp_path: Path) -> None:
+    said = [tiny.conversation(f"q{q}", i, ["a", "b"]) for q in range(3) for i in (10, 2)]
+    judged = [(c, [tiny.verdict(c, n / 10)]) for n, c in enumerate(said)]
+    examples = [tiny.example(f"q{q}") for q in range(3)]
+    orders = (judged, judged[::-1], judged[3:] + judged[:3])
+    found = [
+        select(tiny.make_run(tmp_path / f"run{n}", order, examples), Data()).logged
+        for n, order in enumerate(orders)
+    ]
+    assert found[0] == found[1] == found[2]
+    assert [(i.task, i.conversation.sample) for i in found[0][:3]] == [
+        ("q0", 2), ("q0", 10), ("q1", 2),
+    ]  # fmt: skip
