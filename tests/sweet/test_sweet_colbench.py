@@ -60,7 +60,7 @@ def test_from_real_tasks_to_a_policy(tmp_path: Path) -> None:
         command(
             tmp_path, "build", "colbench-backend", "--set", f"task.source.file={TASKS}",
             "--model", "openai/scripted", "--samples", "2", "--temperatures", "1.0",
-            "--tasks", "8", "--max-tokens", "200", "--run", "run", *served,
+            "--tasks", "8", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
         )  # fmt: skip
         command(tmp_path, "judge")
         said = command(
