@@ -37,6 +37,11 @@ def public(protocol: ProtocolSpec, turn: Turn) -> Content:
     return content[: speaker.cut] if speaker.cut else content
 
 
+def heard(protocol: ProtocolSpec, turn: Turn) -> str:
+    """Return the text of what others see of a turn."""
+    return text_of(public(protocol, turn))
+
+
 def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
     """Whether one speaker hears another's turns."""
     only = protocol.speakers[speaker].heard_by

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from convbench.answers import final_answer, thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
-from convbench.views import public
+from convbench.views import heard
 
 _VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
 _RIGHT = r"(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|option|choice|one))?"
@@ -70,7 +70,7 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
         [
             f"{turn.speaker}:leak"
             for turn in _others(conversation, protocol)
-            if leaks(_heard(protocol, turn), example)
+            if leaks(heard(protocol, turn), example)
         ]
     )
 
@@ -84,7 +84,7 @@ def asks(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
         [
             f"{turn.speaker}:asks"
             for turn in _others(conversation, protocol)
-            if only_asks(_heard(protocol, turn))
+            if only_asks(heard(protocol, turn))
         ]
     )
 
@@ -99,7 +99,7 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
         [
             f"{turn.speaker}:role"
             for turn in _others(conversation, protocol)
-            if thinking(_heard(protocol, turn)) or _STUDENT.search(_heard(protocol, turn))
+            if thinking(heard(protocol, turn)) or _STUDENT.search(heard(protocol, turn))
         ]
     )
 
@@ -164,11 +164,6 @@ def _spoken(conversation: Conversation) -> Iterator[Turn]:
 def _others(conversation: Conversation, protocol: ProtocolSpec) -> list[Turn]:
     """Return the spoken turns of all but the policy."""
     return [turn for turn in _spoken(conversation) if turn.speaker != protocol.policy]
-
-
-def _heard(protocol: ProtocolSpec, turn: Turn) -> str:
-    """Return what the policy heard of a turn."""
-    return text_of(public(protocol, turn))
 
 
 def _once(flags: list[str]) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
-from convbench.views import public
+from convbench.schema import Conversation, Example, ProtocolSpec, Turn
+from convbench.views import heard
 
 LEAK = 12
 """Tokens in a row that a turn may not share with the reference (words and signs)."""
@@ -40,10 +40,10 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     asked = tokens(example.question)
     for speaker, hidden in _secrets(example, protocol).items():
         for turn in _spoken(conversation, speaker):
-            heard = _heard(protocol, turn)
-            if any(shared_run(tokens(heard), secret, asked) >= LEAK for secret in hidden):
+            said = heard(protocol, turn)
+            if any(shared_run(tokens(said), secret, asked) >= LEAK for secret in hidden):
                 flags.append(f"{speaker}:leak")
-            if hidden and _CODE.search(heard):
+            if hidden and _CODE.search(said):
                 flags.append(f"{speaker}:code")
     return _once(flags)
 
@@ -55,7 +55,7 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     marks = [mark for mark in (protocol.answer_after, policy.private_before) if mark]
     flags = []
     for turn in _spoken(conversation):
-        text = _heard(protocol, turn)
+        text = heard(protocol, turn)
         taken = turn.speaker != protocol.policy and any(mark in text for mark in marks)
         if taken or _OTHERS_LINE.search(text):
             flags.append(f"{turn.speaker}:role")
@@ -69,7 +69,7 @@ def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
     return _once(
         f"{turn.speaker}:early"
         for turn in others
-        if not _heard(protocol, turn).strip() or _FAREWELL.search(_heard(protocol, turn))
+        if not heard(protocol, turn).strip() or _FAREWELL.search(heard(protocol, turn))
     )
 
 
@@ -78,7 +78,7 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
     flags = []
     before: dict[str, list[list[str]]] = {}
     for turn in _spoken(conversation):
-        said = tokens(_heard(protocol, turn))
+        said = tokens(heard(protocol, turn))
         earlier = before.setdefault(turn.speaker, [])
         if len(said) > 3 and any(_alike(said, other) for other in earlier):
             flags.append(f"{turn.speaker}:repeats")
@@ -130,11 +130,6 @@ def _spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[
     for turn in conversation.turns:
         if turn.finish_reason != "scripted" and speaker in (None, turn.speaker):
             yield turn
-
-
-def _heard(protocol: ProtocolSpec, turn: Turn) -> str:
-    """Return what the other side heard of a turn."""
-    return text_of(public(protocol, turn))
 
 
 def _once(flags: Iterable[str]) -> list[str]:

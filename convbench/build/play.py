@@ -22,10 +22,9 @@ from convbench.schema import (
     Sampling,
     Step,
     Turn,
-    text_of,
 )
 from convbench.schema.conversation import Stop
-from convbench.views import public, view
+from convbench.views import heard, view
 
 
 class Calls(Protocol):
@@ -121,7 +120,7 @@ def _rounds(item: Loop, rounds: int, final: bool, state: Play) -> Iterator[Step]
             steps.pop()
         for step in steps:
             yield step
-            said = text_of(public(state.run.protocol, state.turns[-1]))
+            said = heard(state.run.protocol, state.turns[-1])
             if step.speaker == policy and item.until is not None and item.until in said:
                 state.stop = "marker"
                 return

@@ -227,7 +227,7 @@ def _rounds(
 
 
 def _recipe_sets(job: Job, spec: ExperimentSpec) -> tuple[str, ...]:
-    values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(job.learner, {})}
+    values = spec.sets_of(job.learner)
     values.setdefault("fit.seed", job.cell.seed)
     if job.rows is not None:
         values["data.rows"] = job.rows

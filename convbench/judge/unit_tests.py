@@ -18,8 +18,8 @@ from typing import Any
 
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.sandbox import Limits, Outcome, agree, arun, check_reference
-from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
-from convbench.views import policy_turns, public
+from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
+from convbench.views import heard, policy_turns
 
 VERSION = 1
 """Raised whenever a score may move; part of the judge's fingerprint."""
@@ -62,7 +62,7 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     the other speakers saw it; of text with fenced blocks the blocks together, then the longest.
     """
     last = conversation.turns[policy_turns(protocol, conversation)[-1]]
-    text = text_of(public(protocol, last))
+    text = heard(protocol, last)
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
     blocks = [textwrap.dedent(match[3]) for match in _FENCE.finditer(text)]

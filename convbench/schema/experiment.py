@@ -53,3 +53,7 @@ class ExperimentSpec(Noun):
     """Experiments that belong to the same table and are run after this one."""
     reference: str | None = None
     """What it reproduces."""
+
+    def sets_of(self, learner: str) -> dict[str, Any]:
+        """Return the `--set` of train for one learner."""
+        return {**self.recipe_sets.get("all", {}), **self.recipe_sets.get(learner, {})}

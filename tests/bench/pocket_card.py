@@ -360,10 +360,12 @@ def outside(found: dict[str, dict[str, Any]]) -> list[str]:
     lines = []
     for name, (low, high) in RANGES.items():
         part, _, path = name.partition(".")
-        value: Any = found.get(part)
-        for key in path.split("/") if part in found else ():
+        if part not in found:
+            continue
+        value: Any = found[part]
+        for key in path.split("/"):
             value = value[key]
-        if part in found and not low <= value <= high:
+        if not low <= value <= high:
             lines.append(f"{name} is {value}; expected {low} to {high}")
     return lines
 

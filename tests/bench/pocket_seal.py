@@ -31,7 +31,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
 SPEC = catalog.load(ExperimentSpec, "experiments", "pocket-seal")
-SETS = as_sets(SPEC.recipe_sets["seal"])
+SETS = as_sets(SPEC.sets_of("seal"))
 """The outer loop, sized for the tiny policy; `adaptation-pocket` holds the inner one."""
 (JUDGE,) = SPEC.judges
 QUIET = CallOptions(quiet=True)

@@ -53,8 +53,7 @@ def main() -> None:
         shape=Shape(samples=spec.samples, temperatures=spec.temperatures, seed=int(seed)),
     ))  # fmt: skip
     judge(JudgeOptions(spec.judges, path, calls=QUIET))
-    own = as_sets({**spec.recipe_sets["all"], **spec.recipe_sets[recipe]})
-    sets = SpecOptions(sets=(*own, *rest))
+    sets = SpecOptions(sets=(*as_sets(spec.sets_of(recipe)), *rest))
     done = train(TrainOptions(recipe, run=path, specs=sets, calls=QUIET, in_process=True)).path
     assert done is not None
     print(done, file=sys.stderr)

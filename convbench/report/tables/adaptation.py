@@ -45,15 +45,9 @@ def taught_table(found: Mapping[str, Values], kind: ErrorKind = "clustered") -> 
     below = _by_passage(found.get(UNTRAINED, []))
     rows = []
     for name, values in found.items():
-        mean = estimate(values, kind)
-        other = _by_passage(values)
-        pairs = [(key, other[key] - below[key]) for key in other.keys() & below.keys()]
-        change = estimate(pairs) if name != UNTRAINED else None
-        rows.append((
-            Cell(name), number(mean, 3), _interval(mean, ""),
-            Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
-            Cell(str(len(values))), Cell(str(len(other))),
-        ))  # fmt: skip
+        figures = _figures(values, {} if name == UNTRAINED else below, kind)
+        passages = Cell(str(len(_by_passage(values))))
+        rows.append((Cell(name), *figures, Cell(str(len(values))), passages))
     columns = (
         Column("Trained on", "Trained on", numeric=False), Column("Accuracy", "Acc."),
         Column("95% interval", "95%"), Column("− untrained", "−untr."),
@@ -82,14 +76,9 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
         below = _by_passage(found[first].get(way, []))
         for protocol, taught in found.items():
             values = taught.get(way, [])
-            other = _by_passage(values)
-            shared = [(key, other[key] - below[key]) for key in other.keys() & below.keys()]
-            mean, change = estimate(values, kind), estimate(shared) if protocol != first else None
-            rows.append((
-                Cell(way), Cell(protocol), number(mean, 3), _interval(mean, ""),
-                Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
-                Cell(str(len(other))),
-            ))  # fmt: skip
+            figures = _figures(values, {} if protocol == first else below, kind)
+            passages = Cell(str(len(_by_passage(values))))
+            rows.append((Cell(way), Cell(protocol), *figures, passages))
     columns = (
         Column("Trained on", "Trained on", numeric=False),
         Column("Kind", "Kind", numeric=False), Column("Accuracy", "Acc."),
@@ -101,6 +90,17 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
         "passage, Student's t over passages.",
     )
     return Table("Kinds of self-edits", columns, tuple(rows), notes, "kinds-of-self-edits")
+
+
+def _figures(values: Values, below: Mapping[str, float], kind: ErrorKind) -> tuple[Cell, ...]:
+    """Return the mean with its interval, and what it is above `below`, passage by passage."""
+    other = _by_passage(values)
+    mean = estimate(values, kind)
+    change = estimate((key, other[key] - below[key]) for key in other.keys() & below.keys())
+    return (
+        number(mean, 3), _interval(mean, ""),
+        Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
+    )  # fmt: skip
 
 
 def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
