@@ -17,15 +17,18 @@ def discount(reward: Reward, protocol: ProtocolSpec) -> float:
 
 
 def reward(
-    spec: Reward, protocol: ProtocolSpec, scores: Mapping[str, float], n_turns: int
+    spec: Reward, protocol: ProtocolSpec, scores: Mapping[str, float], questions: int
 ) -> float:
-    """Return metric / scale * gamma^n, n being the number of policy turns.
+    """Return metric / scale * gamma^n, n being the number of questions the policy asked.
 
     With the defaults this is the overall score rescaled to [0, 1] (Mukherjee et al. 2025,
-    section 4); gamma^n is the discount of its adaptive setting (section 2). Raises DataError
-    where the metric is not among the scores.
+    section 4); gamma^n is the discount of its adaptive setting, "the number of clarifying
+    questions" (section 2). The paper has no marker by which a policy ends its asking and does not
+    say whether the answer counts; here neither does (`views.asking_turns`), so that an answer
+    without a question keeps its whole score. Raises DataError where the metric is not among the
+    scores.
     """
     if spec.metric not in scores:
         found = ", ".join(sorted(scores)) or "no scores"
         raise DataError(f"reward.metric: expected {spec.metric!r} among the scores; found {found}")
-    return float(scores[spec.metric] / spec.scale * discount(spec, protocol) ** n_turns)
+    return float(scores[spec.metric] / spec.scale * discount(spec, protocol) ** questions)

@@ -154,6 +154,23 @@ def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int
     return [i for i, turn in enumerate(conversation.turns) if turn.speaker == protocol.policy]
 
 
+def asking_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
+    """Return the indices of the policy's turns that another speaker answers in its own words.
+
+    These are the questions of a talk. The turn with the marker, which a scripted step follows,
+    asks nobody, and neither does the answer, which nothing follows.
+    """
+    scripted = {step.id for step in protocol.all_steps() if step.say is not None}
+    turns = conversation.turns
+    return [
+        i
+        for i in policy_turns(protocol, conversation)
+        if i + 1 < len(turns)
+        and turns[i + 1].speaker != protocol.policy
+        and turns[i + 1].step not in scripted
+    ]
+
+
 def final_text(protocol: ProtocolSpec, conversation: Conversation) -> str | None:
     """Return the text of the final policy turn; None where the policy never spoke."""
     indices = policy_turns(protocol, conversation)

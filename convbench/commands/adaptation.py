@@ -162,7 +162,7 @@ def verdict_of(
         judge=judge.name,
         fingerprint=judge.fingerprint,
         scores=scores,
-        reward=reward(judge.spec.reward, protocol, scores, 1),
+        reward=reward(judge.spec.reward, protocol, scores, 0),
         details=details,
         cost_usd=0.0,
         attempts=0,

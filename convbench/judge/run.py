@@ -14,7 +14,7 @@ from convbench.judge.rubric import Complaint, Scores
 from convbench.models.base import Model
 from convbench.rewards import reward
 from convbench.schema import Conversation, Example, Failure, Mode, ProtocolSpec, Verdict, text_of
-from convbench.views import policy_turns
+from convbench.views import asking_turns
 
 
 async def judge_conversation(
@@ -155,13 +155,13 @@ def _scored(
     scores: dict[str, float],
     **more: Any,
 ) -> Verdict:
-    n_turns = len(policy_turns(protocol, conversation))
+    questions = len(asking_turns(protocol, conversation))
     return Verdict(
         conversation_id=conversation.conversation_id,
         judge=judge.name,
         fingerprint=judge.fingerprint,
         scores=scores,
-        reward=reward(judge.spec.reward, protocol, scores, n_turns),
+        reward=reward(judge.spec.reward, protocol, scores, questions),
         ended=_now(),
         **more,
     )

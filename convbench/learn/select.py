@@ -13,7 +13,7 @@ from convbench.errors import TrainError
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.recipe import Data
 from convbench.store.run import Run
-from convbench.views import policy_turns
+from convbench.views import asking_turns, policy_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,8 @@ def reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversatio
             return verdict.scores[metric]
         rule = spec.reward.model_copy(update={"metric": metric})
         protocol = run.manifest.protocol
-        turns = len(policy_turns(protocol, conversation))
-        return rewards.reward(rule, protocol, verdict.scores, turns)
+        questions = len(asking_turns(protocol, conversation))
+        return rewards.reward(rule, protocol, verdict.scores, questions)
     if verdict.reward is None:
         raise TrainError(f"verdict of {verdict.conversation_id} by {verdict.judge!r} has no reward")
     return verdict.reward

@@ -28,14 +28,15 @@ class Metric(Noun):
 
 
 class Reward(Noun):
-    """How scores become the reward: metric / scale * discount^n."""
+    """How scores become the reward: metric / scale * discount^n, n questions."""
 
     metric: str = "overall"
     """The metric that counts."""
     scale: float = Field(default=10.0, gt=0)
     """Divisor; with the rubric's 0-10 it gives rewards in [0, 1]."""
     discount: float | None = Field(default=None, gt=0, le=1)
-    """gamma of gamma^n, n policy turns; null takes the protocol's, if it has one."""
+    """gamma of gamma^n, n policy turns that another speaker answers (the turn with the marker and
+    the answer do not count); null takes the protocol's, if it has one."""
 
 
 class JudgeSpec(Noun):

@@ -110,7 +110,8 @@ class ProtocolSpec(Noun):
     answer_after: str | None = None
     """The final answer is what follows this marker (the whole turn where it is absent)."""
     discount: float | None = Field(default=None, gt=0, le=1)
-    """gamma: the reward is multiplied by gamma^n, n policy turns; a judge may set its own."""
+    """gamma: the reward is multiplied by gamma^n, n policy turns that another speaker answers (the
+    turn with the marker and the answer do not count); a judge may set its own."""
     checks: tuple[Check, ...] = ()
     """Fidelity checks."""
     reference: str | None = None

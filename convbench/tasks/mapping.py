@@ -109,16 +109,18 @@ def _gold(
     value = _value(task, "answer", task.rows.answer, row)
     if not options:
         return str(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        if 0 <= value < len(options):
-            return value
-    elif str(value) in labels:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if str(value) in labels:  # of labels "1" to "4", 1 names the first: it is no position
         return labels.index(str(value))
-    elif str(value).strip() in options:
+    if whole and not any(label.lstrip("-").isdigit() for label in labels):
+        if 0 <= value < len(options):
+            return int(value)
+    elif not whole and str(value).strip() in options:
         return options.index(str(value).strip())
     raise DataError(
         f"task {task.name}: rows.answer: found {value!r}; expected one of the labels {labels}, "
-        f"a position below {len(options)}, or an option's text"
+        f"a position below {len(options)} (an integer, where the labels are no numbers), or an "
+        "option's text"
     )
 
 

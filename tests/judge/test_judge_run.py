@@ -193,10 +193,14 @@ def test_discount_and_metric_are_fields():
     judge = resolve_judge(
         "test:replies", sets={"reward.discount": 0.5, "reward.metric": "accuracy"}
     )
-    got = judge_once(
-        Replies(GOOD.replace("Accuracy: 8", "Accuracy: 4")), judge, conversation("a", "b")
-    )
+    talk = conversation("a", "b", "c")
+    replied = [t.model_copy(update={"step": "r"}) if t.speaker == "teacher" else t
+               for t in talk.turns]  # fmt: skip
+    talk = talk.model_copy(update={"turns": tuple(replied)})
+    got = judge_once(Replies(GOOD.replace("Accuracy: 8", "Accuracy: 4")), judge, talk)
     assert got.reward == pytest.approx(0.4 * 0.25)
+    got = judge_once(Replies(GOOD), judge, conversation("a", "b"))
+    assert got.reward == pytest.approx(0.8), "scripted turns answer no question"
 
 
 def test_failed_verdict():

@@ -59,6 +59,32 @@ def test_labels_become_letters(labels: str, gold: str, letter: str, said: str) -
     assert prompts.letters(tuple(c.label for c in found.choices)) == said
 
 
+@pytest.mark.parametrize(
+    ("labels", "gold", "letter"),
+    [
+        (["1", "2", "3", "4"], 1, "A"),
+        (["1", "2", "3", "4"], 4, "D"),
+        ([1, 2, 3, 4], 2, "B"),
+        ([0, 1, 2, 3], 0, "A"),
+        (["0", "1", "2", "3"], 3, "D"),
+        (["A", "B", "C", "D"], 1, "B"),
+        (["3", "1", "2"], 3, "A"),
+    ],
+)
+def test_an_integer_that_is_a_label_names_it(labels: list[Any], gold: int, letter: str) -> None:
+    row = arc("1234"[: len(labels)], "1", answerKey=gold)
+    row["choices"]["label"] = labels
+    found = question(task("arc"), row)
+    assert found is not None
+    assert found.answer == letter
+
+
+@pytest.mark.parametrize("gold", [0, 5, -1])
+def test_an_integer_beside_numeric_labels_is_no_position(gold: int) -> None:
+    with pytest.raises(DataError, match=r"rows\.answer: found .*expected one of the labels"):
+        question(task("arc"), arc("1234", "1", answerKey=gold))
+
+
 @pytest.mark.parametrize("labels", ["ABC", "1234", "ABCDE"])
 @pytest.mark.parametrize("protocol", ["reasoning", "clarifying", "direct"])
 def test_prompts_say_the_question_s_own_letters(labels: str, protocol: str) -> None:
