@@ -18,6 +18,17 @@ A message is one line: what was found, what was expected, what to do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answered call used, as the provider told it; None where it told nothing."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+
 
 class ConvbenchError(Exception):
     """Base of all errors that are a user's to mend; the CLI shows its text as one line."""
@@ -44,7 +55,15 @@ class QueryError(ConvbenchError):
 
 
 class ModelError(ConvbenchError):
-    """A model call failed for good."""
+    """A model call failed for good.
+
+    `usage` is set where the provider answered, though the answer is of no use: it is billed, by
+    what `usage` tells and by estimate where that tells nothing. None: there was no answer.
+    """
+
+    def __init__(self, message: str, *, usage: Usage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage
 
 
 class TransientModelError(ModelError):
@@ -54,9 +73,14 @@ class TransientModelError(ModelError):
     """
 
     def __init__(
-        self, message: str, *, retry_after: float | None = None, rate_limited: bool = False
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        rate_limited: bool = False,
+        usage: Usage | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, usage=usage)
         self.retry_after = retry_after
         self.rate_limited = rate_limited
 
@@ -67,8 +91,8 @@ class FatalModelError(ModelError):
     `stops_run` is false where only this one conversation is concerned (its context is too long).
     """
 
-    def __init__(self, message: str, *, stops_run: bool = True) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, stops_run: bool = True, usage: Usage | None = None) -> None:
+        super().__init__(message, usage=usage)
         self.stops_run = stops_run
 
 

@@ -13,7 +13,7 @@ from convbench.engine.gate import enter, idle
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
 from convbench.engine.status import Status
-from convbench.errors import FatalModelError, TransientModelError
+from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.schema import Completion, Message, Sampling
@@ -181,11 +181,9 @@ class _Call:
                 used = self._count(completion)
                 self.limiter.succeeded()
                 return completion
-            except BrokenReply as error:
+            except ModelError as error:
                 used = self._count_lost(error)
-                raise
-            except TransientModelError as error:
-                if error.rate_limited:
+                if isinstance(error, TransientModelError) and error.rate_limited:
                     self.limiter.limited(sent, self._retry_after(error))
                 raise
             finally:
@@ -213,15 +211,18 @@ class _Call:
         self.status.cost_usd += completion.cost_usd or 0.0
         return Estimate(tokens, usd)
 
-    def _count_lost(self, error: BrokenReply) -> Estimate:
+    def _count_lost(self, error: ModelError) -> Estimate:
         """Count an attempt that was sent and may be billed though it gave nothing usable."""
-        prompt, reply = error.prompt_tokens, error.completion_tokens
+        told = error.usage
+        if told is None:
+            return self.need if isinstance(error, BrokenReply) else Estimate(0, 0.0)
+        prompt, reply = told.prompt_tokens, told.completion_tokens
         if prompt is None or reply is None:
             return self.need
         self.status.prompt_tokens += prompt
         self.status.completion_tokens += reply
-        self.status.cost_usd += error.cost_usd or 0.0
-        return Estimate(prompt + reply, self.need.usd if error.cost_usd is None else error.cost_usd)
+        self.status.cost_usd += told.cost_usd or 0.0
+        return Estimate(prompt + reply, self.need.usd if told.cost_usd is None else told.cost_usd)
 
     async def _wait(self, error: TransientModelError) -> None:
         """Wait before another try, or raise because there were enough."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import FatalModelError, MissingDependency, ModelError
+from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import finished
+from convbench.models.replies import count, finished
 from convbench.models.wire import wire
 from convbench.schema import Completion, Message, Sampling
 
@@ -127,31 +127,28 @@ class LitellmModel:
         )
 
     def _read(self, reply: Any) -> Completion:
-        """Return the completion in litellm's reply."""
+        """Return the completion in litellm's reply, or raise BrokenReply with the usage it told."""
+        usage = self._usage(getattr(reply, "usage", None))
         try:
             choice = reply.choices[0]
-            usage = getattr(reply, "usage", None)
-            prompt = getattr(usage, "prompt_tokens", None)
-            written = getattr(usage, "completion_tokens", None)
-            details = getattr(usage, "prompt_tokens_details", None)
-            cached = getattr(details, "cached_tokens", None) or 0
-            content = choice.message.content
-        except (AttributeError, IndexError):
-            raise BrokenReply(f"{self.ref}: reply is not a chat completion") from None
-        cost = None
-        if self._price is not None and prompt is not None and written is not None:
-            cost = self._price.of(prompt, written, cached)
-        completion = finished(
-            self.ref,
-            content,
-            choice.finish_reason,
-            prompt=prompt,
-            reply=written,
-            cost=cost,
-            model=getattr(reply, "model", None),
-        )
+            content, reason = choice.message.content, choice.finish_reason
+        except (AttributeError, IndexError, TypeError):
+            line = f"{self.ref}: reply is not a chat completion"
+            raise BrokenReply(line, usage=usage) from None
+        model = getattr(reply, "model", None)
+        completion = finished(self.ref, content, reason, usage=usage, model=model)
         self._answered = True
         return completion
+
+    def _usage(self, told: Any) -> Usage:
+        """Return what litellm's reply tells of its tokens, and their dollars."""
+        prompt = count(getattr(told, "prompt_tokens", None))
+        reply = count(getattr(told, "completion_tokens", None))
+        if self._price is None or prompt is None or reply is None:
+            return Usage(prompt, reply)
+        details = getattr(told, "prompt_tokens_details", None)
+        cached = count(getattr(details, "cached_tokens", None)) or 0
+        return Usage(prompt, reply, self._price.of(prompt, reply, min(cached, prompt)))
 
 
 def _variable(ref: str) -> str:

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from convbench.errors import FatalModelError
+from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import finished
+from convbench.models.replies import count, dollars, finished
 from convbench.models.wire import wire
 from convbench.schema import Completion, Message, Sampling
 
@@ -138,39 +138,42 @@ class OpenAIModel:
         return self._session
 
     def _read(self, raw: bytes) -> Completion:
-        """Return the completion in a reply's body, or raise BrokenReply."""
+        """Return the completion in a reply's body, or raise BrokenReply with the usage it told."""
+        body = _json(raw)
+        usage = self._usage(body)  # before the answer is looked at: it is billed, whatever it is
         try:
-            body = orjson.loads(raw)
             choice = body["choices"][0]
             said = choice["message"]
             content, reason = said.get("content"), choice.get("finish_reason")
-            usage = body.get("usage") or {}
-            prompt, reply = usage.get("prompt_tokens"), usage.get("completion_tokens")
-            cost = self._cost(usage, prompt, reply)
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
+            if not content and said.get("refusal"):
+                content, reason = said["refusal"], "content_filter"
+        except (KeyError, IndexError, TypeError, AttributeError):
             found = raw[:60].decode("utf-8", "replace")
-            raise BrokenReply(f"{self.ref}: reply is not a chat completion: {found!r}") from None
-        if not content and said.get("refusal"):
-            content, reason = said["refusal"], "content_filter"
-        completion = finished(
-            self.ref,
-            content,
-            reason,
-            prompt=prompt,
-            reply=reply,
-            cost=cost,
-            model=body.get("model"),
-        )
+            line = f"{self.ref}: reply is not a chat completion: {found!r}"
+            raise BrokenReply(line, usage=usage) from None
+        completion = finished(self.ref, content, reason, usage=usage, model=body.get("model"))
         self._answered = True
         return completion
 
-    def _cost(self, usage: dict[str, Any], prompt: int | None, reply: int | None) -> float | None:
-        if isinstance(usage.get("cost"), int | float):
-            return float(usage["cost"])
-        if self._price is None or prompt is None or reply is None:
-            return None
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return self._price.of(prompt, reply, min(cached, prompt))
+    def _usage(self, body: Any) -> Usage:
+        """Return what a reply's body tells of its tokens and dollars."""
+        told = body.get("usage") if isinstance(body, dict) else None
+        told = told if isinstance(told, dict) else {}
+        prompt, reply = count(told.get("prompt_tokens")), count(told.get("completion_tokens"))
+        cost = dollars(told.get("cost"))
+        if cost is None and self._price and prompt is not None and reply is not None:
+            details = told.get("prompt_tokens_details")
+            cached = count(details.get("cached_tokens")) if isinstance(details, dict) else None
+            cost = self._price.of(prompt, reply, min(cached or 0, prompt))
+        return Usage(prompt, reply, cost)
+
+
+def _json(raw: bytes) -> Any:
+    """Return a body's JSON; None where it is none."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _reason(error: BaseException) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from convbench.errors import FatalModelError
+import math
+
+from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
 from convbench.schema import Completion, FinishReason
 
@@ -22,17 +24,16 @@ def finished(
     content: object,
     reason: object,
     *,
-    prompt: int | None,
-    reply: int | None,
-    cost: float | None,
+    usage: Usage,
     model: str | None,
 ) -> Completion:
     """Return the completion; an empty one raises.
 
     BrokenReply where another try may give text, FatalModelError (for this conversation only)
-    where the tokens went into hidden reasoning or a filter refused.
+    where the tokens went into hidden reasoning or a filter refused; both carry the usage.
     """
     finish = FINISH.get(str(reason or "stop"), "other")
+    prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
     text = _text(content)
     if text.strip():
         return Completion(text, finish, prompt, reply, cost, model)
@@ -41,12 +42,28 @@ def finished(
             f"{ref}: all {reply} tokens went into hidden reasoning, none into the reply; "
             "give a larger --max-tokens, or `headroom:` in models.yaml",
             stops_run=False,
+            usage=usage,
         )
     if finish == "filter":
-        raise FatalModelError(f"{ref}: the provider's filter refused", stops_run=False)
-    raise BrokenReply(
-        f"{ref}: the reply is empty", prompt_tokens=prompt, completion_tokens=reply, cost_usd=cost
-    )
+        line = f"{ref}: the provider's filter refused"
+        raise FatalModelError(line, stops_run=False, usage=usage)
+    raise BrokenReply(f"{ref}: the reply is empty", usage=usage)
+
+
+def count(value: object) -> int | None:
+    """Return a number of tokens that a provider told; None for what is no count (negative, a
+    fraction, NaN, text)."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and isinstance(value, int) and value >= 0 else None
+
+
+def dollars(value: object) -> float | None:
+    """Return dollars that a provider told; None for what cannot be (negative, NaN, text)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < math.inf else None
 
 
 def _text(content: object) -> str:

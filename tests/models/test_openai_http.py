@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.errors import FatalModelError, ModelError, TransientModelError, Usage
 from convbench.models import open_model
 from convbench.models.failures import BrokenReply
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
@@ -186,7 +186,7 @@ def test_overload_is_worth_another_try(fault: str) -> None:
 def test_an_empty_reply_tells_what_it_used() -> None:
     error = refusal(Plan(faults={"empty": 1}))
     assert isinstance(error, BrokenReply)
-    assert (error.prompt_tokens, error.completion_tokens) == (6, 0)
+    assert error.usage == Usage(6, 0)
 
 
 def test_a_bad_address_is_fatal() -> None:
