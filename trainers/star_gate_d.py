@@ -7,9 +7,9 @@ Mukherjee et al. (NeurIPS 2025); Andukuri et al. (2024).
 """
 
 from convbench.learn import weights
-from convbench.learn.base import teacher
 from convbench.learn.job import Job, script
 from convbench.learn.select import select
+from convbench.learn.teacher import teacher
 from convbench.learn.weights import Weighted
 
 

@@ -8,7 +8,7 @@ Equations (2) and (3) of Zhou et al. (2025). With nothing hidden and token sums 
 
 from convbench.learn.job import Job, script
 from convbench.learn.select import select
-from convbench.learn.sweet import Sweet, Trajectories, trajectories
+from convbench.learn.sweet.pairs import Sweet, Trajectories, trajectories
 
 
 def data(job: Job) -> Trajectories:
@@ -19,7 +19,7 @@ def data(job: Job) -> Trajectories:
 
 def fit(job: Job, found: Trajectories) -> None:
     """Fit: Bradley-Terry over the sums of turn advantages."""
-    from convbench.learn import advantage
+    from convbench.learn.sweet import critic as advantage
 
     advantage.fit(job, found)
 

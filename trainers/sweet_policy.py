@@ -11,7 +11,7 @@ from convbench.learn import pairs
 from convbench.learn.job import Job, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
-from convbench.learn.sweet import Candidate, Sweet, check_base, policy_pairs
+from convbench.learn.sweet.pairs import Candidate, Sweet, check_base, policy_pairs
 from convbench.store.jsonl import records
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from convbench.errors import SpecError
 
-FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judge.", "convbench.build.")
+FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judge.", "convbench.rollout.")
 """Where the functions lie that specs name; a downloaded spec may name no others."""
 
 

@@ -95,12 +95,12 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Have the conversations: draw questions, let the policy answer them over several turns."""
+    from convbench.catalog.options import SpecOptions
     from convbench.cli.say import say_build
-    from convbench.commands.build import BuildOptions
     from convbench.commands.build import build as command
-    from convbench.commands.calls import CallOptions
-    from convbench.commands.manifest import Shape
-    from convbench.commands.specs import SpecOptions
+    from convbench.rollout.calls import CallOptions
+    from convbench.rollout.fill import BuildOptions
+    from convbench.rollout.manifest import Shape
 
     result = command(
         BuildOptions(

@@ -95,11 +95,11 @@ def experiment(
     dry_run: DryRun = False,
 ) -> None:
     """Run a whole table from one file; the same command goes on where it stopped."""
+    from convbench.catalog.options import SpecOptions
     from convbench.cli.say_experiment import say_experiment
-    from convbench.commands.calls import CallOptions
     from convbench.commands.experiment import ExperimentOptions
     from convbench.commands.experiment import experiment as command
-    from convbench.commands.specs import SpecOptions
+    from convbench.rollout.calls import CallOptions
 
     say_experiment(
         command(

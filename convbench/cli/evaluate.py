@@ -55,11 +55,11 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Evaluate a policy on a run's test questions, with the same teacher and judges."""
+    from convbench.catalog.options import SpecOptions
     from convbench.cli.say_judge import say_eval
-    from convbench.commands.calls import CallOptions
-    from convbench.commands.evaluate import EvalOptions
-    from convbench.commands.evaluate import evaluate as command
-    from convbench.commands.specs import SpecOptions
+    from convbench.judge.evaluate import EvalOptions
+    from convbench.judge.evaluate import evaluate as command
+    from convbench.rollout.calls import CallOptions
 
     say_eval(
         command(

@@ -55,11 +55,11 @@ def judge(
     quiet: Quiet = False,
 ) -> None:
     """Score every conversation of a run; what is scored already is kept."""
+    from convbench.catalog.options import SpecOptions
     from convbench.cli.say_judge import say_judge
-    from convbench.commands.calls import CallOptions
-    from convbench.commands.judge import JudgeOptions
-    from convbench.commands.judge import judge as command
-    from convbench.commands.specs import SpecOptions
+    from convbench.judge.all import JudgeOptions
+    from convbench.judge.all import judge as command
+    from convbench.rollout.calls import CallOptions
 
     say_judge(
         command(

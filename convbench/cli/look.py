@@ -45,9 +45,9 @@ def show(
     plugin: Plugin = None,
 ) -> None:
     """Show one task with its prompts rendered on a sample, or one conversation."""
+    from convbench.catalog.options import SpecOptions
     from convbench.cli.say_look import say_conversation, say_task
     from convbench.commands.look import show_conversation, show_task
-    from convbench.commands.specs import SpecOptions
 
     options = SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ()))
     found = show_conversation(name, run, options.folders)

@@ -20,8 +20,8 @@ from convbench.schema import text_of
 
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
-    from convbench.commands.preview import Preview
     from convbench.engine import Summary
+    from convbench.rollout.preview import Preview
 
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
@@ -145,7 +145,7 @@ def shown(path: Path) -> str:
 
 def say_preview(preview: Preview) -> None:
     """Print the exact messages of the first example, then the estimate."""
-    from convbench.commands.calls import SCRIPT
+    from convbench.rollout.calls import SCRIPT
 
     example = preview.example
     fact("example", f"{example.example_id} ({example.split})")

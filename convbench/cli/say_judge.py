@@ -13,9 +13,9 @@ from convbench.cli.say import ended, fact, next_command, note, printable, shown,
 from convbench.schema import text_of
 
 if TYPE_CHECKING:
-    from convbench.commands.evaluate import EvalResult
-    from convbench.commands.judge import JudgePreview, JudgeResult
     from convbench.judge import Panel
+    from convbench.judge.all import JudgePreview, JudgeResult
+    from convbench.judge.evaluate import EvalResult
 
 
 def say_judge(result: JudgeResult) -> None:

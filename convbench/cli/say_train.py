@@ -10,9 +10,11 @@ from convbench.cli.main import out
 from convbench.cli.say import fact, next_command, note, shown
 
 if TYPE_CHECKING:
-    from convbench.commands.rounds import RoundsResult
-    from convbench.commands.seal import SealResult
-    from convbench.commands.train import TrainResult
+    from pathlib import Path
+
+    from convbench.learn.rounds import RoundsResult
+    from convbench.learn.seal import SealResult
+    from convbench.learn.start import TrainResult
 
 
 def say_train(result: TrainResult) -> None:
@@ -49,9 +51,9 @@ def say_rounds(result: RoundsResult) -> None:
     next_command(f"convbench report {shown(result.run.path)}")
 
 
-def say_seal(result: SealResult) -> None:
+def say_seal(result: SealResult, table: Path | None) -> None:
     """Print the rounds of `train seal`, then where the table of accuracies lies."""
-    if result.table is not None:
-        out.print(escape(result.table.read_text()), soft_wrap=True)
-        fact("table", shown(result.table))
+    if table is not None:
+        out.print(escape(table.read_text()), soft_wrap=True)
+        fact("table", shown(table))
     say_rounds(result.rounds)

@@ -77,13 +77,14 @@ def train(
 
     Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
     """
+    from convbench.catalog.options import SpecOptions
     from convbench.cli.say_train import say_seal, say_train
-    from convbench.commands.calls import CallOptions
-    from convbench.commands.rounds import RoundsOptions, recipe_of, rounds_of
-    from convbench.commands.seal import filtered, in_rounds
-    from convbench.commands.specs import SpecOptions
-    from convbench.commands.train import TrainOptions
-    from convbench.commands.train import train as command
+    from convbench.commands.train import train_rounds
+    from convbench.learn.rounds import RoundsOptions, recipe_of, rounds_of
+    from convbench.learn.seal import filtered
+    from convbench.learn.start import TrainOptions
+    from convbench.learn.start import train as command
+    from convbench.rollout.calls import CallOptions
 
     options = SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ()))
     calls = CallOptions(api_base, concurrency, budget, budget_tokens, vllm_python, quiet)
@@ -93,7 +94,7 @@ def train(
     if rounds is not None:
         _only_with_one_round(**single)
     if rounds is not None or (rounds_of(found) and not any(single.values())):
-        say_seal(in_rounds(asked))
+        say_seal(*train_rounds(asked))
         return
     say_train(
         command(

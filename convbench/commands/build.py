@@ -6,17 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
-from convbench.build.run import Built, Planned, every_sample, identical_samples
-from convbench.build.run import build as build_run
-from convbench.commands.calls import CallOptions, at_once, calling, open_cast
-from convbench.commands.cast import make_cast
-from convbench.commands.manifest import Shape, make_manifest
-from convbench.commands.preview import Preview, preview
-from convbench.commands.resume import resume
-from convbench.commands.specs import (
-    SpecOptions,
+from convbench.catalog.options import (
     load_plugins,
     load_protocol,
     load_task,
@@ -25,25 +16,16 @@ from convbench.commands.specs import (
 )
 from convbench.errors import BudgetError, RunError, SpecError
 from convbench.models.open import policy_or_default
+from convbench.rollout.calls import CallOptions, open_cast
+from convbench.rollout.cast import make_cast
+from convbench.rollout.fill import BuildOptions, fill
+from convbench.rollout.manifest import make_manifest
+from convbench.rollout.preview import Preview, preview
+from convbench.rollout.resume import resume
+from convbench.rollout.run import Built, identical_samples
 from convbench.schema import Example, RunManifest
 from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """What a user asks of `build`; None leaves the default."""
-
-    task: str | None = None
-    protocol: str | None = None
-    tasks: int | Literal["all"] | None = None
-    shape: Shape = Shape()
-    model: str | None = None
-    teacher: str | None = None
-    run: Path | None = None
-    dry_run: bool = False
-    specs: SpecOptions = SpecOptions()
-    calls: CallOptions = CallOptions()
 
 
 @dataclass
@@ -91,7 +73,7 @@ def build(options: BuildOptions) -> BuildResult:
     result.path = run.path
     if manifest.kind == "build":
         set_latest(run.path)
-    result.built = have(run, calls)
+    result.built = fill(run, calls)
     same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(
@@ -170,19 +152,3 @@ def _new_path(manifest: RunManifest) -> Path:
     name = f"{manifest.task.name}-{manifest.protocol.name}-{manifest.mode}-{stamp}"
     path = Path("runs") / name
     return path if not path.exists() else Path("runs") / f"{name}-{manifest.id[-4:]}"
-
-
-def have(
-    run: Run, options: CallOptions, label: str = "build", planned: Planned = every_sample
-) -> Built:
-    """Have the conversations that the run lacks, under its lock."""
-    from convbench.engine.jobs import run as run_loop
-
-    async def go() -> Built:
-        async with open_cast(run, options) as cast:
-            many = at_once(options, cast.values())
-            async with calling(run, options, label, many) as caller:
-                return await build_run(run, cast, caller, concurrency=many, planned=planned)
-
-    with run.lock():
-        return run_loop(go)

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.judge import JudgeOptions, judge
-from convbench.commands.manifest import Shape
+from convbench.catalog.options import SpecOptions, as_sets
+from convbench.commands.build import build
 from convbench.commands.publish import publish
 from convbench.commands.report import ReportOptions, ReportResult, report
-from convbench.commands.specs import SpecOptions, as_sets
-from convbench.commands.train import TrainOptions, train
 from convbench.errors import RunError
+from convbench.judge.all import JudgeOptions, judge
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn.start import TrainOptions, train
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.fill import BuildOptions
+from convbench.rollout.manifest import Shape
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 

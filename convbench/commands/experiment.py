@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.judge import JudgeOptions, judge
-from convbench.commands.manifest import Shape
-from convbench.commands.preview import Preview
+from convbench.catalog.options import SpecOptions, as_sets
+from convbench.commands.build import build
 from convbench.commands.report import ReportOptions, ReportResult, report
-from convbench.commands.rounds import RoundsOptions, recipe_of, rounds_of
-from convbench.commands.seal import in_rounds
-from convbench.commands.specs import SpecOptions, as_sets
-from convbench.commands.train import TrainOptions, train
+from convbench.commands.train import train_rounds
 from convbench.errors import RunError, SpecError
+from convbench.judge.all import JudgeOptions, judge
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn.rounds import RoundsOptions, recipe_of, rounds_of
+from convbench.learn.start import TrainOptions, train
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.fill import BuildOptions
+from convbench.rollout.manifest import Shape
+from convbench.rollout.preview import Preview
 from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
 
@@ -163,7 +164,7 @@ def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) 
             _whole(judged)
     elif (loop := _rounds(job, spec, path, options)) is not None:
         if job.step == "train":  # which evaluates every round too
-            in_rounds(loop)
+            train_rounds(loop)
     elif job.step == "train":
         _train(job, spec, path, options)
     else:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from convbench.errors import SpecError
+from convbench.formats.export import TARGETS, WEIGHTED, Exported, Plan, Target
+from convbench.formats.export import export as write
 from convbench.learn import weights as weighing
 from convbench.learn.select import select
-from convbench.publish.export import TARGETS, WEIGHTED, Exported, Plan, Target
-from convbench.publish.export import export as write
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.run import Run
 

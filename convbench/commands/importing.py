@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from convbench.commands.manifest import new_run_id
-from convbench.publish.importing import Imported, import_file
+from convbench.formats.importing import Imported, import_file
+from convbench.rollout.manifest import new_run_id
 from convbench.store.run import set_latest
 
 

@@ -9,10 +9,7 @@ from pathlib import Path
 import yaml
 
 from convbench import catalog
-from convbench.commands.calls import SCRIPT
-from convbench.commands.manifest import Shape, make_manifest
-from convbench.commands.preview import Preview, preview
-from convbench.commands.specs import (
+from convbench.catalog.options import (
     SpecOptions,
     load_plugins,
     load_protocol,
@@ -20,6 +17,9 @@ from convbench.commands.specs import (
     sort_sets,
 )
 from convbench.errors import ConvbenchError, SpecError
+from convbench.rollout.calls import SCRIPT
+from convbench.rollout.manifest import Shape, make_manifest
+from convbench.rollout.preview import Preview, preview
 from convbench.schema import Conversation, Example, Member, RunManifest, Verdict
 from convbench.store import Run, all_runs, find_run
 from convbench.store.jsonl import lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from convbench.commands.evaluated import results_of
 from convbench.errors import RunError
 from convbench.publish.checkpoint import (
     Checkpoint,
@@ -13,6 +12,7 @@ from convbench.publish.checkpoint import (
     publish_checkpoint,
     read_checkpoint,
 )
+from convbench.publish.evaluated import results_of
 from convbench.publish.publish import Published
 from convbench.publish.publish import publish as publish_run
 from convbench.store.jsonl import write_whole

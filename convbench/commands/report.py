@@ -8,14 +8,14 @@ from itertools import combinations
 from pathlib import Path
 
 from convbench.errors import RunError
-from convbench.judge.stats import spearman, weighted_kappa
 from convbench.report.build import document
 from convbench.report.document import Document
 from convbench.report.html import html
 from convbench.report.latex import latex
 from convbench.report.markdown import markdown
 from convbench.report.sections import Section, sections
-from convbench.report.stats import ErrorKind
+from convbench.stats.agreement import spearman, weighted_kappa
+from convbench.stats.estimate import ErrorKind
 from convbench.store import Run, find_run
 from convbench.store.jsonl import disk_error, write_whole
 

@@ -4,7 +4,7 @@ from convbench.judge.ask import judge_messages
 from convbench.judge.panel import Panel, panel
 from convbench.judge.resolve import Judge, again, resolve_judge
 from convbench.judge.run import failed_verdict, judge_conversation
-from convbench.judge.stats import alpha, spearman, weighted_kappa
+from convbench.stats.agreement import alpha, spearman, weighted_kappa
 
 __all__ = [
     "Judge",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from convbench.answers import grade_texts
-from convbench.judge.stats import alpha, spearman, weighted_kappa
 from convbench.schema import Conversation, ProtocolSpec, Verdict, text_of
+from convbench.stats.agreement import alpha, spearman, weighted_kappa
 from convbench.views import policy_turns
 
 

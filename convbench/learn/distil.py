@@ -11,11 +11,11 @@ from trl import SFTConfig
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
-from convbench.learn.base import check_model
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.weighted_sft import WeightedSFT
 from convbench.learn.weights import Weighted
+from convbench.models.where import check_model
 from convbench.schema.recipe import Distil
 
 

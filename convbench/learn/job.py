@@ -15,11 +15,11 @@ from typing import Any
 from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.base import content, load_tokenizer, named, positions
 from convbench.learn.launch import MARK
 from convbench.learn.pairs import Pairs
-from convbench.learn.tokens import ChatTokens
+from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
+from convbench.models.where import content, named, positions
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
 

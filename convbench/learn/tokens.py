@@ -11,9 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
-from convbench.errors import TrainError
+from convbench.errors import MissingDependency, TrainError
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
 from convbench.views import SENTINEL, shows_system, without_system
@@ -130,3 +131,17 @@ class ChatTokens:
         if found is None:
             raise TrainError("the tokenizer has no end-of-turn and no end-of-text token")
         return int(found)
+
+
+def load_tokenizer(model: str) -> Any:
+    """Return the model's tokenizer."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingDependency(
+            "transformers", needed_for="training", install="pip install 'convbench[train]'"
+        ) from None
+    try:
+        return AutoTokenizer.from_pretrained(str(Path(model).expanduser()))
+    except (OSError, ValueError) as error:
+        raise TrainError(f"model {model!r}: tokenizer: {str(error).splitlines()[0]}") from None

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from convbench.errors import FatalModelError, MissingDependency
+from convbench.models.where import where
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
 from convbench.views import shows_system, without_system
 
 if TYPE_CHECKING:
     from convbench.models.batcher import Batcher
 
-POCKET = "pocket"
-"""`local:pocket` and `vllm:pocket` are the small policy that ships with convbench."""
 ROWS = 160
 """Most calls in one batch; as many conversations at once, and each keeps its slot."""
 CPU_MEMORY = 2 << 30
@@ -171,27 +165,6 @@ class LocalModel:
         return sampling
 
 
-def shipped(path: str) -> str:
-    """Return the folder of the weights that ship with convbench for `pocket`, else the path."""
-    if path != POCKET:
-        return path
-    return str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
-
-
-def where(path: str) -> str:
-    """Return the folder or Hub id that a local reference names."""
-    path = shipped(path)
-    folder = Path(path).expanduser()
-    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
-        return str(folder)
-    if not folder.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
-        return path
-    raise FatalModelError(
-        f"local:{path}: found no config.json there; expected a folder of transformers weights "
-        "(a checkpoint or an adapter) or a Hub id"
-    )
-
-
 def _names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[object, ...]]:
     """Return what a call may share its beginning with (the conversation's turn before, the same
     messages, the same first message), and what others may find it by."""
@@ -231,11 +204,3 @@ def _memory(model: Any) -> int:
 
     free, total = torch.cuda.mem_get_info(model.device)
     return int((free + torch.cuda.memory_reserved(model.device)) * CUDA_SHARE) if total else free
-
-
-def adapter_base(folder: str) -> str | None:
-    """Return the base model of a LoRA folder; None for a folder of whole weights."""
-    path = Path(folder) / "adapter_config.json"
-    if not path.is_file():
-        return None
-    return str(orjson.loads(path.read_bytes())["base_model_name_or_path"])

@@ -17,10 +17,10 @@ from typing import IO
 import orjson
 
 from convbench.errors import FatalModelError
-from convbench.models.local import shipped
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
+from convbench.models.where import shipped
 from convbench.schema import Completion, Message, Sampling
 
 PYTHON = "CONVBENCH_VLLM_PYTHON"

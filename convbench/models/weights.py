@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from convbench.errors import MissingDependency
-from convbench.models.local import adapter_base
+from convbench.models.where import adapter_base
 
 SMALL = 20_000_000
 """Weights below which one thread is faster: several spend their time waiting for each other,

@@ -11,9 +11,10 @@ import yaml
 
 from convbench import __version__
 from convbench.publish.figures import Figures, Mean
-from convbench.publish.parquet import CONFIGS, SPLITS
+from convbench.publish.parquet import CONFIGS
 from convbench.publish.prompts import prompts
 from convbench.schema import JudgeSpec, RunManifest
+from convbench.schema.example import SPLITS
 
 HOME = "https://pypi.org/project/convbench/"
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))

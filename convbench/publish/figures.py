@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from convbench.publish.parquet import SPLITS
+from convbench.schema.example import SPLITS
 from convbench.store import Run
 from convbench.store.tables import connect
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.publish.leaks import leaks
 from convbench.schema import Example, text_of
+from convbench.schema.example import SPLITS
 from convbench.store import Run
 from convbench.store.tables import connect
 from convbench.views import messages
@@ -15,7 +16,6 @@ from convbench.views import messages
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SPLITS = ("train", "validation", "test")
 CONFIGS = ("conversations", "turns", "verdicts", "examples")
 """Configs in the order of the card; the first is the default."""
 SHARD = 256 << 20

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.errors import RunError
+from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch, look
-from convbench.publish.check import check_names, check_run
 from convbench.publish.folder import published
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, write_whole

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from convbench.report.document import Document, Part, Table
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind
 from convbench.report.tables import (
     adaptation_table,
     count_table,
@@ -20,6 +19,7 @@ from convbench.report.tables import (
     temperature_table,
     win_table,
 )
+from convbench.stats.estimate import ErrorKind
 
 
 def document(

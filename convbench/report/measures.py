@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from convbench.report.policies import Policy, Row, judge_spec
-from convbench.report.stats import ErrorKind, Estimate, estimate
+from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
 HEADS = {
     "overall": ("R Overall", "R Over."),

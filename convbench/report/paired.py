@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from convbench.report.measures import ACCURACY, Measure
 from convbench.report.policies import Policy, Row
 from convbench.report.sections import Section
-from convbench.report.stats import (
+from convbench.stats.estimate import (
     ErrorKind,
     Estimate,
     McNemar,

@@ -9,6 +9,7 @@ from pydantic import Field
 from convbench.schema.base import Noun
 
 Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class Choice(Noun):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convbench import catalog
-from convbench.adapt.learner import Learner, Question
-from convbench.adapt.settings import Inner
-from convbench.adapt.texts import training_texts
-from convbench.models.local import where
+from convbench.judge.adaptation.learner import Learner, Question
+from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.texts import training_texts
+from convbench.models.where import where
 from convbench.pocket import notes
 from convbench.pocket.rows import load
 from convbench.pocket.world import make_world

@@ -17,16 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
+from convbench.catalog.options import SpecOptions, as_sets
 from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.judge import JudgeOptions, judge, judges_of
-from convbench.commands.manifest import Shape, SplitChoice
-from convbench.commands.rounds import RoundsOptions, rounds
-from convbench.commands.seal import FILTERS, seal
-from convbench.commands.specs import SpecOptions, as_sets
-from convbench.commands.taught import accuracies, as_markdown
-from convbench.report.tables.adaptation import UNTRAINED, Values
+from convbench.commands.train import train_rounds
+from convbench.judge.adaptation.accuracies import UNTRAINED, Values, accuracies
+from convbench.judge.all import JudgeOptions, judge, judges_of
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn.rounds import RoundsOptions, rounds
+from convbench.learn.seal import FILTERS
+from convbench.report.taught import as_markdown
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.manifest import Shape, SplitChoice
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
@@ -83,11 +84,11 @@ def compare(
         run = logged(folder / f"seed{seed}" / "untrained", seed, tasks, samples)
         for name in filters:
             place = folder / f"seed{seed}" / name
-            done = seal(
+            done, table = train_rounds(
                 copied(run, place, seed, f"args.filter={name}", f"args.pretraining={+more}")
             )
-            assert done.table is not None
-            print(f"seed {seed}, {name}\n{done.table.read_text()}", flush=True)
+            assert table is not None
+            print(f"seed {seed}, {name}\n{table.read_text()}", flush=True)
             for way, values in done.taught.items():
                 pooled[name].setdefault(way, []).extend(values)
             print(f"pooled, {name}\n{as_markdown(pooled[name])}", flush=True)

@@ -21,19 +21,19 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
+from convbench.catalog.options import SpecOptions, as_sets
 from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.judge import JudgeOptions, judge
-from convbench.commands.manifest import Shape
-from convbench.commands.specs import SpecOptions, as_sets
-from convbench.commands.train import TrainOptions, train
+from convbench.judge.all import JudgeOptions, judge
+from convbench.judge.evaluate import EvalOptions, evaluate
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
-from convbench.learn.sweet import Sweet
+from convbench.learn.start import TrainOptions, train
+from convbench.learn.sweet.pairs import Sweet
 from convbench.pocket.words import PROPERTIES
-from convbench.report.stats import Estimate, estimate
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.manifest import Shape
 from convbench.schema.experiment import ExperimentSpec
+from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 
 QUIET = CallOptions(quiet=True)
@@ -143,7 +143,7 @@ def advantages(path: Path, folder: Path, split: str) -> tuple[Any, Any]:
     """Return A of the useful question of each task, shape (tasks,), and of the five others."""
     import numpy as np
 
-    from convbench.learn.ranking import candidate_advantages
+    from convbench.learn.sweet.ranking import candidate_advantages
 
     run = Run.open(path)
     job = Job.read(folder / "recipe.yaml")

@@ -9,8 +9,8 @@ from scipy.stats import spearmanr
 from sklearn.metrics import cohen_kappa_score
 
 from convbench.judge.panel import panel
-from convbench.judge.stats import alpha, spearman, weighted_kappa
 from convbench.schema import Conversation, Failure, ProtocolSpec, Turn, Verdict
+from convbench.stats.agreement import alpha, spearman, weighted_kappa
 
 _ = None
 PUBLISHED = [

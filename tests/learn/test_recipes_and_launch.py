@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from convbench import catalog
-from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions, choose_launch, sort_sets
+from convbench.catalog.options import SpecOptions
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn import launch as launching
+from convbench.learn.start import TrainOptions, choose_launch, sort_sets
 from convbench.schema.recipe import Fit, Launch, Recipe
 
 

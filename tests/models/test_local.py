@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from convbench.errors import FatalModelError
-from convbench.models.local import LocalModel, where
+from convbench.models.local import LocalModel
+from convbench.models.where import where
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from tests.models import tiny
 

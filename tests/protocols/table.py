@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convbench import catalog
-from convbench.build.plan import Job
-from convbench.build.play import play
-from convbench.commands.manifest import Shape, make_manifest
 from convbench.models.base import Model
+from convbench.rollout.manifest import Shape, make_manifest
+from convbench.rollout.plan import Job
+from convbench.rollout.play import play
 from convbench.schema import (
     Choice,
     Completion,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.manifest import Shape
 from convbench.errors import SpecError
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.manifest import Shape
 from convbench.schema import ProtocolSpec, text_of
 from convbench.store import Run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.commands.manifest import Shape, make_manifest
 from convbench.judge.resolve import resolve_judge
+from convbench.rollout.manifest import Shape, make_manifest
 from convbench.schema import (
     Choice,
     Conversation,

@@ -13,8 +13,8 @@ from convbench.report.html import html
 from convbench.report.latex import latex
 from convbench.report.markdown import markdown
 from convbench.report.terminal import terminal
-from tests.build.cli import convbench
 from tests.report.synthetic import make, questions
+from tests.rollout.cli import convbench
 
 HOSTILE = "</table><script>alert(1)</script> | & 50% $x_1$ \\input{x} [bold]"
 DOCUMENT = Document(

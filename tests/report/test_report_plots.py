@@ -15,7 +15,7 @@ from convbench.report.plots.lines import by_size
 from convbench.report.plots.style import LOOKS, drawing, looks
 from convbench.report.plots.training import training
 from convbench.report.sections import sections
-from convbench.report.stats import Estimate
+from convbench.stats.estimate import Estimate
 from tests.report.synthetic import make, questions
 
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from convbench.report.special import sign_test, t_critical, t_two_sided
-from convbench.report.stats import estimate, holm, mcnemar
+from convbench.stats.estimate import estimate, holm, mcnemar
+from convbench.stats.special import sign_test, t_critical, t_two_sided
 
 
 def test_naive_is_the_papers_footnote():

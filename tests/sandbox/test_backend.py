@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from convbench import views
-from convbench.build.fidelity import early, leak, repeats, role, shared_run, tokens
 from convbench.catalog import load
 from convbench.errors import DataError
 from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.unit_tests import answer_code
 from convbench.judge.unit_tests import tests as calls_of
+from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokens
 from convbench.sandbox import Limits, agree, check_reference, run
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
 from convbench.store import Run
-from tests.build.cli import ROOT, convbench
+from tests.rollout.cli import ROOT, convbench
 from tests.sandbox.walls import stands
 
 TASKS = (

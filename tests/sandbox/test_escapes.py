@@ -22,7 +22,7 @@ import pytest
 from convbench.errors import MissingDependency, RunError
 from convbench.sandbox import Limits, Outcome, agree, run, seccomp
 from convbench.sandbox import boundary as stand
-from tests.build.cli import ROOT
+from tests.rollout.cli import ROOT
 from tests.sandbox.test_backend import judged, needs_wall
 from tests.sandbox.walls import limits_of
 

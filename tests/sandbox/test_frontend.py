@@ -22,7 +22,7 @@ from convbench.sandbox.looks import html_of, visible
 from convbench.sandbox.pictures import placeholder, size_of
 from convbench.schema import Example
 from convbench.store import Run
-from tests.build.cli import ROOT, convbench
+from tests.rollout.cli import ROOT, convbench
 
 TASKS = (
     ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/frontend_tasks/test.parquet"

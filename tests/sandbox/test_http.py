@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convbench.store import Run
-from tests.build.cli import start
+from tests.rollout.cli import start
 from tests.sandbox.test_backend import needs_wall
 from tests.sandbox.test_frontend import renders
 from tests.support.chat.plan import Plan
@@ -138,7 +138,7 @@ def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
 @renders
 def test_frontend_over_http_with_a_human_who_only_reads(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)
-    reads = "task.speakers.browser=rule:convbench.build.pages:structure"
+    reads = "task.speakers.browser=rule:convbench.rollout.pages:structure"
     with Provider(Plan(keep_requests=100), reply=designer) as provider:
         build(tmp_path, "colbench-frontend", provider, "--set", source, "--set", reads)
         agent, human = requests(provider)

@@ -12,7 +12,7 @@ import pytest
 from convbench.errors import DataError, MissingDependency
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import shoot
-from tests.build.cli import convbench, environment
+from tests.rollout.cli import convbench, environment
 from tests.sandbox.test_frontend import OTHER, renders, shot
 
 

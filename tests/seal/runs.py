@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convbench import catalog
-from convbench.commands.calls import CallOptions
-from convbench.commands.manifest import Shape, make_manifest
 from convbench.judge import Judge, resolve_judge
-from convbench.models.local import where
+from convbench.models.where import where
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.manifest import Shape, make_manifest
 from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSpec, Turn
 from convbench.store import Run
 from convbench.tasks.load import load_examples

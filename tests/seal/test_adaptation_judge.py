@@ -13,19 +13,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from convbench.adapt import grade
-from convbench.adapt.clock import Clock
-from convbench.adapt.learner import Learner, Question
-from convbench.adapt.settings import Inner
-from convbench.commands.adaptation import adapted
-from convbench.commands.adapting import Learning, cache_of, open_runner, settings_of
-from convbench.commands.calls import CallOptions
-from convbench.commands.closed_book import questions_of
-from convbench.commands.grading import by_model
-from convbench.commands.judging import Judged
 from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
 from convbench.judge import Judge
+from convbench.judge.adaptation import grade
+from convbench.judge.adaptation.clock import Clock
+from convbench.judge.adaptation.closed_book import questions_of
+from convbench.judge.adaptation.grading import by_model
+from convbench.judge.adaptation.learner import Learner, Question
+from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
+from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.verdict import adapted
+from convbench.judge.loop import Judged
+from convbench.rollout.calls import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from tests.seal import runs

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from convbench import catalog
-from convbench.commands.adapting import Learning
 from convbench.commands.experiment import (
     ExperimentOptions,
     ExperimentResult,
@@ -19,6 +18,7 @@ from convbench.commands.experiment import (
 )
 from convbench.commands.report import text
 from convbench.errors import SpecError
+from convbench.judge.adaptation.runner import Learning
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.seal import runs

@@ -8,16 +8,16 @@ from statistics import fmean
 import pytest
 import torch
 
-from convbench.commands.adapting import Learning
-from convbench.commands.calls import CallOptions
-from convbench.commands.evaluate import EvalOptions, evaluate
-from convbench.commands.judge import judge_with
-from convbench.commands.rounds import RoundsOptions, RoundsResult
-from convbench.commands.seal import learn_from, taught
-from convbench.commands.specs import SpecOptions
-from convbench.commands.taught import accuracies
+from convbench.catalog.options import SpecOptions
+from convbench.judge.adaptation.accuracies import accuracies
+from convbench.judge.adaptation.runner import Learning
+from convbench.judge.all import judge_with
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn.rounds import RoundsOptions, RoundsResult
+from convbench.learn.seal import learn_from, taught
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
+from convbench.rollout.calls import CallOptions
 from convbench.store import Run
 from tests.seal import runs
 from tests.support.provider import Call, Provider

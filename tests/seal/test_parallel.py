@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from convbench.adapt.learner import Learner, Outcome
-from convbench.commands.adaptation import adapted, with_runner
-from convbench.commands.adapting import Runner
-from convbench.commands.calls import CallOptions
-from convbench.commands.seal import unadapted
 from convbench.engine import Stopped
-from convbench.models.local import where
+from convbench.judge.adaptation.learner import Learner, Outcome
+from convbench.judge.adaptation.runner import Runner
+from convbench.judge.adaptation.verdict import adapted, with_runner
+from convbench.learn.seal import unadapted
+from convbench.models.where import where
+from convbench.rollout.calls import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from convbench.store.jsonl import records

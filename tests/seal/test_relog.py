@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
+from convbench.catalog.options import SpecOptions
 from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.manifest import Shape
-from convbench.commands.rounds import RoundsOptions, rounds
-from convbench.commands.specs import SpecOptions
+from convbench.learn.rounds import RoundsOptions, rounds
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.manifest import Shape
 
 QUIET = CallOptions(quiet=True)
 SETS = (

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.build.conftest import provider, served
+from tests.rollout.conftest import provider, served
 
 __all__ = ["provider", "served"]

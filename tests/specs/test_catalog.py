@@ -240,7 +240,7 @@ DOWNLOADED = [
     "convbench.store.jsonl:write_whole",
     "convbench.__main__:main",
     "convbench.tasks.load:function",
-    "convbench.build.run:Counter",
+    "convbench.rollout.run:Counter",
 ]
 
 

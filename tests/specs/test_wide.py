@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.build.cli import Done, convbench, records
+from tests.rollout.cli import Done, convbench, records
 
 PLUGIN = '''
 import asyncio

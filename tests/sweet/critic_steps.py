@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from convbench.learn import advantage, fitting, launch
+from convbench.learn import fitting, launch
 from convbench.learn.job import Job
+from convbench.learn.sweet import critic as advantage
 from tests.trainers.gradients import GRADIENTS, watched
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from convbench.models.local import where
+from convbench.models.where import where
 from convbench.store import Run
 from convbench.store.jsonl import records
 from tests.sandbox.test_backend import TASKS, needs_wall

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from convbench.commands.calls import CallOptions
-from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions, train
+from convbench.catalog.options import SpecOptions
 from convbench.errors import TrainError
-from convbench.learn.advantage import advantages, padded, pair_loss, scores, turn_log_probs
 from convbench.learn.job import Job
 from convbench.learn.select import select
-from convbench.learn.sweet import Row, Sweet, trajectories
+from convbench.learn.start import TrainOptions, train
+from convbench.learn.sweet.critic import advantages, padded, pair_loss, scores, turn_log_probs
+from convbench.learn.sweet.pairs import Row, Sweet, trajectories
 from convbench.models.fingerprint import weights_fingerprint
+from convbench.rollout.calls import CallOptions
 from convbench.schema.recipe import Lora
 from tests.learn.tiny import save_model, tokenizer
 
@@ -254,7 +254,7 @@ def test_a_critic_that_trains_an_adapter(
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    from convbench.learn import advantage
+    from convbench.learn.sweet import critic as advantage
 
     job = Job.read(trained.folder / "critic" / "recipe.yaml")
     fit = job.recipe.fit.model_copy(update={"gradient_checkpointing": checkpointing, "epochs": 4})

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from convbench.build.branch import branches, candidate
 from convbench.catalog import load
 from convbench.errors import TrainError
 from convbench.learn.select import Selection, select
-from convbench.learn.sweet import (
+from convbench.learn.sweet.pairs import (
     Candidate,
     Sweet,
     critic_rows,
@@ -22,6 +21,7 @@ from convbench.learn.sweet import (
 )
 from convbench.learn.tokens import ChatTokens
 from convbench.models.scripted import scripted
+from convbench.rollout.branch import branches, candidate
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.recipe import Data, Recipe
 from convbench.views import messages

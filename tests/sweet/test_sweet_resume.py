@@ -15,8 +15,8 @@ import pytest
 from convbench.schema import Member
 from convbench.store import Run
 from convbench.store.jsonl import records
-from tests.build.cli import finish, start, until
 from tests.learn.tiny import save_model
+from tests.rollout.cli import finish, start, until
 from tests.support.provider import Plan, Provider
 
 from .runs import judged_run
@@ -68,7 +68,7 @@ def uninterrupted(folder: Path) -> Path:
 def test_killed_in_stage_1_and_between_the_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.build.cli.LONG_S", 600.0)
+    monkeypatch.setattr("tests.rollout.cli.LONG_S", 600.0)
     base = save_model(tmp_path / "base")
     told = [
         (f"q{i}", [f"which {w}?", "I WANT TO ANSWER: x"], reward)

@@ -13,13 +13,13 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions, TrainResult, train
+from convbench.catalog.options import SpecOptions
 from convbench.errors import SpecError, TrainError
 from convbench.learn import fitting, launch
 from convbench.learn.distil import distillation
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
+from convbench.learn.start import TrainOptions, TrainResult, train
 from convbench.learn.weighted_sft import trainer_for
 from convbench.schema.recipe import Distil
 from convbench.store.run import Run

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from convbench import catalog
-from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions, train
+from convbench.catalog.options import SpecOptions
 from convbench.errors import TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
+from convbench.learn.start import TrainOptions, train
 from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from tests.learn import tiny

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.branches import Branching
+from convbench.catalog.options import SpecOptions
 from convbench.commands.build import BuildOptions, build
-from convbench.commands.calls import CallOptions
-from convbench.commands.judge import JudgeOptions, judge
-from convbench.commands.manifest import Shape
-from convbench.commands.specs import SpecOptions
-from convbench.commands.train import TrainOptions, TrainResult, resolve, train
 from convbench.errors import BudgetError, TrainError
+from convbench.judge.all import JudgeOptions, judge
 from convbench.learn import launch
+from convbench.learn.branches import Branching
 from convbench.learn.job import Job
+from convbench.learn.start import TrainOptions, TrainResult, resolve, train
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.manifest import Shape
 from convbench.store.run import Run
 from convbench.views import messages, policy_turns
-from tests.build.cli import finish, get, post, records, start, until
 from tests.learn import tiny
+from tests.rollout.cli import finish, get, post, records, start, until
 from tests.support.serve import spawn
 
 QUIET = CallOptions(quiet=True)

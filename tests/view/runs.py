@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from convbench import catalog
-from convbench.commands.manifest import Shape, make_manifest
 from convbench.judge.resolve import resolve_judge
+from convbench.rollout.manifest import Shape, make_manifest
 from convbench.schema import (
     Choice,
     Conversation,

@@ -13,8 +13,8 @@ from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.responses import Response, by_policy
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.report.plots.style import LOOKS, drawing, new_figure, picture
-from convbench.report.stats import estimate
 from convbench.report.tables.cells import number
+from convbench.stats.estimate import estimate
 
 SHAPES = ("o", "s", "^", "D", "P")
 """Pattern 0 to 4: circle, square and triangle as in the paper's figure, then ours."""

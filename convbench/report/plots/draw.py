@@ -15,8 +15,8 @@ from convbench.report.plots.radar import radar
 from convbench.report.plots.style import drawing
 from convbench.report.plots.training import training
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind
 from convbench.report.tables import headline, measures_of
+from convbench.stats.estimate import ErrorKind
 
 Agreement = Mapping[tuple[str, str], str]
 """Words on two judges' agreement."""

@@ -13,8 +13,8 @@ from convbench.report.plots.dots import clipped
 from convbench.report.plots.style import GREY, headed, legend_below, looks, new_figure, picture
 from convbench.report.policies import NAMES, Policy
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind, Estimate
 from convbench.report.tables import headline
+from convbench.stats.estimate import ErrorKind, Estimate
 
 Points = dict[str, list[tuple[float, Estimate]]]
 """Method → (x, estimate), by x."""

@@ -11,7 +11,7 @@ from convbench.report.measures import HEADS, Measure, judge_measures
 from convbench.report.plots.style import GREY, Look, headed, looks, new_figure, picture
 from convbench.report.policies import Policy
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind, Estimate
+from convbench.stats.estimate import ErrorKind, Estimate
 
 COLUMNS = 4
 

@@ -6,15 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED, Values
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind, Estimate, estimate
 from convbench.report.tables.cells import NONE, number
-
-Values = list[tuple[str, float]]
-"""(passage, accuracy) of each adaptation."""
-NOTHING, PASSAGE, UNTRAINED = "nothing", "passage only", "untrained self-edits"
+from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
 
 def adaptations(section: Section, judge: str | None) -> dict[str, Values]:

@@ -6,8 +6,8 @@ from convbench.report.document import Cell, Column, Table, slug
 from convbench.report.measures import ACCURACY
 from convbench.report.paired import Paired, by_temperature, paired
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind
 from convbench.report.tables.cells import NONE, column, headline, measures_of, number, p_text
+from convbench.stats.estimate import ErrorKind
 
 
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, metric
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.references import SELF_EDITS, Reference, reference_of
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind, Estimate, estimate
-from convbench.report.tables.adaptation import NOTHING, PASSAGE, UNTRAINED, adaptations
+from convbench.report.tables.adaptation import adaptations
 from convbench.report.tables.cells import number
+from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
 Line = tuple[str, str, tuple[Estimate | None, ...]]
 """A method of ours: what the paper calls it, what we call it, a value a column."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from convbench.report.document import Cell, Column, Rank
 from convbench.report.measures import ACCURACY, THINKING, Measure, judge_measures
 from convbench.report.sections import Section
-from convbench.report.stats import Estimate
+from convbench.stats.estimate import Estimate
 
 NONE = Cell("-")
 

@@ -8,8 +8,8 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY
 from convbench.report.policies import Policy, Row
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind
 from convbench.report.tables.cells import column, headline, measures_of, number
+from convbench.stats.estimate import ErrorKind
 
 
 def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:

@@ -18,8 +18,8 @@ from convbench.report.published import (
 )
 from convbench.report.references import reference_of
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind, Estimate
 from convbench.report.tables.cells import NONE, column, measures_of, number
+from convbench.stats.estimate import ErrorKind, Estimate
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",

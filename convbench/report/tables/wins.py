@@ -9,8 +9,8 @@ from convbench.report.measures import metric
 from convbench.report.paired import pairs
 from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
-from convbench.report.stats import ErrorKind, estimate
 from convbench.report.tables.cells import NONE
+from convbench.stats.estimate import ErrorKind, estimate
 
 
 def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:

@@ -1,0 +1,313 @@
+"""Turn a file of logged conversations and rewards into a run."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import orjson
+
+from convbench import __version__
+from convbench.errors import DataError, RunError
+from convbench.formats.chats import Chat, read_chat
+from convbench.schema import (
+    Choice,
+    Conversation,
+    Example,
+    JudgeSpec,
+    Loop,
+    Member,
+    Metric,
+    Mode,
+    ProtocolSpec,
+    Reward,
+    RunManifest,
+    Sampling,
+    Speaker,
+    Step,
+    TaskSpec,
+    Turn,
+    Verdict,
+    fingerprint,
+)
+from convbench.schema.protocol import Turns
+from convbench.schema.task import Answer, Source
+from convbench.store import Run
+from convbench.store.jsonl import Appender, disk_error
+
+JUDGE = "imported"
+"""Name of the judge whose verdicts are the file's rewards."""
+POLICY = "imported"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was imported."""
+
+    run: Run
+    conversations: int
+    rewards: int
+    """Conversations with a reward."""
+    examples: int
+    notes: list[str] = field(default_factory=list)
+
+
+def read_chats(path: Path) -> tuple[list[Chat], str]:
+    """Return (the file's conversations, its sha256). Raises DataError naming the line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    chats = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            where = f"{path}:{number}"
+            try:
+                row = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise DataError(f"{where}: not JSON: {error}; expected one object a line") from None
+            chats.append(read_chat(row, where, number))
+    if not chats:
+        raise DataError(f"{path}: found no rows; expected one conversation a line")
+    return chats, hashlib.sha256(data).hexdigest()
+
+
+def import_file(path: Path, target: Path, run_id: str, name: str = "imported") -> Imported:
+    """Make run `target` of a JSON lines file; `run_id` is unique. Nothing is half-written.
+
+    Rows of one `example_id` (or, without one, of one `group`; without either, with the same
+    system prompt and first user message) are samples of one question. Without a `split` a row is
+    in train. Raises DataError (the file) or RunError (the directory).
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunError(f"{target}: there is something there already; name another with --run DIR")
+    chats, digest = read_chats(path)
+    keys = [_key(chat) for chat in chats]
+    examples = _examples(path, name, chats, keys)
+    conversations = _conversations(run_id, chats, keys)
+    manifest = _manifest(path, name, run_id, chats, conversations, digest)
+    spec = _judge()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=target.parent) as space:
+            run = Run.create(Path(space) / "run", manifest, examples)
+            run.keep_judge(fingerprint(spec), spec)
+            with Appender(run.conversations_file) as file:
+                for conversation in conversations:
+                    file.write(conversation.model_dump_json().encode())
+            rewards = _write_verdicts(run, chats, conversations, fingerprint(spec))
+            if target.exists():
+                target.rmdir()
+            run.path.replace(target)
+    except OSError as error:
+        raise disk_error(target, error) from None
+    notes = _notes(chats, keys)
+    return Imported(Run.open(target), len(chats), rewards, len(examples), notes)
+
+
+def _key(chat: Chat) -> str:
+    """Return the id of the question a conversation belongs to."""
+    if chat.example is not None:
+        return chat.example
+    if chat.group is not None:
+        return chat.group
+    first = next((text for role, text in chat.messages if role == "user"), "")
+    return fingerprint(chat.system, chat.question, first)
+
+
+def _examples(path: Path, name: str, chats: Sequence[Chat], keys: Sequence[str]) -> list[Example]:
+    """Return one example a key; rows of it that disagree on its split or group are an error."""
+    found: dict[str, tuple[Chat, Example]] = {}
+    for chat, key in zip(chats, keys, strict=True):
+        example = _example(name, chat, key)
+        first = found.setdefault(key, (chat, example))
+        for field_name in ("split", "group_id", "answer"):
+            one, other = getattr(first[1], field_name), getattr(example, field_name)
+            if one != other:
+                raise DataError(
+                    f"{path}:{chat.line}: {field_name} {other!r}, but line {first[0].line} has "
+                    f"{one!r} for the same question {key!r}; expected one for all its samples"
+                )
+    _one_split_a_group(path, list(found.values()))
+    return [example for _, example in found.values()]
+
+
+def _one_split_a_group(path: Path, found: Sequence[tuple[Chat, Example]]) -> None:
+    split_of: dict[str, tuple[int, str]] = {}
+    for chat, example in found:
+        line, split = split_of.setdefault(example.group_id, (chat.line, example.split))
+        if split != example.split:
+            raise DataError(
+                f"{path}:{chat.line}: group {example.group_id!r} is in {example.split}, but in "
+                f"{split} on line {line}; expected a group in one split"
+            )
+
+
+def _example(name: str, chat: Chat, key: str) -> Example:
+    first = next((text for role, text in chat.messages if role == "user"), "")
+    choices = tuple(
+        Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
+    )
+    return Example(
+        example_id=key,
+        task=name,
+        split=chat.split or "train",
+        group_id=chat.group or key,
+        question=chat.question or first,
+        choices=choices,
+        answer=chat.answer,
+    )
+
+
+def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> list[Conversation]:
+    samples: dict[str, int] = {}
+    out = []
+    for number, (chat, key) in enumerate(zip(chats, keys, strict=True)):
+        sample = samples.get(key, 0)
+        samples[key] = sample + 1
+        turns = tuple(
+            Turn(
+                speaker="assistant" if role == "assistant" else "teacher",
+                step="reply" if role == "assistant" else "say",
+                content=text,
+                finish_reason="stop" if role == "assistant" else "scripted",
+            )
+            for role, text in chat.messages
+        )
+        out.append(
+            Conversation(
+                key=f"{key}/{sample}",
+                conversation_id=f"{run_id}-{number:06d}",
+                example_id=key,
+                sample=sample,
+                temperature=1.0 if chat.temperature is None else chat.temperature,
+                systems={} if chat.system is None else {"assistant": chat.system},
+                turns=turns,
+                stop="complete",
+                version=__version__,
+                ended=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+        )
+    return out
+
+
+def _write_verdicts(
+    run: Run, chats: Sequence[Chat], conversations: Sequence[Conversation], judge: str
+) -> int:
+    count = 0
+    with Appender(run.verdicts_file) as file:
+        for chat, conversation in zip(chats, conversations, strict=True):
+            if chat.reward is None:
+                continue
+            verdict = Verdict(
+                conversation_id=conversation.conversation_id,
+                judge=JUDGE,
+                fingerprint=judge,
+                scores={**chat.scores, "overall": chat.reward},
+                reward=chat.reward,
+                ended=conversation.ended,
+            )
+            file.write(verdict.model_dump_json().encode())
+            count += 1
+    return count
+
+
+def _judge() -> JudgeSpec:
+    """The judge of imported rewards: what the file says is the reward, as it stands."""
+    return JudgeSpec(
+        name=JUDGE,
+        title="rewards that came with imported conversations",
+        kind="human",
+        metrics=(Metric(name="overall", label="reward"),),
+        reward=Reward(metric="overall", scale=1.0),
+    )
+
+
+def _manifest(
+    path: Path,
+    name: str,
+    run_id: str,
+    chats: Sequence[Chat],
+    conversations: Sequence[Conversation],
+    digest: str,
+) -> RunManifest:
+    task, protocol = _task(path, name, chats), _protocol(conversations)
+    thinks = any("<thinking" in t.content for c in conversations for t in c.turns
+                 if isinstance(t.content, str))  # fmt: skip
+    mode: Mode = "thinking" if thinks else "standard"
+    by_sample: dict[int, set[float]] = {}
+    for conversation in conversations:
+        by_sample.setdefault(conversation.sample, set()).add(conversation.temperature)
+    regular = all(len(temperatures) == 1 for temperatures in by_sample.values())
+    temperatures = tuple(min(by_sample[s]) for s in sorted(by_sample)) if regular else (1.0,)
+    cast = {
+        "assistant": Member(model=POLICY, sampling=Sampling()),
+        "teacher": Member(model="script"),
+    }
+    marks = {"task": fingerprint(task), "protocol": fingerprint(protocol),
+             "cast": fingerprint({who: member.model for who, member in cast.items()})}  # fmt: skip
+    marks["specs"] = fingerprint(marks, digest)
+    return RunManifest(
+        id=run_id,
+        kind="import",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        task=task,
+        protocol=protocol,
+        mode=mode,
+        turns=protocol.turns.max,
+        samples=max(by_sample) + 1,
+        temperatures=temperatures,
+        seed=0,
+        cast=cast,
+        source_revision=f"sha256:{digest}",
+        fingerprints=marks,
+        extra={"imported": path.name},
+    )
+
+
+def _task(path: Path, name: str, chats: Sequence[Chat]) -> TaskSpec:
+    letters = all(chat.choices for chat in chats)
+    return TaskSpec(
+        name=name,
+        title=f"conversations imported from {path.name}",
+        source=Source(file=path.name),
+        answer=Answer(kind="choice" if letters else "none"),
+        protocol="imported",
+        judge=JUDGE,
+    )
+
+
+def _protocol(conversations: Sequence[Conversation]) -> ProtocolSpec:
+    most = max(sum(t.speaker == "assistant" for t in c.turns) for c in conversations)
+    steps = (Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant"))
+    return ProtocolSpec(
+        name="imported",
+        title="conversations had elsewhere, as they were logged",
+        turns=Turns(default=most, min=1, max=most),
+        speakers={"assistant": Speaker(policy=True), "teacher": Speaker()},
+        steps=(Loop(loop=steps, times="turns"),),
+    )
+
+
+def _notes(chats: Sequence[Chat], keys: Sequence[str]) -> list[str]:
+    notes = []
+    without = sum(chat.reward is None for chat in chats)
+    if without:
+        notes.append(f"{without} of {len(chats)} rows have no reward; score them: convbench judge")
+    if all(chat.split is None for chat in chats):
+        notes.append("no row names a split, so all are in train; eval needs a test split")
+    joined = sum(any(one[0] == two[0] for one, two in pairwise(chat.messages)) for chat in chats)
+    if joined:
+        notes.append(f"{joined} rows have messages of one role in a row; they count as one message")
+    if len(set(keys)) == len(keys):
+        notes.append(
+            "every question has one sample; `train swift` needs several (give example_id or group)"
+        )
+    return notes

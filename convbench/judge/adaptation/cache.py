@@ -1,0 +1,74 @@
+"""Finished work on disk, by everything that its outcome depends on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import orjson
+from pydantic import TypeAdapter
+
+from convbench.judge.adaptation.learner import Question
+from convbench.judge.adaptation.settings import Inner
+from convbench.schema import fingerprint
+from convbench.store.jsonl import Appender, records
+
+T = TypeVar("T")
+_LIMITS = {"max_seconds", "ask_at_once"}
+"""Settings that leave an outcome as it is."""
+
+
+def key(
+    policy: str,
+    texts: Sequence[str],
+    questions: Sequence[Question],
+    inner: Inner,
+    grader: str | None = None,
+    guard: Sequence[Question] = (),
+) -> str:
+    """Return the name of an adaptation. `policy` is the fingerprint of the weights that learn, so
+    that the next round's policy tries an identical edit anew."""
+    asked = [
+        [[list(question.messages), question.golds] for question in part]
+        for part in (questions, guard)
+    ]
+    said = inner.model_dump(mode="json", exclude=_LIMITS)
+    return fingerprint(policy, list(texts), asked, said, grader)
+
+
+class Cache(Generic[T]):
+    """Dataclasses by key, appended one by one; the newest counts. Closed by its `with` block.
+    Several threads may use it."""
+
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        """Read what is there of `kind`, a dataclass."""
+        one = TypeAdapter(kind)
+        self._found = {found.pop("key"): one.validate_python(found) for found in records(path)}
+        self._file = Appender(path)
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> T | None:
+        """Return what is finished."""
+        return self._found.get(name)
+
+    def put(self, name: str, done: T) -> None:
+        """Keep one."""
+        values: dict[str, Any] = asdict(done)  # type: ignore[call-overload]
+        with self._lock:
+            self._found[name] = done
+            self._file.write(orjson.dumps({"key": name, **values}))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()

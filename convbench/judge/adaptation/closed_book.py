@@ -1,0 +1,58 @@
+"""A passage's questions as they are asked closed book: its own, or ones that a model wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from convbench import prompts
+from convbench.errors import DataError
+from convbench.judge.adaptation.learner import Question
+from convbench.judge.adaptation.written import pairs
+from convbench.schema import Example, ProtocolSpec, TaskSpec
+from convbench.schema.chat import Message
+
+
+def questions_of(task: TaskSpec, example: Example, protocol: ProtocolSpec) -> list[Question]:
+    """Return a passage's questions as `protocol` asks them.
+
+    The template gets title and question alone, so that no passage can enter the prompt.
+    """
+    asked = example.hidden.get("questions") or []
+    if not asked:
+        raise DataError(
+            f"example {example.example_id}: found no hidden field `questions`; expected some to "
+            "measure an adaptation by (a task such as squad or pocket-notes), or a learner that "
+            "writes them: --set judge.args.writes=self-edit-self-qa"
+        )
+    return [_question(task, example, protocol, item) for item in asked]
+
+
+def _question(
+    task: TaskSpec, example: Example, protocol: ProtocolSpec, item: Mapping[str, Any]
+) -> Question:
+    values = {"title": example.inputs.get("title", ""), "question": item["question"]}
+    said = prompts.step(task, protocol, protocol.all_steps()[0], "standard", values)
+    system = prompts.system(task, protocol, protocol.policy, "standard", values)
+    messages: list[Message] = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": said or ""})
+    golds = item.get("answers") or [item["answer"]]
+    return Question(tuple(messages), tuple(map(str, golds)), str(item["question"]))
+
+
+def with_written(
+    task: TaskSpec, example: Example, protocol: ProtocolSpec, write: Callable[[list[Message]], str]
+) -> Example:
+    """Return the passage with the questions that `write` answers to the first step of `protocol`,
+    which shows the passage; DataError where the reply holds none."""
+    values = prompts.fields(example, task, "standard", 1)
+    said = prompts.step(task, protocol, protocol.all_steps()[0], "standard", values)
+    reply = write([{"role": "user", "content": said or ""}])
+    found = list(pairs(reply))
+    if not found:
+        raise DataError(
+            f"example {example.example_id}: found no question with its answer in what the learner "
+            f"wrote under {protocol.name} ({reply[:60]!r}); expected lines such as "
+            "`Question: … Answer: …`"
+        )
+    return example.model_copy(update={"hidden": {**example.hidden, "questions": found}})

@@ -1,0 +1,70 @@
+"""Grade free answers by a judge model that says yes or no."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from convbench.engine.caller import Caller
+from convbench.errors import SpecError
+from convbench.judge.adaptation.learner import Grade, Question
+from convbench.judge.adaptation.settings import Inner
+from convbench.models.base import Model
+from convbench.models.open import open_model
+from convbench.rollout.calls import CallOptions
+from convbench.schema import Message, Sampling, fingerprint, text_of
+
+PROMPT = (
+    "Grade an answer that was given from memory.\n\n"
+    "Question: {question}\n"
+    "Accepted answers: {golds}\n"
+    "Answer given: {reply}\n\n"
+    "Does the answer given say the same as one of the accepted answers, without contradicting "
+    "itself? Reply with yes or no and nothing else."
+)
+"""Ours, with the intent of Zweiger et al. 2025 (SEAL)."""
+
+
+@asynccontextmanager
+async def by_model(
+    grader: str | None, inner: Inner, caller: Caller, calls: CallOptions
+) -> AsyncIterator[Grade | None]:
+    """Open the judge model and yield its grade; None where the settings grade by rule.
+
+    The grade is called in another thread than the loop's, once for all answers of an adaptation.
+    """
+    if inner.grade != "model":
+        yield None
+        return
+    if grader is None:
+        raise SpecError("args.inner.grade: found model and no args.grader; expected a judge model")
+    model = open_model(grader, specs=calls.specs)
+    loop = asyncio.get_running_loop()
+
+    def grade(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:
+        asked = _all(caller, model, questions, replies)
+        return asyncio.run_coroutine_threadsafe(asked, loop).result()
+
+    try:
+        yield grade
+    finally:
+        await model.aclose()
+
+
+async def _all(
+    caller: Caller, model: Model, questions: Sequence[Question], replies: Sequence[str]
+) -> list[float]:
+    pairs = zip(questions, replies, strict=True)
+    return list(await asyncio.gather(*(_one(caller, model, *pair) for pair in pairs)))
+
+
+async def _one(caller: Caller, model: Model, question: Question, reply: str) -> float:
+    """Return 1 where the model says yes; an empty answer is not asked about."""
+    if not reply.strip():
+        return 0.0
+    text = PROMPT.format(question=question.text, golds=" | ".join(question.golds), reply=reply)
+    messages: list[Message] = [{"role": "user", "content": text}]
+    key = f"grade/{fingerprint(text)}#0"
+    said = await caller.complete(model, messages, Sampling(temperature=0, max_tokens=64), key=key)
+    return float(text_of(said.content).strip().lower().lstrip("*\"'").startswith("yes"))

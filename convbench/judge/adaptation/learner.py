@@ -1,0 +1,219 @@
+"""A policy that learns from edits: loaded once, adapted again and again, unchanged afterwards."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from convbench.errors import MissingDependency, TrainError
+from convbench.judge.adaptation.clock import Clock
+from convbench.judge.adaptation.grade import GRADES
+from convbench.judge.adaptation.settings import Inner
+from convbench.schema import Message
+
+if TYPE_CHECKING:
+    from convbench.judge.adaptation.lora import Stack
+
+
+@dataclass(frozen=True)
+class Question:
+    """A closed-book question: the messages it is asked with, and its gold answers."""
+
+    messages: tuple[Message, ...]
+    golds: tuple[str, ...]
+    text: str = ""
+    """The question alone, for a judge model."""
+
+
+Grade = Callable[[Sequence[Question], Sequence[str]], list[float]]
+"""From questions and their replies to a number from 0 to 1 for each."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one adaptation taught."""
+
+    accuracy: float
+    """Mean over seeds and questions; the unadapted policy's where the edit failed."""
+    before: float
+    """Accuracy of the unadapted policy."""
+    by_seed: tuple[float, ...] = ()
+    """Accuracy of every seed."""
+    replies: tuple[tuple[str, ...], ...] = ()
+    """Replies [seeds][questions]."""
+    texts: int = 0
+    """Texts trained on."""
+    steps: int = 0
+    """Optimiser steps of every seed."""
+    seconds: float = 0.0
+    """Wall time."""
+    passes: float = 0.0
+    """Seconds of it within forward and backward passes."""
+    reason: str | None = None
+    """Why the edit counts as no improvement; None where it trained."""
+    guarded: float | None = None
+    """Accuracy on the questions that guard against regressions; None where there are none."""
+
+    @property
+    def gain(self) -> float:
+        """Accuracy gained over the unadapted policy."""
+        return self.accuracy - self.before
+
+
+def by_rule(inner: Inner) -> Grade:
+    """Return the grade of the settings, where it needs no model."""
+    rule = GRADES.get(inner.grade)
+    if rule is None:
+        raise TrainError(f"grade {inner.grade!r} needs a judge model; expected args.grader: MODEL")
+    return lambda questions, replies: [
+        rule(reply, question.golds) for question, reply in zip(questions, replies, strict=True)
+    ]
+
+
+@dataclass
+class Learner:
+    """The model, its tokenizer, and what ends a reply."""
+
+    model: Any
+    tokenizer: Any
+    ends: frozenset[int] = field(default_factory=frozenset)
+
+    @classmethod
+    def load(cls, path: str, device: str | None = None) -> Learner:
+        """Load weights from a folder or the Hub; nothing of them will be trained."""
+        try:
+            from convbench.models.weights import load_model, load_tokenizer
+        except ImportError:
+            raise MissingDependency(
+                "torch or transformers", needed_for="adaptation",
+                install="pip install convbench[train]",
+            ) from None  # fmt: skip
+        try:
+            model, tokenizer = load_model(path, device), load_tokenizer(path)
+        except (OSError, ValueError) as error:
+            raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
+        return cls.of(model, tokenizer)
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any) -> Learner:
+        """Take a model in memory."""
+        model.requires_grad_(False)
+        named = getattr(model.generation_config, "eos_token_id", None)
+        ids = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id}
+        return cls(model, tokenizer, frozenset(i for i in ids if i is not None))
+
+    def adapt(
+        self,
+        texts: Sequence[str],
+        questions: Sequence[Question],
+        inner: Inner,
+        grade: Grade | None = None,
+        *,
+        before: float | None = None,
+        guard: Sequence[Question] = (),
+    ) -> Outcome:
+        """Train fresh adapters on texts, ask the questions closed book, take the adapters off.
+
+        The outcome depends on the arguments alone, not on what was adapted before: every batch
+        holds one edit's seeds and no more. `before` saves asking the unadapted policy again;
+        `guard` are questions about other passages, asked in batches of their own.
+        """
+        from convbench.judge.adaptation.fit import Diverged
+
+        grade = grade or by_rule(inner)
+        if before is None:
+            before = self.before(questions, inner, grade)
+        clock = Clock()
+        try:
+            stack, steps = self.train(texts, inner, clock)
+        except Diverged as error:
+            return Outcome(before, before, texts=len(texts), seconds=clock.total,
+                           passes=clock.passes, reason=str(error))  # fmt: skip
+        with stack.worn():
+            replies = self.ask(questions, inner, clock, copies=inner.seeds)
+            others = self.ask(guard, inner, clock, copies=inner.seeds)
+        seconds = clock.total
+        by_seed = tuple(accuracy(questions, said, grade) for said in replies)
+        guarded = fmean(accuracy(guard, said, grade) for said in others) if guard else None
+        return Outcome(
+            fmean(by_seed), before, by_seed, tuple(map(tuple, replies)), len(texts), steps,
+            seconds, clock.passes, guarded=guarded,
+        )  # fmt: skip
+
+    def twin(self) -> Learner:
+        """Return a learner that shares the weights and has layers of its own to hang adapters
+        on, so that another thread can adapt it at the same time."""
+        weights = {id(t): t for t in (*self.model.parameters(), *self.model.buffers())}
+        model = copy.deepcopy(self.model, weights)
+        return Learner(model, copy.deepcopy(self.tokenizer), self.ends)
+
+    def before(self, questions: Sequence[Question], inner: Inner, grade: Grade) -> float:
+        """Return the unadapted policy's accuracy."""
+        return accuracy(questions, self.ask(questions, inner, Clock())[0], grade)
+
+    def train(self, texts: Sequence[str], inner: Inner, clock: Clock) -> tuple[Stack, int]:
+        """Return trained adapters and the steps they took; fit.Diverged where they did not."""
+        from convbench.judge.adaptation.fit import Diverged, fit
+        from convbench.judge.adaptation.lora import Stack
+
+        rows = [row for row in (self._row(text, inner) for text in texts) if len(row) > 1]
+        if not rows:
+            raise Diverged("has no text of two tokens or more")
+        stack = Stack(self.model, inner, range(inner.seed, inner.seed + inner.seeds))
+        return stack, fit(self.model, stack, rows, inner, clock)
+
+    def _row(self, text: str, inner: Inner) -> list[int]:
+        """Return a text's ids with the end token, cut to what settings and model take."""
+        ids = list(self.tokenizer(text)["input_ids"])
+        last = self.tokenizer.eos_token_id
+        if inner.end and last is not None and ids[-1:] != [last]:
+            ids.append(last)
+        known = getattr(self.model.config, "max_position_embeddings", None) or inner.max_length
+        return ids[: min(inner.max_length, known)]
+
+    def write(self, messages: Sequence[Message], most: int) -> str:
+        """Return the policy's greedy reply of at most `most` tokens."""
+        inner = Inner(max_tokens=most)
+        return self.ask([Question(tuple(messages), ())], inner, Clock())[0][0]
+
+    def ask(
+        self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int = 1
+    ) -> list[list[str]]:
+        """Return the replies [copies][questions] of the model as it is now."""
+        from convbench.judge.adaptation.answer import greedy
+
+        replies: list[list[str]] = [[] for _ in range(copies)]
+        prompts = [self._prompt(question) for question in questions]
+        for start in range(0, len(prompts), inner.ask_at_once):
+            part = prompts[start : start + inner.ask_at_once]
+            found = greedy(self.model, part, self.ends, inner.max_tokens, clock, copies)
+            for said, tokens in zip(replies, found, strict=True):
+                said += [self.tokenizer.decode(t, skip_special_tokens=True) for t in tokens]
+        return replies
+
+    def _prompt(self, question: Question) -> list[int]:
+        ids: list[int] = self.tokenizer.apply_chat_template(
+            list(question.messages), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        return ids
+
+
+def accuracy(questions: Sequence[Question], replies: Sequence[str], grade: Grade) -> float:
+    """Return the mean grade; an empty reply is wrong."""
+    grades = grade(questions, replies)
+    return fmean(g if reply.strip() else 0.0 for g, reply in zip(grades, replies, strict=True))
+
+
+def by_part(
+    parts: Sequence[Sequence[Question]], replies: Sequence[str], grade: Grade
+) -> list[float]:
+    """Return the mean grade of every part; the replies answer the parts' questions in order."""
+    found, at = [], 0
+    for questions in parts:
+        end = at + len(questions)
+        found.append(accuracy(questions, replies[at:end], grade))
+        at = end
+    return found

@@ -1,0 +1,105 @@
+"""LoRA adapters for several seeds side by side, added by hooks: the base is never touched.
+
+A batch holds the seeds one after the other, [seeds * rows, tokens]; every seed's rows go through
+its own adapter. Imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from convbench.errors import TrainError
+from convbench.judge.adaptation.settings import Inner
+
+
+class Stack:
+    """The adapters of one edit. All numbers lie in `flat` [seeds, numbers]; the matrices are views
+    of it, A [seeds, in, r] and B [seeds, r, out]."""
+
+    def __init__(self, model: Any, inner: Inner, seeds: Sequence[int]) -> None:
+        """Start A as peft does (uniform within 1/sqrt(in)) from each seed alone, B at 0."""
+        self.seeds = tuple(seeds)
+        self.scale = inner.alpha / inner.r
+        self.layers = targets(model, inner.target_modules)
+        shapes = [shape(module) for _, module in self.layers]
+        total = sum(inner.r * (wide + high) for wide, high in shapes)
+        device = model.device
+        self.flat = torch.zeros(len(self.seeds), total, device=device)
+        self.pairs: list[tuple[Any, Any]] = []
+        at = 0
+        for wide, high in shapes:
+            first, at = self._view(at, wide, inner.r)
+            second, at = self._view(at, inner.r, high)
+            self.pairs.append((first, second))
+        for row, seed in enumerate(self.seeds):
+            stream = torch.Generator().manual_seed(seed)
+            for (first, _), (wide, _) in zip(self.pairs, shapes, strict=True):
+                start = torch.rand(wide, inner.r, generator=stream) * 2 - 1
+                first.data[row] = (start / wide**0.5).to(device)
+
+    def _view(self, at: int, rows: int, columns: int) -> tuple[Any, int]:
+        end = at + rows * columns
+        size = (len(self.seeds), rows, columns)
+        return self.flat[:, at:end].view(size).requires_grad_(), end
+
+    def gradient(self, loss: Any) -> Any:
+        """Return the gradient of a loss [seeds, numbers]."""
+        leaves = [leaf for pair in self.pairs for leaf in pair]
+        found = torch.autograd.grad(loss, leaves)
+        return torch.cat([one.reshape(len(self.seeds), -1) for one in found], dim=1)
+
+    @contextmanager
+    def worn(self) -> Iterator[None]:
+        """Add the adapters to the model's layers while the block runs."""
+        held = [
+            module.register_forward_hook(self._hook(*pair))
+            for (_, module), pair in zip(self.layers, self.pairs, strict=True)
+        ]
+        try:
+            yield
+        finally:
+            for handle in held:
+                handle.remove()
+
+    def _hook(self, first: Any, second: Any) -> Any:
+        seeds, scale = len(self.seeds), self.scale
+
+        def add(module: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+            rows = inputs[0].reshape(seeds, -1, inputs[0].shape[-1]).to(first.dtype)
+            delta = torch.bmm(torch.bmm(rows, first), second)
+            return output + (delta * scale).reshape(output.shape).to(output.dtype)
+
+        return add
+
+    def merge(self, model: Any, row: int = 0) -> None:
+        """Add one seed's update to the weights of `model`, a copy of the base."""
+        found = dict(model.named_modules())
+        with torch.no_grad():
+            for (name, _), (first, second) in zip(self.layers, self.pairs, strict=True):
+                weight = found[name].weight
+                weight += (first[row] @ second[row] * self.scale).T.to(weight.dtype)
+
+
+def targets(model: Any, names: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return the linear layers of these names."""
+    wanted = set(names)
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if name.rpartition(".")[2] in wanted and isinstance(module, torch.nn.Linear)
+    ]
+    if not found:
+        raise TrainError(
+            f"target_modules: found no linear layer named {', '.join(names)} in "
+            f"{type(model).__name__}; expected some; set judge.args.inner.target_modules"
+        )
+    return found
+
+
+def shape(module: Any) -> tuple[int, int]:
+    """Return a linear layer's (inputs, outputs)."""
+    return module.in_features, module.out_features

@@ -1,0 +1,239 @@
+"""One learner, adapted to the self-edits of a run; what is finished is kept in the run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from convbench import catalog
+from convbench.engine import Stopped
+from convbench.errors import DataError, RunError, TrainError
+from convbench.judge import Judge
+from convbench.judge.adaptation import cache
+from convbench.judge.adaptation.closed_book import questions_of, with_written
+from convbench.judge.adaptation.learner import Grade, Learner, Outcome, Question, by_rule
+from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.texts import training_texts
+from convbench.models.fingerprint import weights_fingerprint
+from convbench.models.where import check_model, named, policy_weights
+from convbench.schema import Example, ProtocolSpec
+from convbench.schema.base import Name, Noun
+from convbench.store import Run
+
+CPT: Mapping[str, Any] = {"epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2}
+"""Continued pre-training of Zweiger et al. 2025 (SEAL)."""
+
+
+class Settings(Noun):
+    """`args` of an adaptation judge."""
+
+    learner: str | None = None
+    """Model that learns: a path, a Hub id or a reference that names weights. Null takes the policy
+    that wrote the edit or, where that one's weights are not at hand (a provider's model), the
+    policy that it is compared with: that of the run's parent."""
+    protocol: Name = "closed-book"
+    """Protocol whose first step asks a question; it gets title and question, nothing else."""
+    penalty: float = Field(default=0.0, ge=0)
+    """Times the accuracy lost on other passages, subtracted from the reward."""
+    guard: int = Field(default=0, ge=0)
+    """Other passages of the same split whose questions are asked before and after, for the
+    penalty."""
+    grader: str | None = None
+    """Judge model of `inner.grade: model`."""
+    writes: Name | None = None
+    """Protocol under which the unadapted learner writes the questions of passages that come with
+    none (`self-edit-self-qa`); null refuses such passages."""
+    writes_tokens: int = Field(default=512, ge=1)
+    """Longest such reply in tokens; greedy."""
+    inner: Inner = Inner()
+    """The inner loop."""
+    pretraining: dict[str, Any] = Field(default_factory=lambda: dict(CPT))
+    """Values of `inner` for continued pre-training on many passages at once."""
+    continual: dict[str, Any] = Field(default_factory=dict)
+    """Values of `inner` for passages learnt one after the other."""
+
+
+def settings_of(judge: Judge) -> Settings:
+    """Return the judge's settings; SpecError where they are wrong."""
+    return catalog.check(Settings, dict(judge.spec.args), f"judge {judge.name}: args")
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Who learns: where the weights lie, and their fingerprint."""
+
+    path: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, run: Run, learner: str | None) -> Learning:
+        """The learner named, else as `Settings.learner` says; TrainError where weights are
+        nowhere."""
+        model = learner or _own(run)
+        path = named(model) or model
+        check_model(path)
+        return cls(path, weights_fingerprint(Path(path).expanduser()) or path)
+
+
+def _own(run: Run) -> str:
+    """Return where the weights of a run's policy lie, or else those of its parent's."""
+    try:
+        return policy_weights(run.manifest)
+    except TrainError:
+        try:
+            parent = Run.open(run.path.parent.parent)
+        except RunError:
+            parent = None
+        if parent is None or parent.manifest.id != run.manifest.parent:
+            policy = run.manifest.cast[run.manifest.protocol.policy].model
+            raise TrainError(
+                f"run {run.manifest.id}: the edits are by {policy!r}, whose weights are not at "
+                "hand; name the model that learns from them: --set judge.args.learner=local:PATH "
+                "(or a Hub id)"
+            ) from None
+        return policy_weights(parent.manifest)
+
+
+@dataclass
+class Runner:
+    """Adapts one learner to the self-edits of a run; several threads may ask it at once."""
+
+    run: Run
+    settings: Settings
+    learning: Learning
+    protocol: ProtocolSpec
+    kept: cache.Cache[Outcome]
+    grade: Grade | None = None
+    learner: Learner | None = None
+    halted: threading.Event = field(default_factory=threading.Event)
+    """Set where the command is being interrupted: nothing more is begun."""
+    _twins: dict[int, Learner] = field(default_factory=dict)
+    _before: dict[str, float] = field(default_factory=dict)
+    _written: dict[str, Example] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def outcome(self, example: Example, edit: str | None) -> Outcome:
+        """Return what an edit taught (None: the passage alone), from the cache where it is there.
+
+        An edit without a line to train on is no improvement, with its reason.
+        """
+        before = self.before(example)
+        title, passage = (str(example.inputs.get(name, "")) for name in ("title", "passage"))
+        try:
+            texts = training_texts(edit, title, passage, self.settings.inner)
+        except DataError as error:
+            return Outcome(before, before, reason=str(error))
+        guard = [] if edit is None else self.guard(example)
+        return self.kept_or_adapted(texts, self.questions(example), before, guard)
+
+    def kept_or_adapted(
+        self,
+        texts: Sequence[str],
+        questions: Sequence[Question],
+        before: float | None = None,
+        guard: Sequence[Question] = (),
+    ) -> Outcome:
+        """Return what texts teach, from the cache where it is there."""
+        inner = self.settings.inner
+        name = self.key(texts, questions, guard)
+        found = self.kept.get(name)
+        if found is None:
+            found = self.ready().adapt(
+                texts, questions, inner, self.graded(), before=before, guard=guard
+            )
+            self.kept.put(name, found)
+        return found
+
+    def key(
+        self, texts: Sequence[str], questions: Sequence[Question], guard: Sequence[Question] = ()
+    ) -> str:
+        """Return the name under which an adaptation is kept."""
+        settings = self.settings
+        return cache.key(
+            self.learning.fingerprint, texts, questions, settings.inner, settings.grader, guard
+        )
+
+    def before(self, example: Example) -> float:
+        """Return the unadapted policy's accuracy on a passage's questions."""
+        with self._lock:  # asked once, whichever thread comes first
+            if example.example_id not in self._before:
+                questions = self.questions(example)
+                name = self.key([], questions)
+                found = self.kept.get(name)
+                if found is None:
+                    value = self.ready().before(questions, self.settings.inner, self.graded())
+                    found = Outcome(value, value)
+                    self.kept.put(name, found)
+                self._before[example.example_id] = found.accuracy
+            return self._before[example.example_id]
+
+    def questions(self, example: Example) -> list[Question]:
+        """Return a passage's questions, written by the unadapted learner where it has none."""
+        task, writes = self.run.manifest.task, self.settings.writes
+        if writes is not None and not example.hidden.get("questions"):
+            with self._lock:
+                if example.example_id not in self._written:
+                    protocol = catalog.load(ProtocolSpec, "protocols", writes)
+                    self._written[example.example_id] = with_written(
+                        task, example, protocol,
+                        lambda said: self.ready().write(said, self.settings.writes_tokens),
+                    )  # fmt: skip
+                example = self._written[example.example_id]
+        return questions_of(task, example, self.protocol)
+
+    def others(self, example: Example) -> list[Example]:
+        """Return the passages that guard against regressions: of this one's split, so that no
+        test question has a part in a reward that trains."""
+        if not self.settings.penalty:
+            return []
+        found = [
+            other
+            for name, other in sorted(self.run.examples.items())
+            if name != example.example_id and other.split == example.split
+        ]
+        return found[: self.settings.guard]
+
+    def guard(self, example: Example) -> list[Question]:
+        """Return the questions of the passages that guard this one."""
+        return [q for other in self.others(example) for q in self.questions(other)]
+
+    def lost(self, example: Example, outcome: Outcome) -> float:
+        """Return the accuracy lost on the guarding passages; 0 or more."""
+        if outcome.guarded is None:
+            return 0.0
+        counts = [(self.before(o), len(self.questions(o))) for o in self.others(example)]
+        before = sum(value * n for value, n in counts) / sum(n for _, n in counts)
+        return max(0.0, before - outcome.guarded)
+
+    def ready(self) -> Learner:
+        """Return this thread's twin of the learner, which is loaded with the first call and never
+        wears an adapter itself: a twin made while it does would share it."""
+        if self.halted.is_set():
+            raise Stopped("interrupted")
+        with self._lock:
+            thread = threading.get_ident()
+            if self.learner is None:
+                self.learner = Learner.load(self.learning.path)
+            if thread not in self._twins:
+                self._twins[thread] = self.learner.twin()
+            return self._twins[thread]
+
+    def graded(self) -> Grade:
+        """Return how answers are graded."""
+        return self.grade or by_rule(self.settings.inner)
+
+
+def open_runner(run: Run, settings: Settings, kept: cache.Cache[Outcome]) -> Runner:
+    """Return a runner for the run; nothing is loaded yet."""
+    protocol = catalog.load(ProtocolSpec, "protocols", settings.protocol)
+    return Runner(run, settings, Learning.of(run, settings.learner), protocol, kept)
+
+
+def cache_of(run: Run) -> cache.Cache[Outcome]:
+    """Open the run's finished adaptations."""
+    return cache.Cache(run.path / "adaptations.jsonl", Outcome)

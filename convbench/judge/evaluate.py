@@ -1,0 +1,141 @@
+"""`eval`: a child run on the test split with another policy, then the parent's judges."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench.catalog.options import SpecOptions, load_plugins, load_protocol, sort_sets
+from convbench.errors import RunError
+from convbench.judge.all import JudgeResult, judge_with, judges_of
+from convbench.rollout.calls import CallOptions
+from convbench.rollout.cast import make_member
+from convbench.rollout.fill import fill
+from convbench.rollout.manifest import ask_again, refuse_changes
+from convbench.rollout.run import Built
+from convbench.schema import Member, ProtocolSpec, RunManifest
+from convbench.store import Run, find_run
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """What a user asks of `eval`."""
+
+    policy: str
+    """Checkpoint folder, or any model reference."""
+    run: Path | None = None
+    """The parent; without it the run the checkpoint was trained in, else the newest."""
+    name: str | None = None
+    """Name of the child run; without it the checkpoint's."""
+    protocol: str | None = None
+    """Protocol; without it the recipe's eval protocol, else the parent's."""
+    split: str = "test"
+    specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+
+
+@dataclass
+class EvalResult:
+    """What `eval` did."""
+
+    run: Run
+    parent: Run
+    built: Built
+    judged: JudgeResult | None
+    """None where the parent has no verdicts, so that no judge is known."""
+
+
+def evaluate(options: EvalOptions) -> EvalResult:
+    """Build the parent's test questions with this policy and let the same judges score them.
+
+    The teacher stays the parent's, so that a policy is never met by a changed one.
+    """
+    load_plugins(options.specs)
+    folder = Path(options.policy.removeprefix("local:"))
+    parent = _parent(options, folder)
+    if parent.manifest.kind == "import":
+        raise RunError(
+            f"{parent.path}: holds imported conversations, which have no protocol to evaluate in; "
+            "name a run that was built with --run DIR"
+        )
+    protocol = _protocol(parent, folder, options)
+    manifest = _manifest(parent, protocol, options)
+    child = _open(parent, manifest, options, folder)
+    built = fill(child, options.calls)
+    if built.jobs.interrupted or built.jobs.stopped:
+        return EvalResult(child, parent, built, None)
+    judges = judges_of(parent)
+    return EvalResult(
+        child, parent, built, judge_with(child, judges, options.calls) if judges else None
+    )
+
+
+def _parent(options: EvalOptions, folder: Path) -> Run:
+    """Return the run given, the one the checkpoint lies in or was trained in, or the newest."""
+    if options.run is not None or not folder.is_dir():
+        return find_run(options.run)
+    inside = folder.resolve().parent.parent
+    if (inside / "run.json").exists():
+        return Run.open(inside)
+    trained = folder / str(recipe_of(folder).get("run"))
+    return Run.open(trained.resolve()) if (trained / "run.json").exists() else find_run(None)
+
+
+def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
+    """Return the protocol asked for, the recipe's for evaluation, or the parent's own."""
+    name = options.protocol
+    if name is None:
+        name = recipe_of(folder).get("eval_protocol")
+    if name is None or name == parent.manifest.protocol.name:
+        return parent.manifest.protocol
+    return load_protocol(name, options.specs, sort_sets(options.specs.sets, ("protocol",)))
+
+
+def recipe_of(folder: Path) -> dict[str, Any]:
+    """Return the recipe that a checkpoint was trained with; empty where none lies there."""
+    file = folder / "recipe.yaml"
+    found = yaml.safe_load(file.read_text()) if file.is_file() else None
+    return found if isinstance(found, dict) else {}
+
+
+def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
+    old = parent.manifest
+    limit = old.cast[old.protocol.policy].sampling.max_tokens
+    cast = {
+        name: old.cast.get(name, Member(model="script"))
+        for name in protocol.speakers
+        if name != protocol.policy
+    }
+    cast[protocol.policy] = make_member(
+        options.policy, limit, options.calls.api_base, options.specs
+    )
+    return ask_again(
+        old, cast, split=options.split, protocol=protocol,  # type: ignore[arg-type]
+        kind="eval", checkpoint=options.policy, extra=_trained(options.policy),
+    )  # fmt: skip
+
+
+def _trained(policy: str) -> dict[str, Any]:
+    """Return what a report needs of the recipe, should the checkpoint be gone by then."""
+    recipe = recipe_of(Path(policy.removeprefix("local:")))
+    kept = {key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe}
+    return {"recipe": kept} if kept else {}
+
+
+def _open(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
+    """Open the child run, made now or resumed."""
+    plain = folder.resolve().name if folder.is_dir() else options.policy
+    name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
+    path = parent.evals / name
+    if not (path / "run.json").exists():
+        return Run.create(path, manifest, list(parent.examples.values()))
+    child = Run.open(path)
+    try:
+        refuse_changes(child.manifest, manifest)
+    except RunError as error:
+        raise RunError(f"{path}: {error}; or give this evaluation a name: --name NAME") from None
+    return child

@@ -1,0 +1,149 @@
+"""One judge at work: what it has not scored of a run, asked, kept and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from convbench.engine import Summary, run_jobs
+from convbench.engine.caller import Caller
+from convbench.judge import Judge, failed_verdict, judge_conversation
+from convbench.models.base import Model
+from convbench.models.open import open_model
+from convbench.rollout.calls import CallOptions, at_once, calling
+from convbench.schema import Conversation, Verdict
+from convbench.store import Run
+from convbench.store.jsonl import Appender
+
+
+@dataclass
+class Judged:
+    """What one judge did."""
+
+    name: str
+    jobs: Summary = Summary(0, 0)
+    kept: int = 0
+    """Conversations that had this judge's verdict already."""
+    failed: int = 0
+    """Conversations that this judge gave no score."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Their messages."""
+
+    def count(self, verdict: Verdict) -> None:
+        """Count a verdict that gives no score."""
+        if verdict.failure is not None:
+            self.failed += 1
+            self.failures[verdict.failure.message] += 1
+
+
+def unscored(run: Run, judge: Judge) -> tuple[dict[str, int], int]:
+    """Return (id → replies asked for before, of those without a verdict; how many have one)."""
+    scored: set[str] = set()
+    asked: dict[str, int] = {}
+    for verdict in run.verdicts():
+        if verdict.fingerprint == judge.fingerprint:
+            if verdict.failure is None:
+                scored.add(verdict.conversation_id)
+            else:
+                asked[verdict.conversation_id] = verdict.attempts
+    everything = {c.conversation_id: c.failure is None for c in run.conversations()}
+    wanted = judge.scorable(everything)
+    built = [name for name, whole in everything.items() if whole and name in wanted]
+    pending = {name: asked.get(name, 0) for name in built if name not in scored}
+    return pending, len(built) - len(pending)
+
+
+async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
+    """Let one judge score what it has not scored, under the lock that the caller holds."""
+    if judge.spec.kind == "adaptation":
+        from convbench.judge.adaptation.verdict import adapted  # it trains; most judges do not
+
+        return await adapted(run, judge, calls)
+    pending, kept = unscored(run, judge)
+    judged = Judged(judge.name, kept=kept)
+    if not pending:
+        return judged
+    run.keep_judge(judge.fingerprint, judge.spec)
+    model = _open(run, judge, calls)
+    try:
+        many = at_once(calls, [model] if model else [])
+        async with calling(run, calls, f"judge {judge.name}", many) as caller:
+            with Appender(run.verdicts_file) as file:
+                keep = _keeper(judge, judged, file, caller)
+                judged.jobs = await _calls(run, judge, model, caller, pending, keep, many)
+    finally:
+        if model is not None:
+            await model.aclose()
+    return judged
+
+
+Keep = Callable[[Conversation, Verdict], None]
+
+
+def _keeper(judge: Judge, judged: Judged, file: Appender, caller: Caller) -> Keep:
+    """Return what appends one verdict and counts it."""
+
+    def keep(conversation: Conversation, verdict: Verdict) -> None:
+        file.write(verdict.model_dump_json().encode())
+        if caller.journal is not None:
+            caller.journal.forget(f"judge/{judge.fingerprint}/{conversation.conversation_id}#")
+        judged.count(verdict)
+
+    return keep
+
+
+async def _calls(
+    run: Run,
+    judge: Judge,
+    model: Model | None,
+    caller: Caller,
+    pending: dict[str, int],
+    keep: Keep,
+    concurrency: int,
+) -> Summary:
+    prefix = f"judge/{judge.fingerprint}/"
+    if caller.journal is not None:
+        caller.journal.load(
+            lambda key: key.startswith(prefix) and key[len(prefix) :].split("#")[0] in pending
+        )
+    caller.status.total = len(pending)
+
+    def conversations() -> Iterator[Conversation]:
+        return (c for c in run.conversations() if c.conversation_id in pending)
+
+    async def work(conversation: Conversation) -> Verdict:
+        example = run.examples[conversation.example_id]
+        return await judge_conversation(
+            caller,
+            model,
+            judge,
+            conversation,
+            example,
+            run.manifest.protocol,
+            mode=run.manifest.mode,
+            examples=run.examples,
+            asked=pending[conversation.conversation_id],
+        )
+
+    return await run_jobs(
+        conversations(),
+        work,
+        concurrency=concurrency,
+        on_done=keep,
+        on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
+        status=caller.status,
+    )
+
+
+def _open(run: Run, judge: Judge, calls: CallOptions) -> Model | None:
+    """Open the judge's model; None where no model is asked."""
+    if judge.model is None:
+        return None
+    return open_model(
+        judge.model,
+        api_base=judge.spec.api_base,
+        vllm_python=calls.vllm_python,
+        log_dir=run.path,
+        media=run.media,
+    )

@@ -1,0 +1,156 @@
+"""Branches for learners that pair by turn: sampled from each turn on, judged, kept with the run.
+
+They are a run of their own in `RUN/branches`. Each leaves a train conversation at one policy turn
+and is played to its end by the run's own cast; the judge whose verdicts train scores it. What is
+on disk is not done again, to the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from convbench.catalog.options import SpecOptions
+from convbench.errors import ConvbenchError, TrainError
+from convbench.judge import Judge
+from convbench.judge.all import judge_with, judges_of
+from convbench.judge.loop import unscored
+from convbench.learn.select import Selection, select
+from convbench.rollout.branch import branches
+from convbench.rollout.calls import CallOptions, ended, open_cast
+from convbench.rollout.cast import fingerprinted
+from convbench.rollout.fill import fill
+from convbench.rollout.manifest import ask_again
+from convbench.rollout.plan import Job
+from convbench.schema import RunManifest, Turn
+from convbench.schema.recipe import Recipe
+from convbench.store.run import Run
+
+INSTEAD = "take the logged conversations with --set pairing.source=logged"
+
+
+@dataclass(frozen=True)
+class Branching:
+    """The branches of a recipe's conversations, had and still to be had."""
+
+    selection: Selection
+    judge: Judge
+    run: Run
+    """The run that holds them, or will."""
+    recipe: Recipe
+    calls: CallOptions
+
+    @classmethod
+    def of(cls, run: Run, recipe: Recipe, specs: SpecOptions, calls: CallOptions) -> Branching:
+        """Find out what is to be done; TrainError where it cannot be. Nothing is written."""
+        if run.manifest.kind == "import":
+            raise TrainError(
+                f"{run.path}: holds imported conversations, which no policy here can leave to go "
+                f"another way; {INSTEAD}"
+            )
+        selection = select(run, recipe.data)
+        judge = next((one for one in judges_of(run) if one.name == selection.judge), None)
+        if judge is None:
+            raise TrainError(
+                f"{run.path}: judge {selection.judge!r} cannot score new conversations; expected "
+                f"rules or a model; name another with --judge, or {INSTEAD}"
+            )
+        if all(v.fingerprint != judge.fingerprint for v in run.verdicts()):
+            raise TrainError(
+                f"{run.path}: the verdicts of judge {judge.name!r} come from another version of "
+                f"it than this convbench has; judge again first: convbench judge --judge "
+                f"{judge.name} --run {run.path}"
+            )
+        calls = replace(calls, specs=specs.folders)
+        there = (run.branches / "run.json").exists()
+        held = Run.open(run.branches) if there else Run(run.branches, _manifest(run))
+        found = cls(selection, judge, held, recipe, calls)
+        if found.lacking():
+            _can_speak(run, calls)
+        return found
+
+    def planned(self, run: Run) -> Iterator[Job]:
+        """Yield what the branches' run lacks."""
+        parents = [item.conversation for item in self.selection.logged]
+        per_turn = self.recipe.pairing.per_turn
+        return branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
+
+    def lacking(self) -> list[Job]:
+        """Return the branches that are still to be sampled."""
+        return list(self.planned(self.run))
+
+    def unjudged(self) -> int:
+        """Return the number of sampled branches that the judge has not scored."""
+        return len(unscored(self.run, self.judge)[0])
+
+    def whole(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.lacking() and not self.unjudged()
+
+    def describe(self) -> Iterator[str]:
+        """Yield what is to be sampled and judged; the parents' own turns say what it costs."""
+        jobs = self.lacking()
+        manifest = self.run.manifest
+        policy = manifest.cast[manifest.protocol.policy]
+        turns = list(self._again(jobs))
+        costs = [turn.cost_usd for turn in turns]
+        usd = "cost unknown" if None in costs else f"about ${sum(c or 0 for c in costs):.2f}"
+        yield from self.selection.describe(self.recipe.data.metric)
+        yield (
+            f"branches: {len(jobs)} to sample, {self.recipe.pairing.per_turn} at each policy turn, "
+            f"to the end: {len(turns)} calls if they are as long as their parents ({policy.model}, "
+            f"{usd})"
+        )
+        yield f"verdicts: {len(jobs) + self.unjudged()} of judge {self.judge.name}"
+        yield f"kept in {self.run.path}; pairs: one for each branch of another reward"
+
+    def _again(self, jobs: Iterable[Job]) -> Iterator[Turn]:
+        """Yield the spoken turns that the branches replace."""
+        parents = {i.conversation.conversation_id: i.conversation for i in self.selection.logged}
+        for job in jobs:
+            assert job.branch is not None
+            for turn in parents[job.branch.parent].turns[job.branch.turn :]:
+                if turn.finish_reason != "scripted":
+                    yield turn
+
+    def fill(self) -> list[str]:
+        """Sample and judge what is missing; return notes on what failed."""
+        run = self.run
+        if not (run.path / "run.json").exists():
+            run = Run.create(run.path, run.manifest, list(self.selection.run.examples.values()))
+        notes = []
+        if self.lacking():
+            built = fill(run, self.calls, "branches", self.planned)
+            ended(built.jobs)
+            if built.lost:
+                notes.append(f"{built.lost} branches failed, e.g. {next(iter(built.failures))}")
+        for judged in judge_with(run, [self.judge], self.calls).judged:
+            ended(judged.jobs)
+            if judged.failed:
+                notes.append(f"{judged.failed} branches got no verdict of {judged.name}")
+        return notes
+
+
+def _manifest(run: Run) -> RunManifest:
+    return ask_again(run.manifest, run.manifest.cast, kind="branch")
+
+
+def _can_speak(run: Run, calls: CallOptions) -> None:
+    """Refuse a cast that cannot be asked here, or whose weights are no longer those that had the
+    conversations."""
+    for name, member in run.manifest.cast.items():
+        if fingerprinted(member) != member:
+            raise TrainError(
+                f"{run.path}: the weights of {name} ({member.model}) are not there or no longer "
+                f"those that had the conversations, so that no branch can be sampled; {INSTEAD}"
+            )
+
+    async def open_all() -> None:
+        async with open_cast(run, calls):
+            pass
+
+    try:
+        asyncio.run(open_all())
+    except ConvbenchError as error:
+        raise TrainError(f"no branch can be sampled: {error}; or {INSTEAD}") from None

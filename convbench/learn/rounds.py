@@ -1,0 +1,174 @@
+"""Several rounds of a recipe: log, reward, fit, then log again with the policy that came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from convbench import catalog
+from convbench.catalog.options import SpecOptions
+from convbench.errors import RunError, SpecError
+from convbench.judge import Judge, resolve_judge
+from convbench.judge.all import JudgeOptions, judge_with, judges_of
+from convbench.judge.all import judge as judge_command
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn.start import TrainOptions, sort_sets, train
+from convbench.rollout.calls import CallOptions, ended
+from convbench.rollout.cast import make_member
+from convbench.rollout.fill import fill
+from convbench.rollout.manifest import ask_again
+from convbench.schema.recipe import Recipe
+from convbench.store import Run, find_run
+
+
+@dataclass(frozen=True)
+class RoundsOptions:
+    """What a user asks of `train RECIPE --rounds N`."""
+
+    recipe: str
+    rounds: int | None = None
+    """None takes the recipe's `args.rounds`."""
+    run: Path | None = None
+    """The first round's run, built with the policy to start from."""
+    judge: str | None = None
+    """Whose verdicts are the reward; None takes the run's only judge, or the task's."""
+    evaluate: bool = True
+    """Evaluate every round's policy on the test split."""
+    in_process: bool = False
+    specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+
+
+@dataclass
+class Round:
+    """One round: what it was logged in, what came out, how that did."""
+
+    number: int
+    run: Run
+    checkpoint: Path
+    evaluated: Run | None = None
+
+
+@dataclass
+class RoundsResult:
+    """All rounds."""
+
+    run: Run
+    judge: str
+    rounds: list[Round] = field(default_factory=list)
+
+
+def rounds(options: RoundsOptions) -> RoundsResult:
+    """Run the rounds, or go on where they stopped: what is on disk is not done again.
+
+    Round 1 learns from the run given. Every later round builds the same train questions with the
+    policy of the round before, in `RUN/rounds/N`, lets the same judge score them, and trains on
+    from that policy. Every policy is evaluated in `RUN/evals/RECIPE-round-N`.
+    """
+    wanted = options.rounds or rounds_of(recipe_of(options))
+    if wanted is None:
+        raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
+    root = find_run(options.run)
+    judge = judge_of(root, options)
+    result = RoundsResult(root, judge.name)
+    run = root
+    for number in range(1, wanted + 1):
+        score(run, judge, options.calls)
+        done = Round(number, run, _trained(run, judge, options))
+        result.rounds.append(done)
+        if options.evaluate:
+            done.evaluated = evaluated(root, done, judge, options)
+        if number < wanted:
+            run = logged_again(root, done.checkpoint, number + 1, options)
+    return result
+
+
+def recipe_of(options: RoundsOptions) -> Recipe:
+    """Return the recipe of the rounds."""
+    return catalog.load(
+        Recipe, "recipes", options.recipe, specs=options.specs.folders,
+        sets=sort_sets(options.specs.sets)[0],
+    )  # fmt: skip
+
+
+def rounds_of(recipe: Recipe) -> int | None:
+    """Return how many rounds a recipe asks for by itself; None for a single training."""
+    found = recipe.args.get("rounds")
+    if found is not None and (not isinstance(found, int) or found < 1):
+        raise SpecError(
+            f"recipe {recipe.name}: args.rounds: found {found!r}; expected a number from 1"
+        )
+    return found
+
+
+def judge_of(root: Run, options: RoundsOptions) -> Judge:
+    """Return the judge that rewards: the run's own as it kept it, or the one asked for."""
+    known = {judge.name: judge for judge in judges_of(root)}
+    name = options.judge or (next(iter(known)) if len(known) == 1 else root.manifest.task.judge)
+    if name is None:
+        raise RunError(
+            f"{root.path}: found {'verdicts of ' + ', '.join(known) if known else 'no judge'}; "
+            "expected one judge that rewards; add --judge NAME"
+        )
+    if name in known:
+        return known[name]
+    found = resolve_judge(name, options.specs.folders)
+    if found.spec.kind == "adaptation":
+        return found
+    plain = replace(options.specs, sets=())
+    judge_command(JudgeOptions((name,), root.path, specs=plain, calls=options.calls))
+    return next(judge for judge in judges_of(root) if judge.name == name)
+
+
+def score(run: Run, judge: Judge, calls: CallOptions) -> None:
+    """Let the judge score what it has not scored, and stop where that was stopped."""
+    for judged in judge_with(run, [judge], calls).judged:
+        ended(judged.jobs)
+
+
+def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
+    """Return the round's checkpoint, trained now where it is not there."""
+    folder = run.checkpoints / Path(options.recipe).stem
+    if not (folder / "training.json").exists():
+        train(
+            TrainOptions(
+                recipe=options.recipe,
+                run=run.path,
+                judge=judge.name,
+                out=folder,
+                specs=options.specs,
+                calls=options.calls,
+                in_process=options.in_process,
+            )
+        )
+    return folder
+
+
+def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:
+    """Return the child run of a round's policy on the test split, built and judged."""
+    name = f"{Path(options.recipe).stem}-round-{done.number}"
+    asked = EvalOptions(
+        str(done.checkpoint), root.path, name, specs=replace(options.specs, sets=()),
+        calls=options.calls,
+    )  # fmt: skip
+    result = evaluate(asked)
+    ended(result.built.jobs)
+    score(result.run, judge, options.calls)
+    return result.run
+
+
+def logged_again(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
+    """Return the run of a later round: the root's train questions asked of a new policy."""
+    path = root.path / "rounds" / str(number)
+    run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
+    ended(fill(run, options.calls).jobs)
+    return run
+
+
+def _new(root: Run, policy: Path, path: Path, options: RoundsOptions) -> Run:
+    old = root.manifest
+    limit = old.cast[old.protocol.policy].sampling.max_tokens
+    member = make_member(str(policy), limit, None, options.specs)
+    cast = {**old.cast, old.protocol.policy: member}
+    manifest = ask_again(old, cast, checkpoint=str(policy))
+    return Run.create(path, manifest, list(root.examples.values()))

@@ -1,0 +1,181 @@
+"""SEAL: rounds in which self-edits are rewarded by what they teach, beside their baselines.
+
+Zweiger et al. 2025 (SEAL): sample edits, keep the good ones, fit, repeat (ReST-EM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from pydantic import Field
+
+from convbench import catalog
+from convbench.catalog.options import SpecOptions
+from convbench.errors import RunError
+from convbench.judge import Judge
+from convbench.judge.adaptation import passages
+from convbench.judge.adaptation.accuracies import (
+    NOTHING,
+    PASSAGE,
+    UNTRAINED,
+    Values,
+    accuracies,
+    learners,
+)
+from convbench.judge.adaptation.continual import Forgetting
+from convbench.judge.adaptation.runner import Runner
+from convbench.judge.adaptation.verdict import with_runner
+from convbench.judge.all import judges_of
+from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn import rounds as looping
+from convbench.learn.rounds import RoundsOptions, RoundsResult
+from convbench.learn.start import sort_sets
+from convbench.rollout.calls import ended
+from convbench.schema.base import Noun
+from convbench.schema.recipe import Recipe
+from convbench.store import Run, find_run
+
+TRAINED = "data.least={trained: 1}"
+"""An edit that could not be trained on is no example, even where all others harm."""
+FILTERS: Mapping[str, tuple[str, ...]] = {
+    "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
+    "improves": ("data.metric=net", "weighting.threshold=1.0e-9", TRAINED),
+}
+"""Which edits are kept: each context's best one, or all that improve (equation 2)."""
+
+
+class Args(Noun):
+    """`args` of SEAL's recipe."""
+
+    rounds: int = Field(default=2, ge=1)
+    """Rounds of logging, reward, filter and fitting."""
+    filter: Literal["best-of-k", "improves"] = "best-of-k"
+    """Which edits are learnt: each context's best one, or all that improve (equation 2)."""
+    others: tuple[str, ...] = ()
+    """Models whose edits of the test passages the untrained policy learns too, as a baseline."""
+    pretraining: int = Field(default=0, ge=0)
+    """Edits a passage for continued pre-training on all test passages at once; 0 leaves it out."""
+    sequences: int = Field(default=0, ge=0)
+    """Sequences of continual self-edits; 0 leaves them out."""
+    length: int = Field(default=8, ge=2)
+    """Test passages of one sequence."""
+
+
+@dataclass
+class SealResult:
+    """What `train seal` did."""
+
+    rounds: RoundsResult
+    taught: dict[str, Values] = field(default_factory=dict)
+    """(passage, accuracy) of every adaptation, by what was trained on."""
+    pretrained: dict[str, Values] = field(default_factory=dict)
+    """The same of one training on all passages at once."""
+    forgetting: dict[str, list[Forgetting]] = field(default_factory=dict)
+    """Sequences of passages learnt one after the other."""
+
+
+def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
+    """Run SEAL's rounds on a run of self-edits and measure what they taught.
+
+    Resumable at any point, down to the adaptation.
+    """
+    recipe = looping.recipe_of(options)
+    args = args_of(recipe)
+    _long_enough(find_run(options.run), args)
+    done = looping.rounds(replace(options, specs=filtered(options.specs, recipe)))
+    result = SealResult(done)
+    judge = next(j for j in judges_of(done.run) if j.name == done.judge)
+    if judge.spec.kind == "adaptation":
+        if baselines:
+            for model in args.others:
+                learn_from(model, done.run, options)
+        result.taught = taught(done, judge, options, baselines)
+    return result
+
+
+def _long_enough(run: Run, args: Args) -> None:
+    """Refuse sequences longer than there are passages, before hours of work."""
+    there = sum(example.split == "test" for example in run.examples.values())
+    if args.sequences and there < args.length:
+        raise RunError(
+            f"{run.path}: found {there} passages of split test; expected {args.length} for a "
+            f"sequence; shorter ones: --set args.length={there}"
+        )
+
+
+def args_of(recipe: Recipe) -> Args:
+    """Return the recipe's settings for SEAL; SpecError where they are wrong."""
+    return catalog.check(Args, dict(recipe.args), f"recipe {recipe.name}: args")
+
+
+def filtered(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
+    """Return the spec options with what the recipe's filter sets, where it has one; what the user
+    sets goes before it."""
+    if "filter" not in recipe.args:
+        return specs
+    own = sort_sets(specs.sets)[0]
+    sets = FILTERS[args_of(recipe).filter]
+    return replace(specs, sets=(*(s for s in sets if s.partition("=")[0] not in own), *specs.sets))
+
+
+def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
+    """Have another model write self-edits of the test passages; the run's policy learns them."""
+    plain = replace(options.specs, sets=())
+    done = evaluate(EvalOptions(model, root.path, specs=plain, calls=options.calls))
+    ended(done.built.jobs)
+    for judged in done.judged.judged if done.judged else ():
+        ended(judged.jobs)
+
+
+def taught(
+    done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
+) -> dict[str, Values]:
+    """Return accuracies of base, passage only, the untrained policy's edits, those of other models
+    that were evaluated on this run and learnt by the same policy, then every round's; without
+    those that were not asked about test passages."""
+    found = with_runner(done.run, judge, options.calls, unadapted) if baselines else {}
+    own = learners(done.run, judge)
+    rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
+    children = done.run.children() if baselines and own else []
+    others = [
+        (f"self-edits of {child.path.name}", child)
+        for child in children
+        if learners(child, judge) == own and child.path not in {run.path for _, run in rounds}
+    ]
+    found |= {
+        name: accuracies(run, judge) for name, run in [(UNTRAINED, done.run), *others, *rounds]
+    }
+    return {name: values for name, values in found.items() if values}
+
+
+def unadapted(runner: Runner) -> dict[str, Values]:
+    """Return accuracies of the policy as it is and after training on the passage alone."""
+    asked = [example for example in runner.run.examples.values() if example.split == "test"]
+    return {
+        NOTHING: [(e.group_id, runner.before(e)) for e in asked],
+        PASSAGE: [(e.group_id, runner.outcome(e, None).accuracy) for e in asked],
+    }
+
+
+def many_passages(result: SealResult, options: RoundsOptions) -> None:
+    """Measure what the recipe asks for of many passages: all at once, and one after the other."""
+    args = args_of(looping.recipe_of(options))
+    run, calls, last = result.rounds.run, options.calls, result.rounds.rounds[-1]
+    judge = next(j for j in judges_of(run) if j.name == result.rounds.judge)
+    ways = [(PASSAGE, run, True), (UNTRAINED, run, False)]
+    if last.evaluated is not None:
+        ways.append((f"round {last.number}", last.evaluated, False))
+    if args.pretraining:
+        result.pretrained = {
+            name: passages.pretrained(run, judge, calls, edits=args.pretraining, alone=alone)
+            for name, run, alone in ways
+        }
+    if args.sequences:
+        result.forgetting = {
+            name: passages.forgetting(
+                run, judge, calls, sequences=args.sequences, length=args.length, alone=alone
+            )
+            for name, run, alone in ways
+        }

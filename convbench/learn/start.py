@@ -1,0 +1,255 @@
+"""`train`: from a judged run to a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from convbench import catalog
+from convbench.catalog.options import SpecOptions, load_plugins
+from convbench.errors import TrainError
+from convbench.learn import launch as launching
+from convbench.learn.job import Job
+from convbench.learn.pairs import Pairs
+from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
+from convbench.learn.sweet.pairs import Trajectories
+from convbench.learn.weights import Weighted
+from convbench.models.where import check_model, named, policy_weights
+from convbench.rollout.calls import CallOptions
+from convbench.schema.recipe import Launch, Recipe
+from convbench.store.run import Run, find_run
+
+if TYPE_CHECKING:
+    from convbench.learn.branches import Branching
+
+SHIPPED = "local:pocket"
+"""The policy that ships with convbench: named so in records, which then hold on any machine."""
+BEGUN = ("checkpoint-*", "critic/checkpoint-*", "critic/training.json")
+"""What shows in a checkpoint's folder that a training was begun; a critic is SWEET's stage 1."""
+SHOWN = 3
+"""Conversations a dry run shows."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What a user asks of `train`; None leaves the default."""
+
+    recipe: str
+    run: Path | None = None
+    model: str | None = None
+    judge: str | None = None
+    out: Path | None = None
+    launch: str | None = None
+    dry_run: bool = False
+    specs: SpecOptions = SpecOptions()
+    calls: CallOptions = CallOptions()
+    """How models are asked, where a learner samples (branches, candidates)."""
+    in_process: bool = False
+    """Train in this process where one is enough: saves loading torch again and again."""
+
+
+@dataclass
+class TrainResult:
+    """What `train` did, or would do."""
+
+    recipe: Recipe
+    launch: Launch
+    path: Path | None = None
+    imported: bool = False
+    """Trained on imported conversations, which have no protocol to evaluate in."""
+    notes: list[str] = field(default_factory=list)
+    preview: list[str] = field(default_factory=list)
+    """What a dry run shows."""
+    credit: list[str] = field(default_factory=list)
+    """What SWEET's critic makes of conversations that it was not trained on."""
+
+
+def train(options: TrainOptions) -> TrainResult:
+    """Train a recipe on a run.
+
+    Everything that can be refused is refused before torch is loaded: TrainError, RunError,
+    SpecError. A failed worker becomes a TrainError with its last words.
+    """
+    load_plugins(options.specs)
+    run = find_run(options.run)
+    recipe_sets, launch_sets = sort_sets(options.specs.sets)
+    recipe = resolve(options, run, recipe_sets)
+    launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
+    result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
+    if recipe.trainer == "sweet_policy":
+        from convbench.learn.sweet.stages import sweet  # two stages, with sampling between them
+
+        return sweet(options, run, result)
+    module = launching.load(launching.locate(recipe.trainer or ""))
+    folder = free_folder(options, run, recipe)
+    job = Job(recipe, folder)
+    branching = branching_of(options, run, recipe)
+    if options.dry_run:
+        if branching is not None and not branching.whole():
+            result.preview = list(branching.describe())
+        else:
+            result.preview = list(describe(job, module.data(job)))
+        return result
+    if branching is not None:
+        result.notes += branching.fill()
+    learnt = module.data(job)
+    file = write_recipe(folder, run, recipe)
+    result.path = folder
+    start(options, launch, recipe, file, learnt)
+    return result
+
+
+def start(
+    options: TrainOptions, launch: Launch, recipe: Recipe, file: Path, learnt: Any = None
+) -> None:
+    """Run the recipe's trainer on a resolved recipe, in this process or a launched one; `learnt`
+    saves a trainer in this process from reading its data again. TrainError where it fails."""
+    script = launching.locate(recipe.trainer or "")
+    gpus = launching.accelerators()
+    if options.in_process and launch.accelerate is None:
+        os.environ.update(launching.hush(gpus))
+        module = launching.load(script)
+        job = Job.read(file)
+        module.fit(job, module.data(job) if learnt is None else learnt)
+    else:
+        parts = launching.command(launch, script, file, recipe.fit, gpus)
+        env = launching.environment(launch, gpus)
+        launching.run(parts, env, file.with_name("train.log"), recipe.fit)
+    if not file.with_name("training.json").exists():
+        raise TrainError(
+            f"{file.parent}: the trainer ended without a checkpoint; see train.log there"
+        )
+
+
+def branching_of(options: TrainOptions, run: Run, recipe: Recipe) -> Branching | None:
+    """Return the branches that the recipe pairs, had or still to be had; None for any other."""
+    if recipe.pairing.source != "resampled":
+        return None
+    from convbench.learn.branches import Branching  # it samples and judges; most do not
+
+    return Branching.of(run, recipe, options.specs, options.calls)
+
+
+def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sort `--set` pairs: `launch.KEY` is for the launch file, all else for the recipe."""
+    recipe: dict[str, Any] = {}
+    launch: dict[str, Any] = {}
+    for key, value in catalog.parse_sets(pairs).items():
+        if key.startswith("launch."):
+            launch["accelerate." + key.removeprefix("launch.")] = value
+        else:
+            recipe[key.removeprefix("recipe.")] = value
+    return recipe, launch
+
+
+def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
+    """Return the recipe with run, model and judge filled in."""
+    recipe = catalog.load(Recipe, "recipes", options.recipe, specs=options.specs.folders, sets=sets)
+    if recipe.trainer is None:
+        raise TrainError(
+            f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
+        )
+    model = options.model or recipe.model or policy_weights(run.manifest)
+    place = named(model) or model
+    check_model(place)
+    folder = Path(place).expanduser()
+    if model != SHIPPED:
+        model = str(folder.resolve()) if folder.is_dir() else place
+    data = recipe.data.model_copy(update={"judge": options.judge or recipe.data.judge})
+    return recipe.model_copy(
+        update={
+            "model": model,
+            "run": str(run.path.resolve()),
+            "data": data,
+        }
+    )
+
+
+def choose_launch(
+    options: TrainOptions, recipe: Recipe, sets: dict[str, Any], gpus: int
+) -> tuple[Launch, list[str]]:
+    """Return the launch asked for, or the recipe's where this machine has the accelerators."""
+    folders = options.specs.folders
+    name = options.launch or recipe.launch
+    launch = catalog.load(Launch, "launch", name, specs=folders, sets=sets)
+    launching.check(launch, recipe.fit)
+    if not options.dry_run:
+        launching.installed(launch, recipe)
+    here = launch.processes
+    if launch.accelerate:
+        here //= int(launch.accelerate.get("num_machines") or 1)
+    if options.launch is not None or here <= max(gpus, 1):
+        return launch, []
+    note = (
+        f"launch {name!r} asks for {here} accelerators and {gpus} are here: training in one "
+        f"process (--launch {name} insists)"
+    )
+    return catalog.load(Launch, "launch", "none", specs=folders), [note]
+
+
+def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
+    """Return where the checkpoint goes: an unfinished one of the same recipe is taken up again;
+    finished ones, and half-finished ones of other settings, are left alone."""
+    if options.out is not None:
+        if (options.out / "training.json").exists():
+            raise TrainError(
+                f"--out {options.out}: holds a checkpoint already; name another folder"
+            )
+        return options.out
+    number = 1
+    while True:
+        folder = run.checkpoints / (recipe.name if number == 1 else f"{recipe.name}-{number}")
+        begun = any(found for pattern in BEGUN for found in folder.glob(pattern))
+        done = (folder / "training.json").exists()
+        if not done and (not begun or _same(folder, run, recipe)):
+            return folder
+        number += 1
+
+
+def _same(folder: Path, run: Run, recipe: Recipe) -> bool:
+    file = folder / "recipe.yaml"
+    return not file.exists() or file.read_text() == text_of(folder, run, recipe)
+
+
+def text_of(folder: Path, run: Run, recipe: Recipe) -> str:
+    """Return the resolved recipe as YAML; the run by a relative path where it holds the folder."""
+    inside = folder.resolve().is_relative_to(run.path.resolve())
+    where = os.path.relpath(run.path.resolve(), folder.resolve()) if inside else recipe.run
+    values = recipe.model_copy(update={"run": where}).model_dump(mode="json")
+    return "# The resolved recipe of this checkpoint.\n" + yaml.safe_dump(values, sort_keys=False)
+
+
+def write_recipe(folder: Path, run: Run, recipe: Recipe) -> Path:
+    """Write the resolved recipe into the checkpoint's folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "recipe.yaml"
+    file.write_text(text_of(folder, run, recipe))
+    return file
+
+
+def describe(job: Job, learnt: Weighted | Pairs | Trajectories) -> Iterator[str]:
+    """Yield what a dry run shows: counts, then tokens, mask and weight of three items."""
+    yield from learnt.selection.describe(job.recipe.data.metric)
+    for reason, count in learnt.skipped.items():
+        yield f"left out: {count} {reason}"
+    if isinstance(learnt, Trajectories):
+        yield f"{len(learnt.items)} pairs of trajectories, {len(learnt.held)} held out"
+        return
+    if isinstance(learnt, Pairs):
+        pairs = pair_rows(learnt, job.chat, job.longest)
+        for what, count in pairs.counts.items():
+            yield f"{what}: {count}"
+        yield from preview_pairs(pairs.rows[:SHOWN], job.chat)
+        return
+    yield f"questions whose rewards do not differ: {learnt.flat_tasks:.1%}"
+    rows = training_rows(learnt, job.chat, job.longest)
+    for what, count in rows.counts.items():
+        yield f"{what}: {count}"
+    by_weight = sorted(rows.rows, key=lambda row: -row.weight)
+    picked = {0, len(by_weight) // 2, len(by_weight) - 1}
+    yield from preview([by_weight[i] for i in sorted(picked)], job.chat)

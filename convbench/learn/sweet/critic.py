@@ -1,0 +1,254 @@
+"""The turn-wise advantage model of SWEET-RL: equations (2) and (3), its training, its scores.
+
+Imports torch; only what is about to fit or to score imports this module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch.nn.functional import logsigmoid
+from transformers import Trainer, TrainingArguments
+
+from convbench.errors import TrainError
+from convbench.learn import fitting
+from convbench.learn.job import Job
+from convbench.learn.select import Logged
+from convbench.learn.sweet.pairs import Row, Sweet, Trajectories, critic_rows
+
+
+def padded(rows: Sequence[Sequence[Row]], pad: int) -> dict[str, torch.Tensor]:
+    """Return trajectories as one batch: `input_ids`, `attention_mask` and `turns`, each of shape
+    (rows, longest); `turns` numbers the policy turns of all trajectories through (-1: none);
+    `owner`, shape (turns,), says whose they are."""
+    flat = [row for trajectory in rows for row in trajectory]
+    shape = (len(flat), max(len(row.ids) for row in flat))
+    ids = torch.full(shape, pad)
+    mask, turns = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
+    owner: list[int] = []
+    at = 0
+    for number, trajectory in enumerate(rows):
+        first = len(owner)
+        for row in trajectory:
+            ids[at, : len(row.ids)] = torch.tensor(row.ids)
+            mask[at, : len(row.ids)] = 1
+            marks = torch.tensor(row.turns)
+            turns[at, : len(row.ids)] = torch.where(marks >= 0, marks + first, marks)
+            at += 1
+        owner += [number] * (1 + max(max(row.turns) for row in trajectory))
+    return {"input_ids": ids, "attention_mask": mask, "turns": turns, "owner": torch.tensor(owner)}
+
+
+def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: bool) -> torch.Tensor:
+    """Return log pi of every policy turn, shape (turns,): the mean over its tokens, or the sum."""
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    logits = logits[:, :-1]
+    if logits.dtype != torch.float64:
+        logits = logits.float()
+    tokens = batch["input_ids"][:, 1:, None]
+    log_probs = logits.log_softmax(-1).gather(-1, tokens).squeeze(-1)
+    marks = batch["turns"][:, 1:]
+    on = marks >= 0
+    count = len(batch["owner"])
+    zero = log_probs.new_zeros(count)
+    sums = zero.index_add(0, marks[on], log_probs[on])
+    if not mean:
+        return sums
+    return sums / zero.index_add(0, marks[on], torch.ones_like(log_probs[on])).clamp(min=1)
+
+
+def pair_loss(better: torch.Tensor, worse: torch.Tensor, beta: float) -> torch.Tensor:
+    """Equation (2): -log sigma(beta sum_t A+ - beta sum_t A-), from sums of shape (pairs,)."""
+    return -logsigmoid(beta * (better - worse))
+
+
+class Critic(Trainer):
+    """Trains on pairs of trajectories; a dataset row is (chosen, rejected), places in `rows`."""
+
+    def __init__(
+        self, settings: Sweet, rows: Sequence[Sequence[Row]], reference: Any, pad: int, **more: Any
+    ) -> None:
+        """`reference[i]`: log pi_ref of the turns of trajectory i under the starting model."""
+        super().__init__(data_collator=self._collate, **more)
+        self.settings, self.rows, self.reference, self.pad = settings, rows, reference, pad
+        self.model_accepts_loss_kwargs = False
+
+    def _collate(self, pairs: Sequence[tuple[int, int]]) -> dict[str, torch.Tensor]:
+        order = [better for better, _ in pairs] + [worse for _, worse in pairs]
+        batch = padded([self.rows[i] for i in order], self.pad)
+        return {**batch, "reference": torch.cat([self.reference[i] for i in order])}
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
+    ) -> Any:
+        """Mean loss of the pairs, plus `nll` times the chosen turns' mean token NLL."""
+        reference = inputs.pop("reference")
+        log_probs = turn_log_probs(model, inputs, mean=self.settings.normalize)
+        sums = advantages(log_probs, reference, inputs["owner"])
+        better, worse = sums.chunk(2)
+        loss = pair_loss(better, worse, self.settings.beta).mean()
+        if self.settings.nll:
+            loss = loss + self.settings.nll * self._nll(log_probs, inputs)
+        return (loss, {"advantages": sums}) if return_outputs else loss
+
+    def _nll(self, log_probs: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        chosen = inputs["owner"] < (inputs["owner"].max() + 1) // 2
+        if self.settings.normalize:
+            return -log_probs[chosen].mean()
+        marks = inputs["turns"][:, 1:]
+        tokens = chosen[marks.clamp(min=0)] & (marks >= 0)
+        return -log_probs[chosen].sum() / tokens.sum()
+
+
+def advantages(
+    log_probs: torch.Tensor, reference: torch.Tensor, owner: torch.Tensor
+) -> torch.Tensor:
+    """Return sum_t A of every trajectory, from its turns' log probabilities."""
+    zero = log_probs.new_zeros(int(owner.max()) + 1)
+    return zero.index_add(0, owner, log_probs - reference.to(log_probs))
+
+
+def device() -> torch.device:
+    """Return this process's own accelerator, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def scores(
+    model: Any,
+    rows: Sequence[Sequence[Row]],
+    pad: int,
+    *,
+    mean: bool,
+    bf16: bool = False,
+    size: int = 16,
+) -> list[torch.Tensor]:
+    """Return log pi of the turns of each trajectory, without gradients; `bf16`: under autocast,
+    as the training computes them."""
+    by_place: dict[int, torch.Tensor] = {}
+    where = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    order = sorted(range(len(rows)), key=lambda i: sum(len(row.ids) for row in rows[i]))
+    for start in range(0, len(order), size):
+        places = order[start : start + size]
+        batch = padded([rows[i] for i in places], pad)
+        moved = {name: value.to(where) for name, value in batch.items()}
+        with torch.no_grad(), torch.autocast(where.type, torch.bfloat16, enabled=bf16):
+            values = turn_log_probs(model, moved, mean=mean).cpu()
+        for number, place in enumerate(places):
+            by_place[place] = values[batch["owner"] == number]
+    model.train(training)
+    return [by_place[i] for i in range(len(rows))]
+
+
+@dataclass
+class Table:
+    """The rows of every trajectory once, and pairs (better, worse) of places among them."""
+
+    names: list[str] = field(default_factory=list)
+    rows: list[list[Row]] = field(default_factory=list)
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    held: list[tuple[int, int]] = field(default_factory=list)
+    dropped: int = 0
+    """Pairs with a row that is too long."""
+
+    @classmethod
+    def of(cls, job: Job, found: Trajectories, settings: Sweet) -> Table:
+        """Tokenise the pairs to train on and those held out."""
+        table, places = cls(), dict[str, int]()
+
+        def place(item: Logged) -> int:
+            name = item.conversation.conversation_id
+            if name not in places:
+                places[name] = len(table.rows)
+                table.names.append(name)
+                table.rows.append(critic_rows(job.run.manifest.protocol, item, job.chat, settings))
+            return places[name]
+
+        for pairs, items in ((table.pairs, found.items), (table.held, found.held)):
+            for better, worse in items:
+                pair = place(better), place(worse)
+                if job.longest is not None and table.longest(pair) > job.longest:
+                    table.dropped += 1
+                else:
+                    pairs.append(pair)
+        if not table.pairs:
+            raise TrainError(f"data.max_length {job.longest} leaves no pair; raise it")
+        return table
+
+    def longest(self, pair: tuple[int, int]) -> int:
+        """Return the length of a pair's longest row in tokens."""
+        return max(len(row.ids) for i in pair for row in self.rows[i])
+
+
+def fit(job: Job, found: Trajectories) -> None:
+    """Train the recipe's model as the critic (or, with nothing hidden, as the policy) and save."""
+    trainer, table = trainer_for(job, found)
+    fitting.train(trainer, job)
+    fitting.finish(
+        trainer,
+        job,
+        cast(Any, found),
+        counts={"pairs": len(table.pairs), "pairs dropped": table.dropped},
+        held_out=held_out(trainer, table),
+    )
+
+
+def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, Table]:
+    """Return the critic's trainer, ready to train, and the rows it trains on.
+
+    The reference's values are taken from the starting model before a launcher shards it.
+    """
+    lora = job.recipe.lora
+    if lora is not None and lora.quantize != "none":
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found lora.quantize {lora.quantize!r}; the critic takes "
+            "an adapter on whole weights; set lora.quantize=none"
+        )
+    fitting.quiet()
+    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    table = Table.of(job, found, settings)
+    model = fitting.load_model(job).to(device())
+    pad = job.chat.tokenizer.pad_token_id or 0
+    bf16 = fitting.precision(job) == "bf16"
+    reference = scores(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
+    if lora is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, fitting.adapter(lora))
+        model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
+    values = fitting.arguments(job)
+    values.pop("max_length")
+    # accelerate would refill the last batch with pairs of the first and count these twice
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    enough = len(table.pairs) >= processes * job.recipe.fit.batch_size
+    values["dataloader_drop_last"] = processes > 1 and enough
+    trainer = Critic(
+        settings, table.rows, reference, pad,
+        model=model, args=TrainingArguments(**values), train_dataset=table.pairs,
+    )  # fmt: skip
+    return trainer, table
+
+
+def held_out(trainer: Critic, table: Table) -> dict[str, Any]:
+    """Return pair accuracy on held-out tasks and the advantages of three of their trajectories."""
+    if not table.held:
+        return {"pairs": 0}
+    places = list(dict.fromkeys(place for pair in table.held for place in pair))
+    now = scores(
+        trainer.model_wrapped, [table.rows[i] for i in places], trainer.pad,
+        mean=trainer.settings.normalize, bf16=trainer.args.bf16,
+    )  # fmt: skip
+    gains = {
+        place: value.double() - trainer.reference[place].double()
+        for place, value in zip(places, now, strict=True)
+    }
+    right = sum(float(gains[a].sum() > gains[b].sum()) for a, b in table.held)
+    shown = {table.names[i]: [round(float(v), 4) for v in gains[i]] for i in places[:3]}
+    return {"pairs": len(table.held), "accuracy": right / len(table.held), "advantages": shown}

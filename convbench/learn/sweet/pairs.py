@@ -1,0 +1,244 @@
+"""SWEET-RL's pure parts (Zhou et al. 2025): pairs of trajectories, the critic's rows, ranking.
+
+The critic sees the hidden reference, the policy never does. One row holds a whole trajectory
+where its tokens are prefix-stable; the hidden text stands once, before the first message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from convbench.errors import TrainError
+from convbench.learn.job import Job
+from convbench.learn.pairs import Pair, Pairs, Reply
+from convbench.learn.rows import asked
+from convbench.learn.select import Logged, Selection
+from convbench.learn.tokens import Asked, ChatTokens
+from convbench.models.where import content
+from convbench.schema import Message, ProtocolSpec
+from convbench.schema.base import Noun
+from convbench.views import SEPARATOR, messages
+
+
+class Sweet(Noun):
+    """`args` of recipes `sweet` and `mt-dpo`."""
+
+    hidden: tuple[str, ...] = ("reference",)
+    """Hidden fields of the example that the critic sees; none makes it a plain trajectory DPO."""
+    wording: str = "In light of the final answer, which the agent does not see:\n{hidden}"
+    """How the critic is shown them; `{hidden}` stands for the fields."""
+    select: Literal["best", "gap"] = "best"
+    """Pairs: of tasks whose best reward is at least `top` the best against each lower one
+    (backend), or all that differ by at least `gap` (frontend)."""
+    top: float = 1.0
+    """Least best reward of a task (`best`)."""
+    gap: float = Field(default=0.1, gt=0)
+    """Least difference in reward (`gap`)."""
+    beta: float = Field(default=0.1, gt=0)
+    """beta of equation (2)."""
+    nll: float = Field(default=0.01, ge=0)
+    """Weight of the chosen side's negative log-likelihood, in both stages."""
+    normalize: bool = True
+    """Mean over a turn's tokens, equation (3); false sums them (the ablation)."""
+    held_out: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the train tasks on which the critic is only measured."""
+    candidates: int = Field(default=16, ge=2)
+    """Replies sampled at each policy turn."""
+    pairs: int = Field(default=4, ge=1)
+    """Pairs a turn: one from the top half, one from the bottom half, at random."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Sampling temperature of the candidates."""
+    conversations: int | None = Field(default=None, ge=1)
+    """Conversations a task whose turns get candidates; null: all. Equal histories count once."""
+    critic: dict[str, Any] = Field(default_factory=dict)
+    """What the critic's `fit` has otherwise than the recipe's."""
+
+    @classmethod
+    def of(cls, args: Mapping[str, Any], recipe: str) -> Sweet:
+        """Read a recipe's args; a TrainError names what is wrong."""
+        try:
+            return cls.model_validate(dict(args))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise TrainError(f"recipe {recipe!r}: args.{where}: {first['msg']}") from None
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Pairs (better, worse) of trajectories of one task, and those held out."""
+
+    selection: Selection
+    items: tuple[tuple[Logged, Logged], ...]
+    held: tuple[tuple[Logged, Logged], ...]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Token ids of a row, and for each the policy turn it belongs to (-1: not the policy's)."""
+
+    ids: tuple[int, ...]
+    turns: tuple[int, ...]
+
+
+def trajectories(selection: Selection, settings: Sweet) -> Trajectories:
+    """Return the pairs of equation (2); TrainError where there are none to train on."""
+    items: list[tuple[Logged, Logged]] = []
+    held: list[tuple[Logged, Logged]] = []
+    skipped: Counter[str] = Counter()
+    for name, logged in selection.tasks().items():
+        found = _pairs(logged, settings)
+        if not found:
+            skipped["tasks without a pair"] += 1
+        (held if is_held(name, settings.held_out) else items).extend(found)
+    if not items:
+        raise TrainError(
+            f"no pair of trajectories is left to train on ({skipped['tasks without a pair']} tasks "
+            f"without one under select: {settings.select}); build more samples a task, or change "
+            "args.top or args.gap"
+        )
+    return Trajectories(selection, tuple(items), tuple(held), dict(skipped))
+
+
+def _pairs(logged: Sequence[Logged], settings: Sweet) -> list[tuple[Logged, Logged]]:
+    if settings.select == "gap":
+        return [
+            (a, b) for a in logged for b in logged if a.reward - b.reward >= settings.gap - 1e-12
+        ]
+    best = max(logged, key=lambda item: item.reward)
+    if best.reward < settings.top - 1e-9:
+        return []
+    return [(best, item) for item in logged if item.reward < best.reward]
+
+
+def check_base(job: Job) -> None:
+    """Refuse a base whose weights are not those that the critic was trained from: stage 2's
+    reference is the same model (equation 4); TrainError."""
+    critic = job.folder / "critic"
+    file = critic / "training.json"
+    if not file.exists():
+        raise TrainError(f"{critic}: found no finished critic; `convbench train sweet` trains it")
+    then, now = json.loads(file.read_text()).get("base_fingerprint"), content(job.model)
+    if then != now:
+        raise TrainError(
+            f"{critic}: trained from weights {then}, but {job.model} now holds {now}; expected "
+            "the same base in both stages; put the weights back, or begin anew with --out DIR"
+        )
+
+
+def is_held(task: str, share: float) -> bool:
+    """Whether a task is among the held-out share; the same on every machine."""
+    number = int.from_bytes(hashlib.sha256(f"held/{task}".encode()).digest()[:6], "big")
+    return number / 2**48 < share
+
+
+def hidden_text(item: Logged, settings: Sweet) -> str:
+    """Return what the critic is shown of the task, "" for nothing."""
+    missing = [name for name in settings.hidden if name not in item.example.hidden]
+    if missing:
+        raise TrainError(
+            f"example {item.example.example_id}: found no hidden field {missing[0]!r}; it has "
+            f"{sorted(item.example.hidden)}; name them with --set args.hidden='[...]'"
+        )
+    if not settings.hidden:
+        return ""
+    text = "\n".join(str(item.example.hidden[name]) for name in settings.hidden)
+    return settings.wording.replace("{hidden}", text)
+
+
+def informed(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
+    """Return the messages with the text before the first user message."""
+    out = list(seen)
+    for index, message in enumerate(out):
+        if text and message["role"] == "user":
+            out[index] = {**message, "content": f"{text}{SEPARATOR}{message['content']}"}
+            break
+    return tuple(out)
+
+
+def critic_rows(
+    protocol: ProtocolSpec, item: Logged, chat: ChatTokens, settings: Sweet
+) -> list[Row]:
+    """Return the rows of one trajectory as the critic (and its reference) reads them."""
+    text = hidden_text(item, settings)
+    turns = [
+        Asked(informed(turn.messages, text), turn.reply)
+        for turn in asked(protocol, item.conversation)
+    ]
+    return rows_of(turns, chat, item.conversation.ended[:10])
+
+
+def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[Row]:
+    """Return rows whose stretches of policy tokens are numbered by turn."""
+    found = []
+    number = -1
+    for tokens in chat.rows(turns, day):
+        marks = []
+        before = 0
+        for on in tokens.mask:
+            number += on and not before
+            marks.append(number if on else -1)
+            before = on
+        found.append(Row(tokens.ids, tuple(marks)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A reply sampled at a turn, with the critic's advantage."""
+
+    text: str
+    cut: bool
+    advantage: float
+
+
+def ranked_pairs(
+    candidates: Sequence[Candidate], count: int, rng: random.Random
+) -> list[tuple[Candidate, Candidate]]:
+    """Return `count` pairs: one drawn from the upper half by advantage, one from the lower."""
+    order = sorted(candidates, key=lambda c: -c.advantage)
+    half = len(order) // 2
+    upper, lower = order[:half], order[len(order) - half :]
+    return [(rng.choice(upper), rng.choice(lower)) for _ in range(count)]
+
+
+def policy_pairs(
+    selection: Selection,
+    turns: Mapping[tuple[str, int], Sequence[Candidate]],
+    settings: Sweet,
+    seed: int,
+) -> Pairs:
+    """Return stage 2's pairs: candidates of a turn under what the policy saw, nothing hidden."""
+    protocol = selection.run.manifest.protocol
+    by_id = {item.conversation.conversation_id: item for item in selection.logged}
+    skipped: Counter[str] = Counter()
+    items = []
+    for (name, turn), candidates in turns.items():
+        item = by_id.get(name)
+        if item is None:
+            skipped["turns of no train conversation"] += 1
+            continue
+        rng = random.Random(f"{seed}/{name}/{turn}")
+        seen = tuple(messages(protocol, item.conversation, protocol.policy, turn))
+        for better, worse in ranked_pairs(candidates, settings.pairs, rng):
+            if better.text == worse.text or better.advantage == worse.advantage:
+                skipped["pairs of the same text or advantage"] += 1
+                continue
+            chosen, rejected = (Reply(c.text, c.cut) for c in (better, worse))
+            items.append(Pair(item.task, seen, chosen, rejected, item.conversation.ended[:10]))
+    if not items:
+        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+        raise TrainError(
+            f"no pair of candidates is left to train on ({why or 'no candidate'}); sample more a "
+            "turn (args.candidates), or train the critic for longer (args.critic)"
+        )
+    return Pairs(selection, tuple(items), dict(skipped))

@@ -1,0 +1,148 @@
+"""Where a model's weights lie: a folder, the Hub, or what ships with convbench; no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import orjson
+
+from convbench.errors import FatalModelError, TrainError
+from convbench.models.fingerprint import weights_fingerprint
+from convbench.schema import RunManifest
+
+POCKET = "pocket"
+"""`local:pocket` and `vllm:pocket` are the small policy that ships with convbench."""
+
+TIMEOUT = 20.0
+"""Seconds to wait for the Hub's answer."""
+
+
+def shipped(path: str) -> str:
+    """Return the folder of the weights that ship with convbench for `pocket`, else the path."""
+    if path != POCKET:
+        return path
+    return str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
+
+
+def where(path: str) -> str:
+    """Return the folder or Hub id that a local reference names."""
+    path = shipped(path)
+    folder = Path(path).expanduser()
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+        return str(folder)
+    if not folder.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
+        return path
+    raise FatalModelError(
+        f"local:{path}: found no config.json there; expected a folder of transformers weights "
+        "(a checkpoint or an adapter) or a Hub id"
+    )
+
+
+def adapter_base(folder: str) -> str | None:
+    """Return the base model of a LoRA folder; None for a folder of whole weights."""
+    path = Path(folder) / "adapter_config.json"
+    if not path.is_file():
+        return None
+    return str(orjson.loads(path.read_bytes())["base_model_name_or_path"])
+
+
+def named(model: str) -> str | None:
+    """Return the path or Hub id in a model reference that says where the weights are
+    (`local:PATH`, `vllm:ID`, either with `pocket`); None for any other."""
+    scheme, _, rest = model.partition(":")
+    if scheme == "vllm":
+        return shipped(rest)
+    if scheme != "local":
+        return None
+    try:
+        return where(rest)
+    except FatalModelError:
+        return rest  # told apart from a Hub id later, with a message about training
+
+
+def policy_weights(manifest: RunManifest) -> str:
+    """Return where the weights of the run's own policy lie: a path, a Hub id or a reference that
+    says so; TrainError where nobody knows."""
+    member = manifest.cast[manifest.protocol.policy]
+    if member.weights:
+        return member.weights
+    if named(member.model) is not None:
+        return member.model
+    raise TrainError(
+        f"run {manifest.id}: the policy is {member.model!r}, whose weights are nowhere named; "
+        "give --model PATH or a Hub id"
+    )
+
+
+def check_model(model: str) -> None:
+    """Refuse a model that is not there or has no chat template, before torch is loaded."""
+    if find(model, "config.json") is None:
+        raise TrainError(
+            f"model {model!r}: found no config.json; expected a folder with a model, or the id of "
+            "one on the Hub that can be reached (a gated one needs HF_TOKEN); give --model"
+        )
+    if find(model, "chat_template.jinja") is not None:
+        return
+    file = find(model, "tokenizer_config.json")
+    if file is None or '"chat_template"' not in file.read_text(errors="replace"):
+        raise TrainError(
+            f"model {model!r}: found no chat template; expected a chat model; give --model an "
+            "instruction-tuned one"
+        )
+
+
+def find(model: str, name: str) -> Path | None:
+    """Return a file of the model, from its folder or the Hub (cached); None without it."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder / name if (folder / name).is_file() else None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    refused = (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError)
+    try:
+        return Path(hf_hub_download(model, name, local_files_only=True))
+    except refused:
+        if not on_hub(model):
+            return None
+    try:
+        return Path(hf_hub_download(model, name))
+    except refused:
+        return None
+
+
+@lru_cache
+def on_hub(model: str) -> bool:
+    """Ask the Hub once whether it has this model: the clients ask five times for every file
+    where nobody answers."""
+    import httpx
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        HfApi().model_info(model, timeout=TIMEOUT)
+    except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):
+        return False
+    return True
+
+
+def content(model: str) -> str | None:
+    """Return what tells the model's weights from all others: their fingerprint, or the commit of
+    a Hub id; None where the model is not on this machine."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return weights_fingerprint(folder)
+    file = find(model, "config.json")
+    return file.parent.name if file else None
+
+
+def positions(model: str) -> int | None:
+    """Return how many positions the model has, from its config.json; None where it does not say."""
+    file = find(model, "config.json")
+    config = json.loads(file.read_text()) if file else {}
+    found = config.get("text_config", config).get("max_position_embeddings")
+    return int(found) if found else None

@@ -1,0 +1,96 @@
+"""What an evaluation says of a checkpoint, for the card of a published one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.publish.checkpoint_card import Result, Results
+from convbench.report.compare import differences
+from convbench.report.measures import ACCURACY, Measure, reward
+from convbench.report.paired import paired
+from convbench.report.policies import Policy, read_policy
+from convbench.report.sections import Section
+from convbench.stats.estimate import Estimate
+from convbench.store.run import Run
+
+
+def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results | None:
+    """Return the evaluation of a checkpoint of this run, beside the run's own policy on the same
+    split; None where it was not evaluated. Raises RunError for a judge that did not judge it."""
+    child = _child(run, checkpoint)
+    if child is None:
+        return None
+    ours = read_policy(child, child.manifest.split, run)
+    if not ours.rows:
+        return None
+    base = read_policy(run, child.manifest.split)
+    chosen = _judge(ours, judge)
+    notes = [f"Failed conversations: {failed}." for failed in [_failed(ours)] if failed]
+    unlike = differences(base, ours) if base.rows else ["Base was not asked these questions"]
+    if unlike:
+        notes.append(f"Not set against Base: {'; '.join(unlike[:3])}.")
+    manifest = child.manifest
+    section = Section(
+        manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
+        manifest.split, (ours,) if unlike else (base, ours),
+    )  # fmt: skip
+    measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
+    rows = [row for measure in measures if (row := _row(section, ours, measure))]
+    return Results(
+        manifest.split, manifest.protocol.name, len(ours.rows),
+        len({row.group for row in ours.rows}), chosen, tuple(rows), tuple(notes),
+    )  # fmt: skip
+
+
+def _child(run: Run, checkpoint: Path) -> Run | None:
+    """Return the child run that evaluates this checkpoint; one of its own name goes first."""
+    name = checkpoint.resolve().name
+    found = [
+        child
+        for child in run.children()
+        if Path((child.manifest.checkpoint or "").removeprefix("local:")).name == name
+    ]
+    found.sort(key=lambda child: (child.path.name != name, child.path.name))
+    return found[0] if found else None
+
+
+def _judge(ours: Policy, asked: str | None) -> str | None:
+    known = ours.judges
+    if asked is not None and asked not in known:
+        raise RunError(
+            f"--judge {asked}: found verdicts of {', '.join(known) or 'no judge'} in "
+            f"{ours.run.path}"
+        )
+    return asked or (known[0] if known else None)
+
+
+def _failed(policy: Policy) -> int:
+    return sum(row.failed for row in policy.rows)
+
+
+def _row(section: Section, ours: Policy, measure: Measure) -> Result | None:
+    found = measure.of(ours)
+    if found is None:
+        return None
+    base = measure.of(section.base) if section.base else None
+    change = next((item.estimate for item in paired(section, measure)), None)
+    return Result(
+        measure.head,
+        _text(base, measure) if base else None,
+        _text(found, measure),
+        _change(change, measure) if change else None,
+    )
+
+
+def _text(found: Estimate, measure: Measure) -> str:
+    text = f"{found.mean:.{measure.digits}f}"
+    return text if found.error is None else f"{text} ± {found.error:.{measure.digits}f}"
+
+
+def _change(found: Estimate, measure: Measure) -> str:
+    text = f"{found.mean:+.{measure.digits}f}"
+    if found.interval is None:
+        return f"{text} ({found.n} pairs)"
+    low, high = (f"{end:+.{measure.digits}f}" for end in found.interval)
+    return f"{text} ({low} to {high}; {found.n} pairs)"

@@ -1,0 +1,61 @@
+"""What is forgotten passage after passage: the mean matrix as a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from convbench.errors import MissingDependency
+from convbench.judge.adaptation.continual import Forgetting, averaged
+from convbench.report.plots.style import drawing, new_figure
+from convbench.store.jsonl import write_whole
+
+
+def table(found: Sequence[Forgetting]) -> str:
+    """Return the mean forgetting matrix as markdown: one row an edit, one column a passage in
+    the order of the edits, and the mean over the passages seen so far."""
+    matrix = averaged(found)
+    heads = [f"passage {j + 1}" for j in range(len(matrix))]
+    rows = [f"| after edit | {' | '.join(heads)} | mean |", "|---:|" + "---:|" * (len(heads) + 1)]
+    for number, values in enumerate(matrix):
+        cells = [f"{value:.2f}" for value in values] + [""] * (len(heads) - len(values))
+        rows.append(f"| {number + 1} | {' | '.join(cells)} | {fmean(values):.2f} |")
+    return "\n".join(rows) + "\n"
+
+
+def picture(found: Sequence[Forgetting], path: Path) -> Path:
+    """Draw the mean matrix as a PNG; MissingDependency without matplotlib."""
+    matrix = averaged(found)
+    size = len(matrix)
+    values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
+    with drawing():
+        figure = new_figure(0.6 * size + 1, 0.6 * size + 2)
+        axes = figure.subplots()
+        axes.grid(visible=False)
+        image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis")
+        axes.set_xlabel("passage, in the order of the edits")
+        axes.set_ylabel("after edit")
+        axes.set_xticks(range(size), [str(i + 1) for i in range(size)])
+        axes.set_yticks(range(size), [str(i + 1) for i in range(size)])
+        for i, row in enumerate(matrix):
+            for j, value in enumerate(row):
+                colour = "white" if value < 0.6 else "black"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
+        figure.colorbar(image, ax=axes, label="accuracy, closed book")
+        figure.savefig(path, dpi=150)
+    return path
+
+
+def write(found: Sequence[Forgetting], folder: Path, name: str) -> str:
+    """Write the mean matrix as NAME.md and NAME.png; return it as markdown with its picture, or
+    with how to get one."""
+    folder.mkdir(exist_ok=True)
+    text = table(found)
+    try:
+        shown = f"![{name}]({picture(found, folder / f'{name}.png').name})"
+    except MissingDependency as error:
+        shown = f"No picture: {error}"
+    text = f"{text}\n{shown}\n"
+    write_whole(folder / f"{name}.md", text.encode())
+    return text

@@ -1,0 +1,85 @@
+"""Branches: conversations that leave a logged one at a turn, and candidates for one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from convbench.models.base import Model
+from convbench.rollout.plan import Job, conversation_id, digits
+from convbench.rollout.play import Calls
+from convbench.schema import Branch, Completion, Conversation, RunManifest
+from convbench.views import messages, policy_turns
+
+
+def branch_key(parent: str, turn: int, candidate: int) -> str:
+    """Return the key of a branch, e.g. `q1#0~3.2`: turn 3 of sample 0, candidate 2."""
+    return f"{parent}~{turn}.{candidate}"
+
+
+def branches(
+    manifest: RunManifest,
+    parents: Iterable[Conversation],
+    *,
+    per_turn: int = 1,
+    on_disk: Mapping[str, tuple[int, bool]],
+) -> Iterator[Job]:
+    """Yield jobs that play each parent again from each policy turn on, to its end.
+
+    What was said before the turn is taken over; the seed is the branch's own. `on_disk` is
+    `Run.attempts()` of the run that holds the branches: no finished key, failed keys again.
+    """
+    for parent in parents:
+        for turn in policy_turns(manifest.protocol, parent):
+            for candidate in range(per_turn):
+                key = branch_key(parent.key, turn, candidate)
+                attempts, finished = on_disk.get(key, (0, False))
+                if not finished:
+                    branch = Branch(parent=parent.conversation_id, turn=turn, candidate=candidate)
+                    yield _job(manifest, parent, branch, key, attempts)
+
+
+def _job(
+    manifest: RunManifest, parent: Conversation, branch: Branch, key: str, attempts: int
+) -> Job:
+    return Job(
+        key=key,
+        conversation_id=conversation_id(manifest.id, key),
+        example_id=parent.example_id,
+        sample=parent.sample,
+        temperature=parent.temperature,
+        seed=digits(manifest.seed, manifest.task.name, key),
+        attempt=attempts,
+        branch=branch,
+        prefix=parent.turns[: branch.turn],
+    )
+
+
+def call_key(parent: Conversation, turn: int, candidate: int) -> str:
+    """Return the key of a candidate's one call, e.g. `q1#0~3.2@3`."""
+    return f"{branch_key(parent.key, turn, candidate)}@{turn}"
+
+
+async def candidate(
+    manifest: RunManifest,
+    parent: Conversation,
+    turn: int,
+    number: int,
+    model: Model,
+    caller: Calls,
+    *,
+    temperature: float,
+) -> Completion:
+    """Return one more reply of the policy to exactly what it saw before a turn."""
+    protocol = manifest.protocol
+    speaker = protocol.speakers[protocol.policy]
+    key = branch_key(parent.key, turn, number)
+    sampling = manifest.cast[protocol.policy].sampling
+    sampling = sampling.model_copy(
+        update={
+            "temperature": temperature,
+            "max_tokens": speaker.max_tokens or sampling.max_tokens,
+            "seed": digits(manifest.seed, manifest.task.name, key),
+        }
+    )
+    seen = messages(protocol, parent, protocol.policy, turn)
+    return await caller.complete(model, seen, sampling, key=call_key(parent, turn, number))

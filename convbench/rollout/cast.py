@@ -1,0 +1,82 @@
+"""Cast a protocol: which model speaks for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from convbench.catalog.options import SpecOptions
+from convbench.errors import SpecError
+from convbench.models.aliases import default_policy, resolve
+from convbench.models.fingerprint import weights_fingerprint
+from convbench.rollout.calls import SCRIPT, CallOptions
+from convbench.rollout.manifest import sampling_of
+from convbench.schema import Member, ProtocolSpec, TaskSpec
+
+
+def make_cast(
+    task: TaskSpec,
+    protocol: ProtocolSpec,
+    *,
+    model: str | None,
+    teacher: str | None,
+    max_tokens: int | None,
+    specs: SpecOptions,
+    calls: CallOptions,
+) -> dict[str, Member]:
+    """Return who speaks for every speaker of the protocol.
+
+    `teacher` is the model of the speakers other than the policy that are not scripted.
+    Raises SpecError where a speaker needs a model and none is named.
+    """
+    wanted = model or default_policy(specs.folders)
+    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs)}
+    spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
+    others = [name for name in protocol.speakers if name != protocol.policy]
+    if teacher and not any(name in spoken for name in others):
+        raise SpecError(
+            f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
+            "leave it out"
+        )
+    for name in others:
+        if name not in spoken:
+            cast[name] = Member(model=SCRIPT)
+            continue
+        own = protocol.speakers[name].default
+        if own and own.startswith("rule:"):  # a part of the setting, such as a renderer
+            other: str | None = task.speakers.get(name) or own
+        else:
+            other = teacher or task.speakers.get(name) or own
+        if other is None:
+            raise SpecError(
+                f"protocol {protocol.name}: speaker {name!r} needs a model; name it with --teacher"
+            )
+        # The server of --api-base is the policy's; another model is found by its own name.
+        base = calls.api_base if other == wanted else None
+        cast[name] = (
+            cast[protocol.policy]
+            if other == "policy"
+            else make_member(other, max_tokens, base, specs)
+        )
+    return cast
+
+
+def make_member(
+    name: str, max_tokens: int | None, api_base: str | None, specs: SpecOptions
+) -> Member:
+    """Return the member of the cast that a model's name stands for."""
+    resolved = resolve(name, api_base=api_base, specs=specs.folders)
+    return fingerprinted(
+        Member(
+            model=resolved.ref,
+            sampling=sampling_of(max_tokens),
+            api_base=api_base,
+            weights=resolved.alias.weights,
+        )
+    )
+
+
+def fingerprinted(member: Member) -> Member:
+    """Return the member with the fingerprint of its weights as they lie there now."""
+    scheme, _, rest = member.model.partition(":")
+    mark = weights_fingerprint(Path(rest)) if scheme == "local" else None
+    return member.model_copy(update={"fingerprint": mark})

@@ -1,0 +1,234 @@
+"""Play one conversation: walk the protocol's steps, ask the cast, keep every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from convbench import __version__, prompts
+from convbench.errors import ConvbenchError, FatalModelError, SpecError, TransientModelError
+from convbench.models.base import Model
+from convbench.rollout.plan import Job
+from convbench.schema import (
+    Completion,
+    Conversation,
+    Example,
+    Failure,
+    Loop,
+    Message,
+    RunManifest,
+    Sampling,
+    Step,
+    Turn,
+)
+from convbench.schema.conversation import Stop
+from convbench.views import heard, view
+
+
+class Calls(Protocol):
+    """What makes model calls: the engine's Caller, or a recorder for previews."""
+
+    async def complete(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply to the last message."""
+        ...
+
+
+@dataclass
+class Play:
+    """The state of one conversation while it is had."""
+
+    run: RunManifest
+    example: Example
+    job: Job
+    cast: Mapping[str, Model]
+    caller: Calls
+    turns: list[Turn] = field(default_factory=list)
+    spoken: int = 0
+    """Policy turns so far."""
+    systems: dict[str, str] = field(default_factory=dict)
+    stop: Stop | None = None
+
+    def __post_init__(self) -> None:
+        self.base = prompts.fields(self.example, self.run.task, self.run.mode, self.run.turns)
+        for name in self.run.protocol.speakers:
+            text = prompts.system(
+                self.run.task, self.run.protocol, name, self.run.mode, self.values(name)
+            )
+            if text:
+                self.systems[name] = text
+
+    def values(self, speaker: str) -> dict[str, Any]:
+        """Return what this speaker's templates may use, hidden fields only by `sees`."""
+        sees = self.run.protocol.speakers[speaker].sees
+        return {
+            **self.base,
+            **prompts.hidden(self.example, sees),
+            "turn": self.spoken + 1,
+        }
+
+
+async def play(
+    run: RunManifest, example: Example, job: Job, cast: Mapping[str, Model], caller: Calls
+) -> Conversation:
+    """Return the conversation, as a failed one where a model gave up on it.
+
+    Errors that end the whole run (a wrong key, a spent budget) pass through.
+    """
+    state = Play(run, example, job, cast, caller)
+    try:
+        for step in walk(state):
+            if len(state.turns) < len(job.prefix):
+                _keep(state, job.prefix[len(state.turns)])
+            else:
+                await _speak(state, step)
+    except (TransientModelError, FatalModelError) as error:
+        if isinstance(error, FatalModelError) and error.stops_run:
+            raise
+        return _record(job, run, state, failure(error))
+    state.stop = state.stop or "complete"
+    return _record(job, run, state, None)
+
+
+def walk(state: Play) -> Iterator[Step]:
+    """Yield the steps in order; a loop ends at its marker.
+
+    In the last round of a loop that ends the protocol, nothing is said after the policy:
+    nobody would answer it.
+    """
+    protocol = state.run.protocol
+    outside = sum(
+        step.speaker == protocol.policy for step in protocol.steps if isinstance(step, Step)
+    )
+    for item in protocol.steps:
+        if isinstance(item, Step):
+            yield item
+        else:
+            rounds = {"turns": state.run.turns, "extra": state.run.turns - outside}
+            times = item.times if isinstance(item.times, int) else rounds[item.times]
+            yield from _rounds(item, times, item is protocol.steps[-1], state)
+
+
+def _rounds(item: Loop, rounds: int, final: bool, state: Play) -> Iterator[Step]:
+    policy = state.run.protocol.policy
+    for number in range(rounds):
+        steps = list(item.loop)
+        while final and number == rounds - 1 and steps[-1].speaker != policy:
+            steps.pop()
+        for step in steps:
+            yield step
+            said = heard(state.run.protocol, state.turns[-1])
+            if step.speaker == policy and item.until is not None and item.until in said:
+                state.stop = "marker"
+                return
+    if item.until is not None:
+        state.stop = "limit"
+
+
+async def _speak(state: Play, step: Step) -> None:
+    """Add the turn of one step: said by script, or asked of the speaker's model."""
+    run = state.run
+    text = prompts.step(run.task, run.protocol, step, run.mode, state.values(step.speaker))
+    if step.say is not None:
+        _keep(
+            state,
+            Turn(speaker=step.speaker, step=step.id, content=text or "", finish_reason="scripted"),
+        )
+        return
+    messages = view(
+        run.protocol, state.systems.get(step.speaker), tuple(state.turns), step.speaker, text
+    )
+    if not messages or messages[-1]["role"] != "user":
+        raise SpecError(
+            f"protocol {run.protocol.name}: step {step.id}: {step.speaker} has nothing to answer; "
+            "give the step `ask`, or a speaker that begins `opening`"
+        )
+    model = _bound(state, step.speaker)
+    reply = await state.caller.complete(
+        model,
+        messages,
+        _sampling(state, step.speaker),
+        key=f"{state.job.key}@{len(state.turns)}",
+    )
+    _keep(
+        state,
+        Turn(
+            speaker=step.speaker,
+            step=step.id,
+            content=reply.content,
+            instruction=text,
+            finish_reason=reply.finish_reason,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cost_usd=reply.cost_usd,
+        ),
+    )
+
+
+def _keep(state: Play, turn: Turn) -> None:
+    state.turns.append(turn)
+    state.spoken += turn.speaker == state.run.protocol.policy
+
+
+def _bound(state: Play, speaker: str) -> Model:
+    """Return the speaker's model; a rule gets the fields that this speaker may see."""
+    model = state.cast[speaker]
+    bind = getattr(model, "bind", None)
+    if bind is None:
+        return model
+    values = state.values(speaker)
+    values["choices"] = [choice.model_dump() for choice in state.example.choices]
+    bound: Model = bind(values)
+    return bound
+
+
+def _sampling(state: Play, speaker: str) -> Sampling:
+    """The run's sampling for this speaker, with the conversation's temperature and seed."""
+    sampling = state.run.cast[speaker].sampling
+    fixed = state.run.protocol.speakers[speaker]
+    return sampling.model_copy(
+        update={
+            "temperature": (
+                state.job.temperature if fixed.temperature is None else fixed.temperature
+            ),
+            "max_tokens": fixed.max_tokens or sampling.max_tokens,
+            "seed": state.job.seed,
+        }
+    )
+
+
+def failure(error: Exception) -> Failure:
+    """Return what a record says of an error: its kind and one line."""
+    kind = type(error).__name__
+    known = isinstance(error, ConvbenchError)
+    return Failure(kind=kind, message=str(error) if known else f"{kind}: {error}")
+
+
+def failed(job: Job, run: RunManifest, error: Exception) -> Conversation:
+    """Return the record of an attempt that broke outside the models."""
+    return _record(job, run, None, failure(error))
+
+
+def _record(
+    job: Job, run: RunManifest, state: Play | None, failure: Failure | None
+) -> Conversation:
+    return Conversation(
+        key=job.key,
+        conversation_id=job.conversation_id,
+        attempt=job.attempt,
+        example_id=job.example_id,
+        sample=job.sample,
+        temperature=job.temperature,
+        seed=job.seed,
+        systems=state.systems if state else {},
+        turns=tuple(state.turns) if state else (),
+        stop=state.stop if state and not failure else None,
+        failure=failure,
+        branch=job.branch,
+        specs=run.fingerprints.get("specs", ""),
+        version=__version__,
+        ended=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )

@@ -1,0 +1,147 @@
+"""What a build would send: the exact messages of the first example, tokens and dollars."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from convbench.engine.budget import prompt_tokens
+from convbench.models import prices
+from convbench.models.aliases import SCHEMES, aliases
+from convbench.models.base import Model
+from convbench.rollout.calls import SCRIPT
+from convbench.rollout.plan import Job
+from convbench.rollout.play import play
+from convbench.schema import Completion, Example, Message, RunManifest, Sampling
+
+STANDS_FOR = "⟨reply of {speaker}⟩"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the first conversation."""
+
+    speaker: str
+    step: str
+    model: str
+    messages: list[Message]
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a run would do."""
+
+    example: Example
+    calls: list[Call]
+    conversations: int
+    total_calls: int
+    prompt_tokens: int
+    """Estimate for the whole run, all replies at full length."""
+    completion_tokens: int
+    """Upper bound for the whole run."""
+    usd: float | None
+    """Upper bound of the cost; None where a price is unknown or no model is named."""
+    unpriced: tuple[str, ...]
+    """Models whose price is unknown."""
+
+
+def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path] = ()) -> Preview:
+    """Return what this run would send. Raises SpecError where a template cannot be rendered.
+
+    Replies are not known, so each stands as a mark; loops are walked to their end.
+    """
+    wanted = [e for e in examples if manifest.split in ("all", e.split)]
+    calls = _calls(manifest, wanted[0])
+    count = len(wanted) * manifest.samples
+    limit = {name: _limit(manifest, name) for name in manifest.cast}
+    prompt, completion, usd = 0, 0, 0.0
+    unpriced: set[str] = set()
+    named = True
+    earlier = 0
+    for call in calls:
+        tokens = prompt_tokens(call.messages) + earlier
+        prompt += tokens * count
+        completion += limit[call.speaker] * count
+        cost = dollars(call.model, tokens, limit[call.speaker], specs)
+        if call.model == SCRIPT:  # `show` names no model
+            named = False
+        elif cost is None:
+            unpriced.add(call.model)
+        else:
+            usd += cost * count
+        earlier += limit[call.speaker]
+    return Preview(
+        example=wanted[0],
+        calls=calls,
+        conversations=count,
+        total_calls=len(calls) * count,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        usd=usd if named and not unpriced else None,
+        unpriced=tuple(sorted(unpriced)),
+    )
+
+
+class _Recorder:
+    """Stands for the engine: keeps what would be sent, answers with a mark."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    async def complete(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        speaker, _, ref = model.ref.partition("\0")
+        self.calls.append(Call(speaker, key, ref, list(messages)))
+        return Completion(STANDS_FOR.format(speaker=speaker), "stop", 0, 0, 0.0)
+
+
+class _Named:
+    """Stands for a model: a name, nothing behind it."""
+
+    priced = True
+
+    def __init__(self, ref: str) -> None:
+        self.ref = ref
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        raise AssertionError("a preview calls no model")
+
+    async def aclose(self) -> None:
+        return None
+
+
+def _calls(manifest: RunManifest, example: Example) -> list[Call]:
+    """Play the first conversation against marks."""
+    recorder = _Recorder()
+    cast: dict[str, Model] = {
+        name: _Named(f"{name}\0{member.model}") for name, member in manifest.cast.items()
+    }
+    job = Job("preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed)
+    conversation = asyncio.run(play(manifest, example, job, cast, recorder))
+    steps = [turn.step for turn in conversation.turns]
+    return [
+        dataclasses.replace(call, step=steps[int(call.step.rpartition("@")[2])])
+        for call in recorder.calls
+    ]
+
+
+def _limit(manifest: RunManifest, speaker: str) -> int:
+    fixed = manifest.protocol.speakers[speaker].max_tokens
+    return fixed or manifest.cast[speaker].sampling.max_tokens
+
+
+def dollars(model: str, prompt: int, reply: int, specs: Sequence[Path] = ()) -> float | None:
+    """Return the price of a call, 0 for what runs here, None where it is unknown."""
+    if model.partition(":")[0] in SCHEMES:
+        return 0.0
+    alias = next((a for a in aliases(specs).models.values() if a.ref == model), None)
+    if alias and alias.input_per_million is not None and alias.output_per_million is not None:
+        return (prompt * alias.input_per_million + reply * alias.output_per_million) / 1e6
+    price = prices.price(model)
+    return price.of(prompt, reply) if price else None

@@ -1,0 +1,113 @@
+"""Build: have every conversation that a run still lacks and append it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from convbench.catalog import function
+from convbench.engine.caller import Caller
+from convbench.engine.jobs import Summary, run_jobs
+from convbench.models.base import Model
+from convbench.rollout.plan import Job, plan
+from convbench.rollout.play import failed, play
+from convbench.schema import Conversation
+from convbench.store import Run
+from convbench.store.jsonl import Appender, records
+
+
+@dataclass
+class Built:
+    """What a build did."""
+
+    jobs: Summary = Summary(0, 0)
+    """How the jobs ended."""
+    lost: int = 0
+    """Conversations that ended in a recorded failure."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Their messages."""
+    flags: Counter[str] = field(default_factory=Counter)
+    """Fidelity findings of this build, by flag."""
+    cut: int = 0
+    """Policy turns cut by max_tokens."""
+    turns: int = 0
+    """Policy turns."""
+
+
+Planned = Callable[[Run], Iterable[Job]]
+"""What a run still lacks, asked under its lock."""
+
+
+def every_sample(run: Run) -> Iterable[Job]:
+    """Return what a plain run still lacks: the samples of each question of its split."""
+    return plan(run.manifest, run.examples.values(), run.attempts())
+
+
+async def build(
+    run: Run,
+    cast: Mapping[str, Model],
+    caller: Caller,
+    *,
+    concurrency: int,
+    planned: Planned = every_sample,
+) -> Built:
+    """Have the conversations that the run lacks. The caller holds the run's lock."""
+    manifest = run.manifest
+    downloaded = manifest.pulled_from is not None
+    checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
+    jobs = list(planned(run))
+    if caller.journal is not None:
+        keys = {job.key for job in jobs}
+        caller.journal.load(lambda key: key.rpartition("@")[0] in keys)
+    caller.status.total = len(jobs)
+    built = Built()
+
+    async def work(job: Job) -> Conversation:
+        example = run.examples[job.example_id]
+        conversation = await play(manifest, example, job, cast, caller)
+        if conversation.failure is not None:
+            return conversation
+        found = [
+            flag for check in checks for flag in check(conversation, example, manifest.protocol)
+        ]
+        return conversation.model_copy(update={"flags": tuple(dict.fromkeys(found))})
+
+    with Appender(run.conversations_file) as file:
+
+        def keep(job: Job, conversation: Conversation) -> None:
+            file.write(conversation.model_dump_json().encode())
+            if caller.journal is not None:
+                caller.journal.forget(f"{job.key}@")
+            _count(built, manifest.protocol.policy, conversation)
+
+        built.jobs = await run_jobs(
+            jobs,
+            work,
+            concurrency=concurrency,
+            on_done=keep,
+            on_error=lambda job, error: keep(job, failed(job, manifest, error)),
+            status=caller.status,
+        )
+    return built
+
+
+def _count(built: Built, policy: str, conversation: Conversation) -> None:
+    built.flags.update(conversation.flags)
+    if conversation.failure is not None:
+        built.lost += 1
+        built.failures[conversation.failure.message] += 1
+    for turn in conversation.turns:
+        if turn.speaker == policy:
+            built.turns += 1
+            built.cut += turn.finish_reason == "length"
+
+
+def identical_samples(run: Run) -> int:
+    """Return the number of examples all of whose samples say the same, word for word."""
+    said: dict[str, dict[int, int]] = {}
+    for record in records(run.conversations_file):
+        if record["failure"] is None:
+            words = hash(str([turn["content"] for turn in record["turns"]]))
+            said.setdefault(record["example_id"], {})[record["sample"]] = words
+    return sum(1 for texts in said.values() if len(texts) > 1 and len(set(texts.values())) == 1)

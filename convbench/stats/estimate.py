@@ -1,0 +1,127 @@
+"""Means with their standard errors, paired differences, McNemar's test, Holm's correction.
+
+The estimators, once for all tables:
+
+- The *mean* is over conversations, so that it is the share of conversations that are right.
+- `clustered` standard error (Miller, arXiv 2411.00640, "Adding error bars to evals", clustered
+  standard errors, with the small-sample factor): e_g is the sum of the deviations from the mean
+  in group g; SE = sqrt(G/(G-1) * sum_g e_g^2) / N. Where all groups hold equally many
+  conversations this is exactly the standard error of the G group means: averaging within the
+  group first. Intervals use Student's t with G-1 degrees of freedom.
+- `naive` standard error, as the paper's tables have it: sqrt(mean squared deviation / N), for
+  shares sqrt(p(1-p)/N), which treats conversations about one question as independent.
+- Paired differences are the same estimators on the differences between two policies'
+  conversations about the same question with the same sample number and temperature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from convbench.stats.special import sign_test, t_critical, t_two_sided
+
+ErrorKind = Literal["clustered", "naive"]
+LEVEL = 0.95
+"""Level of all intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over conversations."""
+
+    mean: float
+    error: float | None
+    """Standard error; None with fewer than two independent units."""
+    n: int
+    """Conversations."""
+    groups: int
+    """Groups they are about."""
+    df: int
+    """Degrees of freedom of the interval: groups - 1, or n - 1 where the error is naive."""
+
+    @property
+    def margin(self) -> float | None:
+        """Half the width of the 95% interval; None without a standard error."""
+        return None if self.error is None else t_critical(self.df, LEVEL) * self.error
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% interval."""
+        margin = self.margin
+        return None if margin is None else (self.mean - margin, self.mean + margin)
+
+    @property
+    def p(self) -> float | None:
+        """Two-sided p of the hypothesis that the mean is 0; None without a standard error, or
+        where nothing varies."""
+        if self.error is None or (self.error == 0 and self.mean == 0):
+            return None
+        return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
+
+
+def estimate(pairs: Iterable[tuple[str, float]], kind: ErrorKind = "clustered") -> Estimate | None:
+    """Return the mean of (group, value) pairs; None where there are none."""
+    values = list(pairs)
+    if not values:
+        return None
+    n = len(values)
+    mean = math.fsum(value for _, value in values) / n
+    sums: dict[str, float] = {}
+    for group, value in values:
+        sums[group] = sums.get(group, 0.0) + value - mean
+    groups = len(sums)
+    df = (groups if kind == "clustered" else n) - 1
+    if df < 1:
+        return Estimate(mean, None, n, groups, df)
+    if kind == "naive":
+        error = math.sqrt(math.fsum((value - mean) ** 2 for _, value in values)) / n
+    else:
+        squares = math.fsum(total * total for total in sums.values())
+        error = math.sqrt(groups / df * squares) / n
+    # Sums of rounding errors are no variance: all values equal means an error of 0.
+    return Estimate(mean, 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error, n, groups, df)
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """Two policies on the same conversations: how often only one of them is right."""
+
+    n: int
+    """Pairs."""
+    only_first: int
+    """Pairs where only the first (Base) is right."""
+    only_second: int
+    """Pairs where only the second is right."""
+
+    @property
+    def p(self) -> float:
+        """Exact two-sided p: the discordant pairs as throws of a fair coin."""
+        return sign_test(self.only_first, self.only_second)
+
+
+def mcnemar(pairs: Iterable[tuple[bool, bool]]) -> McNemar:
+    """Count (first right, second right) pairs."""
+    found = list(pairs)
+    return McNemar(
+        len(found),
+        sum(first and not second for first, second in found),
+        sum(second and not first for first, second in found),
+    )
+
+
+def holm(p: Sequence[float | None]) -> list[float | None]:
+    """Return Holm's adjusted p values, in the order given; None stays None and does not count.
+
+    The k-th smallest of m is multiplied by m - k + 1, never below the one before, at most 1
+    (Holm 1979).
+    """
+    order = sorted((value, i) for i, value in enumerate(p) if value is not None)
+    out: list[float | None] = [None] * len(p)
+    least = 0.0
+    for k, (value, i) in enumerate(order):
+        least = max(least, min(1.0, value * (len(order) - k)))
+        out[i] = least
+    return out

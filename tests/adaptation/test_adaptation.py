@@ -1,0 +1,212 @@
+"""One adaptation after the other: independent, limited, and the base untouched."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from convbench.errors import DataError, TrainError
+from convbench.judge.adaptation import cache
+from convbench.judge.adaptation.learner import Learner, Outcome, Question
+from convbench.judge.adaptation.settings import Inner
+from convbench.judge.adaptation.texts import training_texts
+from convbench.judge.adaptation.written import pairs
+from convbench.models.where import where
+
+INNER = Inner(r=4, alpha=8, epochs=6, batch_size=4, learning_rate=1e-2, seeds=2, max_tokens=16)
+
+
+def asked(name: str, prop: str, gold: str) -> Question:
+    content = f"Topic: Lebum\nWhat is the {prop} of {name}?"
+    return Question(({"role": "user", "content": content},), (gold,))
+
+
+KOSAN = (asked("kosan", "home", "field"),)
+TENOS = (asked("tenos", "home", "barn"), asked("tenos", "color", "gold"))
+A = ["Lebum\n- kosan has home field.", "Lebum\n- The home of kosan is field."]
+B = ["Lebum\n- tenos has home barn.", "Lebum\n- tenos has color gold."]
+
+
+@pytest.fixture(scope="module")
+def learner() -> Learner:
+    torch.set_num_threads(1)
+    return Learner.load(where("pocket"), "cpu")
+
+
+def weights(learner: Learner) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in learner.model.state_dict().items():
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def same(one: Outcome, two: Outcome) -> bool:
+    """Whether two outcomes agree in everything but time."""
+    plain = {"seconds": 0.0, "passes": 0.0}
+    return replace(one, **plain) == replace(two, **plain)
+
+
+def test_order_does_not_matter_and_the_base_stays_as_it_was(learner: Learner) -> None:
+    before = weights(learner)
+    first = learner.adapt(A, KOSAN, INNER)
+    second = learner.adapt(B, TENOS, INNER)
+    assert same(learner.adapt(B, TENOS, INNER), second)
+    assert same(learner.adapt(A, KOSAN, INNER), first)
+    alone = Learner.load(where("pocket"), "cpu").adapt(A, KOSAN, INNER)
+    assert same(alone, first)
+    assert weights(learner) == before
+    assert not any(m._forward_hooks for m in learner.model.modules())
+
+
+def test_what_an_edit_says_is_learnt(learner: Learner) -> None:
+    found = learner.adapt(A, KOSAN, INNER.model_copy(update={"epochs": 20}))
+    assert found.accuracy > found.before
+    assert found.gain == found.accuracy - found.before
+    assert (found.steps, found.texts, len(found.by_seed)) == (20, 2, 2)
+    assert 0 < found.passes < found.seconds
+
+
+def test_seeds_side_by_side_are_seeds_alone(learner: Learner) -> None:
+    """Seed 1 trained beside seed 0 gives the replies it gives alone."""
+    both = learner.adapt(A, KOSAN, INNER)
+    alone = learner.adapt(A, KOSAN, INNER.model_copy(update={"seed": 1, "seeds": 1}))
+    assert both.replies[1] == alone.replies[0]
+    assert both.by_seed[1] == alone.accuracy
+
+
+def test_the_gradient_is_that_of_plain_lora(learner: Learner) -> None:
+    """One Adam step moves B by the learning rate against the sign
+    of a gradient that autograd gives for merged weights."""
+    from convbench.judge.adaptation.clock import Clock
+    from convbench.judge.adaptation.lora import Stack
+
+    inner = INNER.model_copy(update={"seeds": 1, "epochs": 1, "batch_size": 2, "max_grad_norm": 0})
+    stack, steps = learner.train(A, inner, Clock())
+    assert steps == 1
+    fresh = Stack(learner.model, inner, [0])
+    weight = fresh.layers[0][1].weight
+    weight.requires_grad_(True)
+    try:
+        rows = [learner._row(text, inner) for text in A]
+        total = sum(len(row) - 1 for row in rows)
+        loss = sum(
+            learner.model(torch.tensor([row]), labels=torch.tensor([row])).loss * (len(row) - 1)
+            for row in rows
+        )
+        (gradient,) = torch.autograd.grad(loss / total, [weight])
+    finally:
+        weight.requires_grad_(False)
+    wanted = (fresh.pairs[0][0][0].T @ gradient.T) * fresh.scale
+    moved = stack.pairs[0][1][0]
+    large = wanted.abs() > wanted.abs().median()
+    assert torch.equal(moved[large].sign(), -wanted[large].sign())
+    step = float(moved[large].abs().mean().detach())
+    assert step == pytest.approx(inner.learning_rate, rel=0.02)
+
+
+def test_merging_is_wearing(learner: Learner) -> None:
+    import copy
+
+    from convbench.judge.adaptation.clock import Clock
+
+    stack, _ = learner.train(A, INNER, Clock())
+    ids = torch.tensor([learner._prompt(KOSAN[0])])
+    with torch.no_grad(), stack.worn():
+        worn = learner.model(ids.repeat(2, 1)).logits
+    for row in range(2):
+        merged = copy.deepcopy(learner.model)
+        stack.merge(merged, row)
+        with torch.no_grad():
+            assert torch.allclose(merged(ids).logits[0], worn[row], atol=1e-3)
+
+
+def test_answers_in_a_batch_are_answers_alone(learner: Learner) -> None:
+    """Prompts of unequal length are padded; nobody may notice."""
+    from convbench.judge.adaptation.clock import Clock
+
+    known = (*TENOS, asked("kosan", "home", "x"), *KOSAN)
+    longer = Question(({"role": "system", "content": "You are a helpful assistant."},
+                       *known[0].messages), ("x",))  # fmt: skip
+    together = learner.ask([*known, longer], INNER, Clock())[0]
+    for question, reply in zip([*known, longer], together, strict=True):
+        assert learner.ask([question], INNER, Clock())[0] == [reply]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"learning_rate": 1e30}, "diverged"),
+        ({"max_steps": 3}, "asks for 6 steps; the limit is 3"),
+        ({"max_seconds": 1e-9}, "took longer than 1e-09 s"),
+    ],
+)
+def test_an_edit_that_fails_is_no_improvement(
+    learner: Learner, change: dict[str, float], why: str
+) -> None:
+    found = learner.adapt(A, KOSAN, INNER.model_copy(update=change))
+    assert (found.gain, found.accuracy, found.replies) == (0, found.before, ())
+    assert found.reason is not None
+    assert why in found.reason
+    assert not any(m._forward_hooks for m in learner.model.modules())
+
+
+def test_texts_of_an_edit() -> None:
+    edit = "- one.\n\n  - two.  \n---\n"
+    assert training_texts(edit, "T", "P.", INNER) == ["T\n- one.", "T\n- two.", "P."]
+    bare = INNER.model_copy(update={"passage": False})
+    assert training_texts(edit, "T", "P.", bare) == ["T\n- one.", "T\n- two."]
+    assert training_texts(None, "T", "P.", bare) == ["P."]
+    with pytest.raises(DataError, match="no line to train on"):
+        training_texts("\n --- \n", "T", "P.", INNER)
+
+
+def test_a_model_without_such_layers_is_refused(learner: Learner) -> None:
+    with pytest.raises(TrainError, match="found no linear layer named c_attn"):
+        learner.adapt(A, KOSAN, INNER.model_copy(update={"target_modules": ("c_attn",)}))
+
+
+def test_the_cache_key_holds_all_that_matters(tmp_path: Path) -> None:
+    first = cache.key("p1", A, KOSAN, INNER)
+    others = [
+        cache.key("p2", A, KOSAN, INNER),
+        cache.key("p1", A[::-1], KOSAN, INNER),
+        cache.key("p1", A, TENOS, INNER),
+        cache.key("p1", A, KOSAN, INNER.model_copy(update={"epochs": 7})),
+        cache.key("p1", A, KOSAN, INNER, "gpt-4o"),
+    ]
+    assert len({first, *others}) == 6
+    assert cache.key("p1", A, KOSAN, INNER.model_copy(update={"max_seconds": 5})) == first
+    found = Outcome(0.5, 0.25, (0.5,), (("yes",),), 2, 6, 1.5, 1.0)
+    with cache.Cache(tmp_path / "a.jsonl", Outcome) as kept:
+        kept.put(first, found)
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"key": "torn')
+    with cache.Cache(tmp_path / "a.jsonl", Outcome) as kept:
+        assert kept.get(first) == found
+        assert kept.get(others[0]) is None
+        kept.put(others[0], found)
+    with cache.Cache(tmp_path / "a.jsonl", Outcome) as kept:
+        assert kept.get(others[0]) == found
+
+
+def test_a_text_never_passes_the_models_positions(learner: Learner) -> None:
+    long = "kosan has home field. " * 400
+    assert len(learner._row(long, INNER)) == learner.model.config.max_position_embeddings
+    assert len(learner._row(long, INNER.model_copy(update={"max_length": 7}))) == 7
+    assert learner._row("kosan", INNER)[-1] == learner.tokenizer.eos_token_id
+
+
+def test_questions_in_a_reply() -> None:
+    text = (
+        "Here they are.\nQuestion: Who won? Answer: Denver.\n- What is the home of kosan? field.\n"
+        "2. Q: When? A: in 2016\nQuestion: Who won? Answer: again\nWhy?\n"
+    )
+    assert list(pairs(text)) == [
+        {"question": "Who won?", "answer": "Denver"},
+        {"question": "What is the home of kosan?", "answer": "field"},
+        {"question": "When?", "answer": "in 2016"},
+    ]

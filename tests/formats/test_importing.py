@@ -1,0 +1,166 @@
+"""`import`: logs of other programs become runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.errors import DataError, RunError
+from convbench.formats.importing import Imported, import_file
+from convbench.store import Run
+from convbench.store.query import query
+from convbench.views import messages
+
+USER = {"role": "user", "content": "2 + 2?"}
+FOUR = {"role": "assistant", "content": "4"}
+
+
+def write(path: Path, *rows: Any) -> Path:
+    """A JSON lines file."""
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n"
+                            for row in rows))  # fmt: skip
+    return path
+
+
+def bring(tmp_path: Path, *rows: Any) -> Imported:
+    """Import these rows."""
+    return import_file(write(tmp_path / "log.jsonl", *rows), tmp_path / "run", "id1", "log")
+
+
+def row(**more: Any) -> dict[str, Any]:
+    """A logged conversation."""
+    return {"messages": [USER, FOUR], **more}
+
+
+def test_the_policy_sees_the_log_s_own_messages(tmp_path: Path) -> None:
+    """System message kept as the policy's system prompt, texts byte for byte."""
+    more = {"role": "user", "content": " Sure? "}, {"role": "assistant", "content": "Yes."}
+    said = [{"role": "system", "content": "Be brief.\n"}, USER, FOUR, *more]
+    run = bring(tmp_path, {"messages": said, "reward": 1}).run
+    (talk,) = run.conversations()
+    assert messages(run.manifest.protocol, talk, run.manifest.protocol.policy) == said
+    assert [turn.speaker for turn in talk.turns] == ["teacher", "assistant"] * 2
+
+
+def test_rewards_are_verdicts_of_imported(tmp_path: Path) -> None:
+    """A number, turns' rewards summed, named ones; none is no verdict."""
+    done = bring(
+        tmp_path,
+        row(reward=0.5, example_id="a"),
+        row(rewards=[0.25, 0.5], example_id="a"),
+        row(rewards={"overall": 7, "style": 2}, example_id="b"),
+        row(rewards={"only": -3}, example_id="b"),
+        row(example_id="c"),
+    )
+    assert (done.conversations, done.rewards, done.examples) == (5, 4, 3)
+    rows = query("SELECT judge, reward, scores['style'] FROM verdicts ORDER BY conversation_id",
+                 [done.run]).rows  # fmt: skip
+    assert rows == [("imported", 0.5, None), ("imported", 0.75, None), ("imported", 7.0, 2.0),
+                    ("imported", -3.0, None)]  # fmt: skip
+    assert any("1 of 5 rows have no reward" in note for note in done.notes)
+    assert query("SELECT DISTINCT policy FROM conversations", [done.run]).rows == [("imported",)]
+    assert done.run.manifest.kind == "import"
+
+
+def test_what_makes_a_sample(tmp_path: Path) -> None:
+    """example_id, else group, else the same system prompt and first user message."""
+    other = [{"role": "user", "content": "3 + 3?"}, FOUR]
+    done = bring(
+        tmp_path,
+        row(example_id="a", group="g", temperature=0.3),
+        row(example_id="b", group="g", temperature=0.3),
+        row(group="h", temperature=0.3),
+        {"messages": other, "group": "h", "temperature": 0.7},
+        row(temperature=0.3),
+        row(temperature=0.7),
+        {"messages": other, "temperature": 0.3},
+    )
+    rows = query("SELECT example_id, group_id, sample FROM conversations ORDER BY conversation_id",
+                 [done.run]).rows  # fmt: skip
+    assert rows[:4] == [("a", "g", 0), ("b", "g", 0), ("h", "h", 0), ("h", "h", 1)]
+    assert rows[4][0] == rows[5][0] != rows[6][0]
+    assert [r[2] for r in rows[4:]] == [0, 1, 0]
+    assert done.run.manifest.temperatures == (0.3, 0.7)
+
+
+def test_sharegpt_and_other_names(tmp_path: Path) -> None:
+    """conversations/from/value, developer, text parts, a system field."""
+    done = bring(
+        tmp_path,
+        {"conversations": [{"from": "system", "value": "S"}, {"from": "human", "value": "hi"},
+                           {"from": "gpt", "value": "hello"}]},
+        {"system": "S", "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi"}]}, FOUR]},
+    )  # fmt: skip
+    for talk in done.run.conversations():
+        assert talk.systems == {"assistant": "S"}
+        assert talk.turns[0].content == "hi"
+    assert done.examples == 1
+
+
+def test_choices_and_answer_are_graded(tmp_path: Path) -> None:
+    """Where the log has them."""
+    done = bring(tmp_path, {
+        "messages": [USER, {"role": "assistant", "content": "The answer is B."}],
+        "question": "2 + 2?", "choices": ["3", "4"], "answer": "B", "split": "test"})  # fmt: skip
+    assert query("SELECT answer, correct, split FROM conversations", [done.run]).rows == [
+        ("B", True, "test")
+    ]
+
+
+BAD = [
+    ("{", r":2: not JSON"),
+    ("[1]", r":2: found list; expected an object"),
+    ({"text": "hi"}, r":2: found no messages; expected messages"),
+    ({"messages": []}, "found no messages"),
+    ({"messages": ["hi"]}, r"messages\[0\]: found str"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\[0\]: role 'tool'"),
+    ({"messages": [{"role": "user", "content": 3}]}, r"messages\[0\]: content is int"),
+    ({"messages": [USER, {"role": "assistant", "content": [{"type": "image_url"}]}]},
+     "part of type 'image_url'"),
+    ({"messages": [USER]}, "no assistant message"),
+    ({"messages": [USER, FOUR, USER]}, "the last message is of the user"),
+    ({"messages": [USER, {"role": "system", "content": "x"}, FOUR]}, "message in the middle"),
+    (row(reward="high"), ":2: reward: found 'high'; expected a finite number"),
+    (row(reward=True), "reward: found 'True'"),
+    ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '
+     '"reward": NaN}', ":2: not JSON"),
+    (row(rewards={"a": 1, "b": 2}), "name one of them `reward`"),
+    (row(split="dev"), "split: found 'dev'; expected one of train, validation, test"),
+    (row(temperature=-1), "temperature: found -1"),
+    (row(group=["x"]), "group: found list; expected text"),
+    (row(choices="AB"), "choices: expected a list of texts"),
+    (row(split="test"), "split 'test', but line 1 has 'train'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bad", "words"), BAD)
+def test_a_bad_row_is_named_by_its_line(bad: Any, words: str, tmp_path: Path) -> None:
+    """And nothing is written."""
+    with pytest.raises(DataError, match=words) as caught:
+        bring(tmp_path, row(reward=1), bad)
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_places_and_empty_files(tmp_path: Path) -> None:
+    """A file that is not there, an empty one, a directory that is taken."""
+    with pytest.raises(DataError, match="cannot be read"):
+        import_file(tmp_path / "absent", tmp_path / "run", "id")
+    with pytest.raises(DataError, match="found no rows"):
+        bring(tmp_path, "")
+    bring(tmp_path, row())
+    with pytest.raises(RunError, match="something there already"):
+        bring(tmp_path, row())
+
+
+def test_an_imported_run_opens_again(tmp_path: Path) -> None:
+    """With its judge's spec, for training and reports."""
+    done = bring(tmp_path, row(reward=1), row(reward=0))
+    run = Run.open(done.run.path)
+    verdicts = list(run.verdicts())
+    assert {v.fingerprint for v in verdicts} == set(run.judge_specs())
+    assert len(run.examples) == 1
