@@ -10,6 +10,7 @@ import typer
 from convbench.cli.main import app
 from convbench.cli.options import (
     MODELS,
+    AllowCalls,
     ApiBase,
     Budget,
     BudgetTokens,
@@ -83,6 +84,7 @@ def build(
         ),
     ] = None,
     api_base: ApiBase = None,
+    allow_calls: AllowCalls = None,
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
@@ -121,6 +123,7 @@ def build(
                 vllm_python,
                 quiet=quiet,
                 timeout=timeout,
+                allow=tuple(allow_calls or ()),
             ),
         )
     )

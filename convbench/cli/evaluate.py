@@ -8,6 +8,7 @@ import typer
 
 from convbench.cli.main import app
 from convbench.cli.options import (
+    AllowCalls,
     ApiBase,
     Budget,
     BudgetTokens,
@@ -44,6 +45,7 @@ def evaluate(
         Literal["train", "validation", "test"], typer.Option(help="Which split to evaluate on.")
     ] = "test",
     api_base: ApiBase = None,
+    allow_calls: AllowCalls = None,
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
@@ -78,6 +80,7 @@ def evaluate(
                     vllm_python,
                     quiet=quiet,
                     timeout=timeout,
+                    allow=tuple(allow_calls or ()),
                 ),
             )
         )

@@ -8,6 +8,7 @@ import typer
 
 from convbench.cli.main import app
 from convbench.cli.options import (
+    AllowCalls,
     ApiBase,
     Budget,
     BudgetTokens,
@@ -43,6 +44,7 @@ def judge(
     ] = None,
     run: RunDir = None,
     api_base: ApiBase = None,
+    allow_calls: AllowCalls = None,
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
@@ -76,6 +78,7 @@ def judge(
                     vllm_python,
                     quiet=quiet,
                     timeout=timeout,
+                    allow=tuple(allow_calls or ()),
                 ),
             )
         )

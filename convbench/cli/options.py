@@ -113,6 +113,16 @@ VllmPython = Annotated[
         rich_help_panel=MODELS,
     ),
 ]
+AllowCalls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-calls",
+        metavar="MODEL@HOST",
+        help="Let a pulled set have this model called there, with your key; several times for "
+        "several. Models that you name yourself need no such leave.",
+        rich_help_panel=MODELS,
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(

@@ -9,6 +9,7 @@ import typer
 
 from convbench.cli.main import app
 from convbench.cli.options import (
+    AllowCalls,
     ApiBase,
     Budget,
     BudgetTokens,
@@ -66,6 +67,7 @@ def train(
     set_: Set = None,
     plugin: Plugin = None,
     api_base: ApiBase = None,
+    allow_calls: AllowCalls = None,
     concurrency: Concurrency = None,
     budget: Budget = None,
     budget_tokens: BudgetTokens = None,
@@ -87,7 +89,10 @@ def train(
     from convbench.rollout.calls import CallOptions
 
     options = SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ()))
-    calls = CallOptions(api_base, concurrency, budget, budget_tokens, vllm_python, quiet)
+    allow = tuple(allow_calls or ())
+    calls = CallOptions(
+        api_base, concurrency, budget, budget_tokens, vllm_python, quiet, allow=allow
+    )
     asked = RoundsOptions(recipe, rounds, run, judge, specs=options, calls=calls)
     found = recipe_of(asked)
     single = {"model": model, "out": out_dir, "launch": launch, "dry_run": dry_run or None}

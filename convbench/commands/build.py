@@ -65,7 +65,7 @@ def build(options: BuildOptions) -> BuildResult:
             f"--budget {options.calls.budget:g}: the price of {', '.join(first.unpriced)} is "
             "unknown; limit tokens instead, e.g. --budget-tokens 2000000"
         )
-    calls = replace(options.calls, specs=options.specs.folders)
+    calls = replace(options.calls, specs=options.specs.folders).naming(*_typed(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
     asyncio.run(_openable(run, calls))
     if existing is None:
@@ -82,6 +82,16 @@ def build(options: BuildOptions) -> BuildResult:
             "signal from them (greedy decoding, a cache in between, or a seed that is ignored?)"
         )
     return result
+
+
+def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
+    """Return the references in the cast that the user named; the cast is what they stand for."""
+    policy = manifest.protocol.policy
+    return [
+        member.model
+        for name, member in manifest.cast.items()
+        if (options.model if name == policy else options.teacher) is not None
+    ]
 
 
 async def _openable(run: Run, calls: CallOptions) -> None:

@@ -75,7 +75,8 @@ def judge(options: JudgeOptions) -> JudgeResult:
     judges = [_resolve(name, options) for name in _names(run, options)]
     if options.dry_run:
         return JudgeResult(run, previews=[_preview(run, item) for item in judges])
-    return judge_with(run, judges, options.calls)
+    typed = [item.model for item in judges if item.model and options.judges]
+    return judge_with(run, judges, options.calls.naming(*typed))
 
 
 def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:

@@ -12,7 +12,7 @@ import yaml
 from convbench.catalog.options import SpecOptions, load_plugins, load_protocol, sort_sets
 from convbench.errors import RunError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
-from convbench.rollout.calls import CallOptions
+from convbench.rollout.calls import CallOptions, permit
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
@@ -64,14 +64,16 @@ def evaluate(options: EvalOptions) -> EvalResult:
         )
     protocol = _protocol(parent, folder, options)
     manifest = _manifest(parent, protocol, options)
+    calls = options.calls.naming(manifest.cast[protocol.policy].model)
+    judges = judges_of(parent)
+    for judge in judges:  # refused before the conversations cost anything
+        if judge.model is not None:
+            permit(parent, judge.model, judge.spec.api_base, calls)
     child = _open(parent, manifest, options, folder)
-    built = fill(child, options.calls)
+    built = fill(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
-    judges = judges_of(parent)
-    return EvalResult(
-        child, parent, built, judge_with(child, judges, options.calls) if judges else None
-    )
+    return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
 
 
 def _parent(options: EvalOptions, folder: Path) -> Run:

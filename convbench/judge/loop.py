@@ -10,8 +10,7 @@ from convbench.engine import Summary, run_jobs
 from convbench.engine.caller import Caller
 from convbench.judge import Judge, failed_verdict, judge_conversation
 from convbench.models.base import Model
-from convbench.models.open import open_model
-from convbench.rollout.calls import CallOptions, at_once, calling
+from convbench.rollout.calls import CallOptions, at_once, calling, open_for
 from convbench.schema import Conversation, Verdict
 from convbench.store import Run
 from convbench.store.jsonl import Appender
@@ -140,10 +139,4 @@ def _open(run: Run, judge: Judge, calls: CallOptions) -> Model | None:
     """Open the judge's model; None where no model is asked."""
     if judge.model is None:
         return None
-    return open_model(
-        judge.model,
-        api_base=judge.spec.api_base,
-        vllm_python=calls.vllm_python,
-        log_dir=run.path,
-        media=run.media,
-    )
+    return open_for(run, judge.model, judge.spec.api_base, calls)

@@ -12,6 +12,7 @@ from convbench import catalog
 from convbench.errors import SpecError
 from convbench.judge.human import Labels, read_labels
 from convbench.schema import JudgeSpec, fingerprint
+from convbench.store.portable import within_limits
 
 DEFAULT = "rubric"
 """The rubric of a judge that is given as a model alone."""
@@ -79,8 +80,11 @@ def resolve_judge(
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
     """Return a judge as a run kept it, to judge another run the same way.
 
-    `downloaded`: the run was pulled, so its judge may name no function but convbench's own.
+    `downloaded`: the run was pulled, so its judge may name no function but convbench's own, and
+    its settings lift no limit.
     """
+    if downloaded:
+        spec = within_limits(spec)
     return _made(name, spec, spec.model, downloaded=downloaded)
 
 

@@ -116,7 +116,8 @@ def judge_of(root: Run, options: RoundsOptions) -> Judge:
     if found.spec.kind == "adaptation":
         return found
     plain = replace(options.specs, sets=())
-    judge_command(JudgeOptions((name,), root.path, specs=plain, calls=options.calls))
+    asked = (name,) if options.judge else ()  # else the task's own, which the user did not name
+    judge_command(JudgeOptions(asked, root.path, specs=plain, calls=options.calls))
     return next(judge for judge in judges_of(root) if judge.name == name)
 
 
@@ -161,7 +162,8 @@ def logged_again(root: Run, policy: Path, number: int, options: RoundsOptions) -
     """Return the run of a later round: the root's train questions asked of a new policy."""
     path = root.path / "rounds" / str(number)
     run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
-    ended(fill(run, options.calls).jobs)
+    own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
+    ended(fill(run, options.calls.naming(own)).jobs)
     return run
 
 

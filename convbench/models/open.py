@@ -62,7 +62,7 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
     drop = set(found.alias.drop)
     if prices.refuses_sampling(found.ref):
         drop |= {"temperature", "top_p"}
-    base = api_base or _base(found.provider)
+    base = api_base or base_of(found.provider)
     parameters = Parameters(
         found.ref,
         drop=drop,
@@ -129,7 +129,7 @@ def policy_or_default(
 OPENAI = "https://api.openai.com/v1"
 
 
-def _base(provider: str) -> str | None:
+def base_of(provider: str) -> str | None:
     """Return the address the environment names for a provider, as litellm reads it."""
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
         if os.environ.get(name):

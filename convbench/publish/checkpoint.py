@@ -20,6 +20,7 @@ from convbench.publish.publish import make_way, move, workspace
 from convbench.publish.secrets import TEXT, refuse_secrets
 from convbench.store import Run
 from convbench.store.jsonl import disk_error
+from convbench.store.portable import portable_values
 
 MARK = "training.json"
 """File that says which checkpoint a repository holds; its `id` is RUN/FOLDER."""
@@ -164,8 +165,8 @@ def lay_out(
         place.mkdir(parents=True)
         for name in _names(checkpoint.folder):
             _put(checkpoint.folder / name, place / name)
-        recipe = _portable({**checkpoint.recipe, "run": run.manifest.id})
-        training = _portable({"id": checkpoint.id, **checkpoint.training})
+        recipe = portable_values({**checkpoint.recipe, "run": run.manifest.id})
+        training = portable_values({"id": checkpoint.id, **checkpoint.training})
         (place / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
         (place / MARK).write_text(json.dumps(training, indent=1) + "\n")
         text = model_card(
@@ -192,7 +193,7 @@ def _put(source: Path, to: Path) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".json" and source.name not in LISTS:
         value = json.loads(source.read_bytes())
-        plain = _portable(value)
+        plain = portable_values(value)
         if plain != value:
             to.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
             return
@@ -200,22 +201,6 @@ def _put(source: Path, to: Path) -> None:
         os.link(source.resolve(), to)
     except OSError:  # another disk, or one without links
         shutil.copyfile(source, to)
-
-
-def _portable(value: Any) -> Any:
-    """Return a value whose paths of this machine are cut to their last part."""
-    if isinstance(value, Mapping):
-        return {key: _portable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_portable(item) for item in value]
-    if not isinstance(value, str) or "\n" in value:
-        return value
-    scheme, colon, rest = value.partition(":")
-    if scheme in ("local", "vllm") and colon:
-        return f"{scheme}:{_portable(rest)}"
-    if value.startswith(("/", "~", "../", "./")) and value.strip("/~.").count("/") >= 1:
-        return Path(value).name
-    return value
 
 
 def _refuse_paths(place: Path, paths: Sequence[Path]) -> None:

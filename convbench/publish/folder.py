@@ -16,9 +16,10 @@ from convbench.publish.figures import Figures, figures
 from convbench.publish.leaks import refuse_leaks
 from convbench.publish.parquet import find_leaks, write_tables
 from convbench.publish.secrets import refuse_secrets
-from convbench.schema import JudgeSpec, Member, Noun, RunManifest
+from convbench.schema import ImagePart, JudgeSpec, Noun, RunManifest
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, lines
+from convbench.store.portable import portable
 
 RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
 """Files of records, restored as they are by `pull`. The journal of calls stays at home."""
@@ -63,14 +64,14 @@ def lay_out(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _records(run, folder / "run", without)
-        specs = run.judge_specs()
-        _specs(run.manifest, specs, folder / "specs")
         kept = Run.open(folder / "run")
+        specs = kept.judge_specs()
+        _specs(kept.manifest, specs, folder / "specs")
         rows = write_tables(kept, folder, judge)
         if not rows.get("conversations"):
             raise RunError(f"{run.path}: found no conversations; build or resume the run first")
         numbers = figures(kept)
-        text = card(repo, run.manifest, specs, numbers, rows, judge)
+        text = card(repo, kept.manifest, specs, numbers, rows, judge)
         (folder / "README.md").write_text(text, encoding="utf-8")
     except OSError as error:
         raise disk_error(folder, error) from None
@@ -103,28 +104,34 @@ def _notes(run: Run, numbers: Figures, judge: str | None) -> list[str]:
 def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
     """Copy the records, whole lines only, and the images that turns refer to."""
     folder.mkdir()
-    manifest = published(run.manifest)
+    manifest = portable(run.manifest)
     (folder / "run.json").write_bytes(manifest.model_dump_json(indent=1).encode() + b"\n")
+    kept = Run(folder, manifest)
+    for fingerprint, spec in run.judge_specs().items():
+        kept.keep_judge(fingerprint, portable(spec))
     for name in RECORDS:
         with (folder / name).open("wb") as file:
             for _, line in lines(run.path / name):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
                     file.write(line)
-    for part in ("judges", "media"):
-        if (run.path / part).is_dir():
-            shutil.copytree(run.path / part, folder / part)
+    for name in sorted(_pictures(run, without)):
+        if (run.media / name).is_symlink() or not (run.media / name).is_file():
+            raise RunError(f"{run.media / name}: found no such image; expected a plain file")
+        (folder / "media").mkdir(exist_ok=True)
+        shutil.copyfile(run.media / name, folder / "media" / name)
 
 
-def published(manifest: RunManifest) -> RunManifest:
-    """Return the manifest without addresses and paths that mean nothing elsewhere.
-
-    An address in a set from elsewhere would also tell a reader's program where to send its keys.
-    """
-    cast = {
-        name: Member.model_validate(member.model_dump() | {"api_base": None, "weights": None})
-        for name, member in manifest.cast.items()
+def _pictures(run: Run, without: frozenset[str]) -> set[str]:
+    """Names of the images that the published turns refer to; nothing else in `media/` leaves."""
+    return {
+        part.file
+        for conversation in run.conversations()
+        if conversation.conversation_id not in without
+        for turn in conversation.turns
+        if isinstance(turn.content, tuple)
+        for part in turn.content
+        if isinstance(part, ImagePart)
     }
-    return manifest.model_copy(update={"cast": cast})
 
 
 def _specs(manifest: RunManifest, judges: Mapping[str, JudgeSpec], folder: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch, look
-from convbench.publish.folder import published
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, write_whole
+from convbench.store.portable import portable
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
     """Restore the run that a dataset repository holds, in a new directory.
 
     `path` is the directory (default: `runs/NAME-COMMIT`). The set's specs are data: a function
-    of another package in them is refused, and addresses are dropped. Nothing is left behind where
-    an error is raised: HubError (unreachable, refused, or not a sound run), RunError (directory).
+    of another package in them is refused, addresses and files are dropped, limits are ours.
+    Nothing is left behind where an error is raised: HubError (unreachable, refused, or not a
+    sound run), RunError (directory).
     """
     remote = look(repo, revision)
     target = path or _default(remote)
@@ -40,15 +41,23 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
         with tempfile.TemporaryDirectory(prefix=".pull-", dir=target.parent) as space:
             place = Path(space) / "run"
             _download(remote, names, place)
-            manifest = published(check_run(place, f"dataset {repo}"))
-            marked = manifest.model_copy(update={"pulled_from": f"{repo}@{remote.commit}"})
-            write_whole(place / "run.json", marked.model_dump_json(indent=1).encode() + b"\n")
+            manifest = check_run(place, f"dataset {repo}")
+            _mark(Run(place, manifest), f"{repo}@{remote.commit}")
             if target.exists():
                 target.rmdir()
             place.replace(target)
     except OSError as error:
         raise disk_error(target, error) from None
     return Pulled(Run.open(target), repo, remote.commit)
+
+
+def _mark(run: Run, origin: str) -> None:
+    """Write what is heeded of another's specs, and where they came from, whatever they say."""
+    for fingerprint, spec in run.judge_specs().items():
+        (run.path / "judges" / f"{fingerprint}.json").unlink()
+        run.keep_judge(fingerprint, portable(spec))
+    manifest = portable(run.manifest).model_copy(update={"pulled_from": origin})
+    write_whole(run.path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
 
 
 def _default(remote: Remote) -> Path:

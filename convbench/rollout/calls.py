@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
 from convbench.models.aliases import aliases
 from convbench.models.base import Model
+from convbench.models.consent import consent
 from convbench.models.open import open_model
 from convbench.schema import Member
 from convbench.store import Run
@@ -41,6 +42,14 @@ class CallOptions:
     """Longest that one attempt of a call may take, in seconds."""
     specs: tuple[Path, ...] = ()
     """Folders whose `models.yaml` goes before the shipped one."""
+    allow: tuple[str, ...] = ()
+    """`MODEL@HOST` that a pulled run may have called."""
+    named: tuple[str, ...] = ()
+    """References of the models that the user named: a pulled run may have them called too."""
+
+    def naming(self, *models: str) -> CallOptions:
+        """Return these options of a user who names these models."""
+        return replace(self, named=(*self.named, *models))
 
 
 def budget_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
@@ -108,9 +117,30 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
 
 
 def open_member(run: Run, member: Member, api_base: str | None, options: CallOptions) -> Model:
-    """Open one model for a run."""
+    """Open the model of a member of the cast."""
+    permit(run, member.model, api_base, options)
+    return open_permitted(run, alias_of(member.model, options.specs), api_base, options)
+
+
+def open_for(run: Run, ref: str, api_base: str | None, options: CallOptions) -> Model:
+    """Open any other model for a run: a judge's, a grader's, a learner's."""
+    permit(run, ref, api_base, options)
+    return open_permitted(run, ref, api_base, options)
+
+
+def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
+    """Raise RunError where a pulled run has a model called that the user did not agree to."""
+    origin = run.manifest.pulled_from
+    typed = ref in options.named or (api_base is not None and api_base == options.api_base)
+    if origin is not None and not typed:
+        where = f"{run.path}: the set pulled from {origin}"
+        consent(where, ref, api_base, allowed=options.allow, specs=options.specs)
+
+
+def open_permitted(run: Run, ref: str, api_base: str | None, options: CallOptions) -> Model:
+    """Open a model that this run may have called."""
     return open_model(
-        alias_of(member.model, options.specs),
+        ref,
         api_base=api_base,
         vllm_python=options.vllm_python,
         log_dir=run.path,

@@ -11,9 +11,9 @@ from convbench.errors import SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.models.base import Model
-from convbench.models.open import open_model
-from convbench.rollout.calls import CallOptions
+from convbench.rollout.calls import CallOptions, open_for
 from convbench.schema import Message, Sampling, fingerprint, text_of
+from convbench.store import Run
 
 PROMPT = (
     "Grade an answer that was given from memory.\n\n"
@@ -28,7 +28,7 @@ PROMPT = (
 
 @asynccontextmanager
 async def by_model(
-    grader: str | None, inner: Inner, caller: Caller, calls: CallOptions
+    run: Run, grader: str | None, inner: Inner, caller: Caller, calls: CallOptions
 ) -> AsyncIterator[Grade | None]:
     """Open the judge model and yield its grade; None where the settings grade by rule.
 
@@ -39,7 +39,7 @@ async def by_model(
         return
     if grader is None:
         raise SpecError("args.inner.grade: found model and no args.grader; expected a judge model")
-    model = open_model(grader, specs=calls.specs)
+    model = open_for(run, grader, None, calls)
     loop = asyncio.get_running_loop()
 
     def grade(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:

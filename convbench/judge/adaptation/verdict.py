@@ -44,7 +44,7 @@ def with_runner(
     async def go() -> T:
         async with (
             calling(run, calls, f"judge {judge.name}", at_once(calls, [])) as caller,
-            by_model(chosen.grader, chosen.inner, caller, calls) as grade,
+            by_model(run, chosen.grader, chosen.inner, caller, calls) as grade,
         ):
             with cache_of(run) as kept:
                 runner = open_runner(run, chosen, kept)
@@ -78,7 +78,7 @@ async def adapted(run: Run, judge: Judge, calls: CallOptions) -> Judged:
 
         async with calling(run, calls, f"judge {judge.name}", at_once(calls, [])) as caller:
             caller.status.total = len(pending)
-            async with by_model(settings.grader, settings.inner, caller, calls) as grade:
+            async with by_model(run, settings.grader, settings.inner, caller, calls) as grade:
                 judged.jobs = await adapt_all(
                     run, judge, pending, keep,
                     many=calls.concurrency or 1, status=caller.status, grade=grade,

@@ -19,11 +19,9 @@ from convbench.learn.job import Job
 from convbench.learn.select import Logged, Selection, select
 from convbench.learn.start import TrainOptions, TrainResult, free_folder, start, write_recipe
 from convbench.learn.sweet.pairs import Sweet, check_base, is_held, trajectories
-from convbench.models.base import Model
-from convbench.models.open import open_model
 from convbench.models.where import policy_weights
 from convbench.rollout.branch import call_key, candidate
-from convbench.rollout.calls import CallOptions, at_once, calling, ended
+from convbench.rollout.calls import CallOptions, at_once, calling, ended, open_for
 from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.jsonl import Appender, records, write_whole
@@ -146,10 +144,10 @@ async def _sample(
 ) -> None:
     manifest = run.manifest
     member = manifest.cast[manifest.protocol.policy]
-    model: Model = open_model(
-        _starting(run, recipe), api_base=member.api_base, vllm_python=calls.vllm_python,
-        log_dir=run.path, media=run.media,
-    )  # fmt: skip
+    start = _starting(run, recipe)
+    if start != member.model:  # weights that the user named
+        calls = calls.naming(start)
+    model = open_for(run, start, member.api_base, calls)
     many = at_once(calls, [model])
     failed: list[str] = []
     try:

@@ -1,0 +1,72 @@
+"""Consent: no call that another's data causes is made unasked, at the user's cost, with their key.
+
+What a pulled run (or one that follows from it) names is asked only where the user names that
+model too, agrees on a terminal, or said `--allow-calls MODEL@HOST`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from convbench.errors import RunError
+from convbench.models.aliases import resolve
+from convbench.models.open import base_of
+
+HARMLESS = ("rule:", "scripted:")
+"""Kinds of model that call nobody and load nothing."""
+SHIPPED = ("script", "local:pocket")
+_agreed: set[str] = set()
+"""What the user has agreed to in this process."""
+
+
+def consent(
+    origin: str,
+    ref: str,
+    api_base: str | None,
+    *,
+    allowed: Collection[str] = (),
+    specs: Sequence[Path] = (),
+) -> None:
+    """Return where the user lets this model be called for `origin`; RunError where not.
+
+    `allowed` holds what `--allow-calls` named. The line of the error says model, host and flag.
+    """
+    if ref in SHIPPED or ref.startswith(HARMLESS):
+        return
+    target = f"{ref}@{host_of(ref, api_base, specs)}"
+    if target in allowed or target in _agreed:
+        return
+    shown = printable(target)
+    if _asked(f"{printable(origin)} has {shown} called, with your key and at your cost."):
+        _agreed.add(target)
+        return
+    raise RunError(
+        f"{printable(origin)} would have {shown} called, with your key and at your cost; to let "
+        f"it, add --allow-calls {shown}"
+    )
+
+
+def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
+    """Return the host and port where a model would be called: `here` for weights on this machine,
+    the provider's name where its own address holds."""
+    found = resolve(ref, api_base=api_base, specs=specs)
+    if found.ref.partition(":")[0] in ("local", "vllm"):
+        return "here"
+    base = api_base or base_of(found.provider)
+    return urlsplit(base).netloc.rpartition("@")[2] if base else found.provider
+
+
+def printable(text: str) -> str:
+    """Return a stranger's words as one line without control characters, at most 200 signs."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:200])
+
+
+def _asked(what: str) -> bool:
+    """Ask on a terminal; without one the answer is no."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
