@@ -17,6 +17,7 @@ from rich.text import Text
 
 from convbench.cli.main import err, out
 from convbench.schema import text_of
+from convbench.tasks.splits import listed
 
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
@@ -101,6 +102,7 @@ def say_build(result: BuildResult) -> None:
     import typer
 
     if result.preview is not None:
+        fact("questions", listed(result.splits))
         say_preview(result.preview)
         next_command("the same command without --dry-run")
         return
@@ -112,6 +114,7 @@ def say_build(result: BuildResult) -> None:
     fact("run", name)
     policy = manifest.cast[manifest.protocol.policy].model
     fact("what", f"{manifest.task.name} · {manifest.protocol.name} · {manifest.mode} · {policy}")
+    fact("questions", listed(result.splits))
     had = built.jobs.done + built.jobs.failed - built.lost
     fact("conversations", f"{had} had, {built.lost} failed")
     if built.cut:

@@ -82,7 +82,7 @@ def train(
     from convbench.catalog.options import SpecOptions
     from convbench.cli.say_train import say_seal, say_train
     from convbench.commands.train import train_rounds
-    from convbench.learn.rounds import RoundsOptions, recipe_of, rounds_of
+    from convbench.learn.rounds import RoundsOptions, ready, recipe_of, rounds_of
     from convbench.learn.seal import filtered
     from convbench.learn.start import TrainOptions
     from convbench.learn.start import train as command
@@ -95,6 +95,8 @@ def train(
     )
     asked = RoundsOptions(recipe, rounds, run, judge, specs=options, calls=calls)
     found = recipe_of(asked)
+    if rounds_of(found) and dry_run:
+        ready(asked)
     single = {"model": model, "out": out_dir, "launch": launch, "dry_run": dry_run or None}
     if rounds is not None:
         _only_with_one_round(**single)

@@ -24,8 +24,10 @@ from convbench.rollout.preview import Preview, preview
 from convbench.rollout.resume import resume
 from convbench.rollout.run import Built, identical_samples
 from convbench.schema import Example, RunManifest
+from convbench.schema.example import Split
 from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.splits import counted, refuse_untested
 
 
 @dataclass
@@ -38,6 +40,8 @@ class BuildResult:
     loaded: Loaded | None = None
     built: Built | None = None
     preview: Preview | None = None
+    splits: dict[Split, int] = field(default_factory=dict)
+    """Questions of each split that the run has, whether built or not."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -56,6 +60,9 @@ def build(options: BuildOptions) -> BuildResult:
         manifest, loaded = resume(existing, options), None
         examples = existing.examples
     result = BuildResult(options.run, manifest, existing is not None, loaded)
+    result.splits = counted(e.split for e in examples.values())
+    if options.tested:
+        refuse_untested(manifest.task.name, result.splits)
     first = preview(manifest, list(examples.values()), options.specs.folders)
     if options.dry_run:
         result.preview = first

@@ -187,7 +187,7 @@ def _build_options(
 ) -> BuildOptions:
     sets = as_sets(spec.sets)
     if (path / "run.json").exists():
-        return BuildOptions(run=path, calls=options.calls)
+        return BuildOptions(run=path, tested=True, calls=options.calls)
     return BuildOptions(
         task=cell.task,
         protocol=cell.protocol,
@@ -203,6 +203,7 @@ def _build_options(
         model=spec.model,
         teacher=spec.teacher,
         run=path,
+        tested=True,
         specs=replace(options.specs, sets=sets),
         calls=options.calls,
     )

@@ -13,13 +13,16 @@ from convbench.errors import DataError
 from convbench.hub.media import rows_of
 
 KINDS = (".parquet", ".jsonl", ".json", ".csv")
+SPLITS = ("train", "validation", "valid", "dev", "test")
+"""Names of a single file that say which split it is."""
 Rows = list[dict[str, Any]]
 
 
 def read_files(place: str) -> tuple[dict[str, Rows], str]:
     """Return (rows by split, `sha256:…` of the contents) of a file or a folder of files.
 
-    A single file is one split, named `train`. Raises DataError.
+    A single file is one split: the one it is named after (`test.parquet`), else `train`. Raises
+    DataError.
     """
     path = Path(place).expanduser()
     if path.is_dir():
@@ -27,7 +30,7 @@ def read_files(place: str) -> tuple[dict[str, Rows], str]:
         if not files:
             raise DataError(f"{place}: found no SPLIT.parquet, .jsonl or .csv in this folder")
     elif path.is_file():
-        files = {"train": path}
+        files = {path.stem if path.stem in SPLITS else "train": path}
     else:
         raise DataError(
             f"{place}: found no such file or folder; name one: --set task.source.file=PATH"

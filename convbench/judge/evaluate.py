@@ -18,7 +18,9 @@ from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
 from convbench.rollout.run import Built
 from convbench.schema import Member, ProtocolSpec, RunManifest
+from convbench.schema.example import Split
 from convbench.store import Run, find_run
+from convbench.tasks.splits import counted, refuse_untested
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
             f"{parent.path}: holds imported conversations, which have no protocol to evaluate in; "
             "name a run that was built with --run DIR"
         )
+    refuse_untested(parent.path, splits_of(parent), options.split)
     protocol = _protocol(parent, folder, options)
     manifest = _manifest(parent, protocol, options)
     calls = options.calls.naming(manifest.cast[protocol.policy].model)
@@ -74,6 +77,11 @@ def evaluate(options: EvalOptions) -> EvalResult:
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
     return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
+
+
+def splits_of(run: Run) -> dict[Split, int]:
+    """Return how many questions of each split a run has."""
+    return counted(example.split for example in run.examples.values())
 
 
 def _parent(options: EvalOptions, folder: Path) -> Run:

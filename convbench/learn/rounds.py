@@ -7,11 +7,11 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.catalog.options import SpecOptions
-from convbench.errors import RunError, SpecError
+from convbench.errors import DataError, RunError, SpecError
 from convbench.judge import Judge, resolve_judge
 from convbench.judge.all import JudgeOptions, judge_with, judges_of
 from convbench.judge.all import judge as judge_command
-from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.judge.evaluate import EvalOptions, evaluate, splits_of
 from convbench.learn.start import TrainOptions, sort_sets, train
 from convbench.rollout.calls import CallOptions, ended
 from convbench.rollout.cast import make_member
@@ -19,6 +19,7 @@ from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
+from convbench.tasks.splits import listed, refuse_untested
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     wanted = options.rounds or rounds_of(recipe_of(options))
     if wanted is None:
         raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
-    root = find_run(options.run)
+    root = ready(options)
     judge = judge_of(root, options)
     result = RoundsResult(root, judge.name)
     run = root
@@ -81,6 +82,20 @@ def rounds(options: RoundsOptions) -> RoundsResult:
         if number < wanted:
             run = logged_again(root, done.checkpoint, number + 1, options)
     return result
+
+
+def ready(options: RoundsOptions) -> Run:
+    """Return the run to start from; DataError where a split that the rounds need is empty."""
+    root = find_run(options.run)
+    found = splits_of(root)
+    if options.evaluate:
+        refuse_untested(root.path, found)
+    if not found["train"]:
+        raise DataError(
+            f"{root.path}: found no question of split train ({listed(found)}); expected some to "
+            "learn from. Build a run that has them, e.g. with --set task.sample.split=fraction"
+        )
+    return root
 
 
 def recipe_of(options: RoundsOptions) -> Recipe:

@@ -35,7 +35,7 @@ from convbench.learn.start import sort_sets
 from convbench.rollout.calls import ended
 from convbench.schema.base import Noun
 from convbench.schema.recipe import Recipe
-from convbench.store import Run, find_run
+from convbench.store import Run
 
 TRAINED = "data.least={trained: 1}"
 """An edit that could not be trained on is no example, even where all others harm."""
@@ -83,7 +83,7 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     """
     recipe = looping.recipe_of(options)
     args = args_of(recipe)
-    _long_enough(find_run(options.run), args)
+    _long_enough(looping.ready(options), args)
     done = looping.rounds(replace(options, specs=filtered(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)

@@ -23,6 +23,7 @@ from convbench.models.where import check_model, named, policy_weights
 from convbench.rollout.calls import CallOptions
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.run import Run, find_run
+from convbench.tasks.splits import counted, listed
 
 if TYPE_CHECKING:
     from convbench.learn.branches import Branching
@@ -81,6 +82,9 @@ def train(options: TrainOptions) -> TrainResult:
     recipe = resolve(options, run, recipe_sets)
     launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
+    found = counted(example.split for example in run.examples.values())
+    if not found["test"] and not result.imported:
+        notes.append(f"no question of split test ({listed(found)}): eval has nothing to ask")
     if recipe.trainer == "sweet_policy":
         from convbench.learn.sweet.stages import sweet  # two stages, with sampling between them
 

@@ -27,6 +27,8 @@ class BuildOptions:
     teacher: str | None = None
     run: Path | None = None
     dry_run: bool = False
+    tested: bool = False
+    """Refuse questions of which none is to test with: what follows needs some."""
     specs: SpecOptions = SpecOptions()
     calls: CallOptions = CallOptions()
 

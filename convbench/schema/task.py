@@ -46,7 +46,8 @@ class Rows(Noun):
     group: str | None = None
     """The independent unit that splits and error bars go by; without it the key."""
     split: str | None = None
-    """The row's own split (train, validation, test), for `sample.split: rows`."""
+    """The row's own split (train, validation, test), for `sample.split: rows` and `official`;
+    without it the split of the source that the row lies in."""
     question: str = "question"
     """The question's text."""
     choices: str | None = None
@@ -69,8 +70,10 @@ class Sample(Noun):
 
     count: int | Literal["all"] = Field(default=500)
     """Questions drawn with the run's seed; `all` takes what there is."""
-    split: Literal["fraction", "rows"] = "fraction"
-    """`fraction`: split the drawn questions by group; `rows`: each row says its split."""
+    split: Literal["fraction", "official", "rows"] = "fraction"
+    """`fraction`: split the drawn questions by group; `rows`: each row says its split; `official`:
+    the source's own splits, with the shares below saying how many are drawn of each, and no
+    question of one asked in another; by fraction where all rows are of one (a copy of one file)."""
     train: float = Field(default=0.8, ge=0, le=1)
     """Share of the drawn questions that goes to train."""
     validation: float = Field(default=0.0, ge=0, le=1)

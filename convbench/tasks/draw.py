@@ -2,79 +2,85 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
 from convbench.schema.example import Split
 from convbench.tasks.mapping import Question
+from convbench.tasks.splits import ORDER, by_fraction, by_source, rank, repeated, sizes
 
-SPLITS: dict[str, Split] = {
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "dev": "validation",
-    "test": "test",
-}
+ELSEWHERE = "also asked in the source's held-out rows"
+"""Why a question of an official train (or validation) file is left out."""
 
 
-def rank(seed: int, purpose: str, key: str) -> bytes:
-    """Return the sort key of a seeded order that depends on no library and no machine."""
-    return hashlib.sha256(f"{seed}/{purpose}/{key}".encode()).digest()
-
-
-def draw(task: TaskSpec, questions: Sequence[Question], seed: int) -> list[Example]:
+def draw(
+    task: TaskSpec,
+    questions: Sequence[Question],
+    seed: int,
+    rejected: Counter[str] | None = None,
+) -> list[Example]:
     """Return the drawn examples with their splits, in the seeded order.
 
-    Raises DataError where there are fewer questions than `sample.count`.
+    What is left out for its split's sake is counted in `rejected`. Raises DataError where there
+    are fewer questions than `sample.count`, in all or of an official split.
     """
-    count = task.sample.count
-    if count != "all" and count > len(questions):
-        raise DataError(
-            f"task {task.name}: found {len(questions)} questions; expected at least {count}. "
-            f"Take what there is with --tasks all, or fewer with --tasks {len(questions)}"
-        )
+    splits = by_source(task, questions)
+    official = splits is not None and task.sample.split == "official"
+    if splits is not None and official:
+        questions = _apart(questions, splits, rejected)
     ordered = sorted(questions, key=lambda item: rank(seed, "draw", item.key))
-    chosen = ordered if count == "all" else ordered[:count]
-    if task.sample.split == "rows":
-        splits = {item.key: _own_split(task, item) for item in chosen}
+    _enough(task, len(ordered))
+    if splits is not None and official:
+        chosen = _official(task, ordered, splits)
     else:
-        splits = _by_fraction(task, chosen, seed)
+        chosen = ordered if task.sample.count == "all" else ordered[: task.sample.count]
+    if splits is None:
+        splits = by_fraction(task, chosen, seed)
     return [_example(task, item, splits[item.key]) for item in chosen]
 
 
-def _own_split(task: TaskSpec, item: Question) -> Split:
-    if item.split not in SPLITS:
+def _apart(
+    questions: Sequence[Question], splits: Mapping[str, Split], rejected: Counter[str] | None
+) -> list[Question]:
+    """Return the questions without those that the source also asks in a split more held out."""
+    twice = repeated(questions, splits)
+    if rejected is not None and twice:
+        rejected[ELSEWHERE] += len(twice)
+    return [item for item in questions if item.key not in twice]
+
+
+def _enough(task: TaskSpec, there: int) -> None:
+    count = task.sample.count
+    if count != "all" and count > there:
         raise DataError(
-            f"task {task.name}: rows.split: found {item.split!r} for {item.key!r}; expected one "
-            f"of {sorted(SPLITS)}"
+            f"task {task.name}: found {there} questions; expected at least {count}. "
+            f"Take what there is with --tasks all, or fewer with --tasks {there}"
         )
-    return SPLITS[item.split]
 
 
-def _by_fraction(task: TaskSpec, chosen: Sequence[Question], seed: int) -> dict[str, Split]:
-    """Split whole groups: test first, then validation, the rest train.
-
-    A group goes to a split only while it fits, so that sizes come out exact wherever some
-    group is small enough.
-    """
-    sizes: dict[str, int] = {}
-    for item in chosen:
-        sizes[item.group] = sizes.get(item.group, 0) + 1
-    total = len(chosen)
-    room: dict[Split, int] = {
-        "validation": round(total * task.sample.validation),
-    }
-    room["test"] = total - round(total * task.sample.train) - room["validation"]
-    of_group: dict[str, Split] = {}
-    for group in sorted(sizes, key=lambda name: rank(seed, "split", name)):
-        of_group[group] = next(
-            (split for split in ("test", "validation") if sizes[group] <= room[split]), "train"
-        )
-        if of_group[group] != "train":
-            room[of_group[group]] -= sizes[group]
-    return {item.key: of_group[item.group] for item in chosen}
+def _official(
+    task: TaskSpec, ordered: Sequence[Question], splits: Mapping[str, Split]
+) -> list[Question]:
+    """Return the first questions of each official split, as many as the task's shares say."""
+    if task.sample.count == "all":
+        return list(ordered)
+    there = Counter(splits[item.key] for item in ordered)
+    room = sizes(task, task.sample.count, there)
+    for split in ORDER:
+        if room[split] > there[split]:
+            raise DataError(
+                f"task {task.name}: found {there[split]} questions of split {split}; expected "
+                f"{room[split]} of {task.sample.count}. Take what there is with --tasks all, or "
+                "other shares with --set task.sample.train=SHARE"
+            )
+    chosen: list[Question] = []
+    for item in ordered:
+        if room[splits[item.key]] > 0:
+            room[splits[item.key]] -= 1
+            chosen.append(item)
+    return chosen
 
 
 def _example(task: TaskSpec, item: Question, split: Split) -> Example:

@@ -56,7 +56,7 @@ def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loa
         else:
             found[item.key] = item
     try:
-        examples = draw(task, list(found.values()), seed)
+        examples = draw(task, list(found.values()), seed, rejected)
     except DataError as error:
         left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
         raise DataError(f"{error} (of {len(rows)} rows: {left})" if left else str(error)) from None

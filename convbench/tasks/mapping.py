@@ -51,13 +51,21 @@ def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
     return Question(
         key=key,
         group=str(_value(task, "group", rows.group, row)) if rows.group else key,
-        split=str(_value(task, "split", rows.split, row)) if rows.split else None,
+        split=_split(task, row),
         question=text,
         choices=tuple(Choice(label=LABELS[i], text=option) for i, option in enumerate(options)),
         answer=LABELS[gold] if options and isinstance(gold, int) else gold,  # type: ignore[arg-type]
         inputs={name: _value(task, name, text, row) for name, text in rows.inputs.items()},
         hidden={name: _value(task, name, text, row) for name, text in rows.hidden.items()},
     )
+
+
+def _split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
+    """Return the split that the row says, else the source's file or split that it lay in."""
+    place = row.get("_split")
+    if task.rows.split:
+        place = _value(task, "split", task.rows.split, row)
+    return None if place is None else str(place)
 
 
 def _value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
