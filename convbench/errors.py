@@ -3,6 +3,7 @@
 ConvbenchError
 ├── SpecError            a YAML spec is wrong: file, key, found, expected
 ├── DataError            question rows are missing, too few or of another shape
+│   └── UnsupportedTask       a task whose reference gives nothing that can be compared here
 ├── HubError             the Hub cannot be reached, refuses, or lacks what was asked for
 ├── RunError             a run directory is missing, locked, damaged or of other specs
 ├── QueryError           SQL that is wrong or may not run
@@ -40,6 +41,10 @@ class SpecError(ConvbenchError):
 
 class DataError(ConvbenchError):
     """Question rows are missing, too few, or not of the shape the task declares."""
+
+
+class UnsupportedTask(DataError):
+    """A task's reference gives nothing that an answer can be compared with here."""
 
 
 class HubError(ConvbenchError):

@@ -30,24 +30,14 @@ def say_judge(result: JudgeResult) -> None:
         return
     fact("run", name)
     if result.panel is not None:
-        out.print()
-        table(means(result.panel))
-        lengths = ", ".join(
-            f"{judge.judge} {judge.length:+.2f}"
-            for judge in result.panel.judges
-            if judge.length is not None
-        )
-        if lengths:
-            head = f"Spearman of {result.panel.metric} with the policy's words: "
-            told(out, head, "dim", lengths)
-        if result.panel.pairs:
-            out.print()
-            table(agreement(result.panel))
+        _say_panel(result.panel)
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
     for judged in result.judged:
         for message, count in judged.failures.most_common(2):
             note(f"{judged.name}: {count} without a score: {message}")
+        if judged.unsupported:
+            note(f"{judged.name}: {judged.unsupported} without a score: their task is unsupported")
         again = f"convbench judge --judge {judged.name} --run {name}"
         ended(judged.jobs, result.run.path, again)
         if judged.failed:
@@ -60,6 +50,24 @@ def say_judge(result: JudgeResult) -> None:
         'group by 1 order by 1"',
         "convbench publish USER/NAME --dry-run",
     )
+
+
+def _say_panel(panel: Panel) -> None:
+    """Print the means of each judge, what stands beside them, and how judges agree."""
+    out.print()
+    table(means(panel))
+    lengths = ", ".join(
+        f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
+    )
+    if lengths:
+        head = f"Spearman of {panel.metric} with the policy's words: "
+        told(out, head, "dim", lengths)
+    for found in panel.judges:
+        if found.constant is not None:
+            told(out, f"{found.judge}: ", "dim", str(found.constant))
+    if panel.pairs:
+        out.print()
+        table(agreement(panel))
 
 
 def means(panel: Panel) -> Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from convbench.engine import Summary, run_jobs
 from convbench.engine.caller import Caller
+from convbench.errors import UnsupportedTask
 from convbench.judge import Judge, failed_verdict, judge_conversation
 from convbench.models.base import Model
 from convbench.rollout.calls import CallOptions, at_once, calling, open_for
@@ -28,12 +29,15 @@ class Judged:
     """Conversations that this judge gave no score."""
     failures: Counter[str] = field(default_factory=Counter)
     """Their messages."""
+    unsupported: int = 0
+    """Those of them whose task cannot be graded here, whatever the answer."""
 
     def count(self, verdict: Verdict) -> None:
         """Count a verdict that gives no score."""
         if verdict.failure is not None:
             self.failed += 1
             self.failures[verdict.failure.message] += 1
+            self.unsupported += verdict.failure.kind == UnsupportedTask.__name__
 
 
 def unscored(run: Run, judge: Judge) -> tuple[dict[str, int], int]:

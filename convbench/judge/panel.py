@@ -10,6 +10,7 @@ from itertools import combinations
 from convbench.answers import grade_texts
 from convbench.schema import Conversation, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
+from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.views import policy_turns
 
 
@@ -26,6 +27,8 @@ class JudgeMeans:
     length: float | None
     """Spearman correlation of the headline score with the policy's words; None where neither
     varies. A judge that likes long answers shows here."""
+    constant: ConstantAnswer | None = None
+    """What constant answers score with this judge, where it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,9 @@ def panel(
 
     Conversations that failed have nothing to be judged and do not count.
     """
-    words = {c.conversation_id: _words(protocol, c) for c in conversations if c.failure is None}
+    built = [c for c in conversations if c.failure is None]
+    words = {c.conversation_id: _words(protocol, c) for c in built}
+    tasks = {c.conversation_id: c.example_id for c in built}
     by_judge: dict[str, dict[str, Verdict]] = {}
     for verdict in verdicts:
         if verdict.conversation_id in words:
@@ -84,7 +89,7 @@ def panel(
     many = len(by_judge) > 1
     return Panel(
         metric,
-        tuple(_means(judge, given, words, metric) for judge, given in by_judge.items()),
+        tuple(_means(judge, given, words, tasks, metric) for judge, given in by_judge.items()),
         tuple(_pair(scores[metric], *two) for two in combinations(by_judge, 2)),
         {name: _alpha(scores[name].values()) for name in metrics} if many else {},
         _alpha(scores[metric].values(), interval=True) if many else None,
@@ -102,7 +107,11 @@ def _scores(given: Mapping[str, Verdict], metric: str) -> dict[str, float]:
 
 
 def _means(
-    judge: str, given: Mapping[str, Verdict], words: Mapping[str, int], metric: str
+    judge: str,
+    given: Mapping[str, Verdict],
+    words: Mapping[str, int],
+    tasks: Mapping[str, str],
+    metric: str,
 ) -> JudgeMeans:
     good = [verdict for verdict in given.values() if verdict.failure is None]
     names = dict.fromkeys(name for verdict in good for name in verdict.scores)
@@ -116,6 +125,7 @@ def _means(
         means={name: mean for name, mean in means.items() if mean is not None},
         reward=_mean(rewards),
         length=spearman(list(headline.values()), [float(words[key]) for key in headline]),
+        constant=constant_answer((tasks[v.conversation_id], v.scores, v.details) for v in good),
     )
 
 

@@ -1,9 +1,12 @@
 """Judge `unit-tests`: hidden tests, run in a sandbox (Zhou et al. 2025, section 4).
 
 `overall` is the share of tests on which the answer's output equals the reference's, `accuracy` 1
-where it is all of them. The reference runs in the same kind of sandbox as the answer, each in one
-of its own; the outputs are compared out here (`convbench.sandbox.values`). The paper's own
-checker runs code where helper functions, recursion and imports fail; this one does not.
+where it is all of them. Beside them stands `constant`, what the answer that is the best constant
+for the task scores on its tests (what usual constants do is in the details). The reference runs in
+the same kind of sandbox as the answer, each in one of its own; the outputs are compared out here
+(`convbench.sandbox.values`). A task whose reference gives what is not compared whole is
+unsupported, which is a failure of its own and no score. The paper's own checker runs code where
+helper functions, recursion and imports fail; this one does not.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from functools import lru_cache
 from typing import Any
 
 from convbench.errors import DataError, MissingDependency, RunError
+from convbench.judge.constants import commonest, constant_scores
 from convbench.sandbox import Limits, Outcome, agree, arun, check_reference
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
 from convbench.views import heard, policy_turns
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
 
 _FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
@@ -46,13 +50,19 @@ async def score(
         wanted = await _reference(str(code), calls, limits)
         check_reference(wanted, example.example_id)
         found = await arun(answer_code(conversation, protocol), calls, limits)
+        constants = await constant_scores(calls, wanted, limits)
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
     passed = [agree(a, b) for a, b in zip(found, wanted, strict=True)]
-    scores = {"overall": sum(passed) / len(passed), "accuracy": float(all(passed))}
+    scores = {
+        "overall": sum(passed) / len(passed),
+        "accuracy": float(all(passed)),
+        "constant": max([commonest(wanted), *constants.values()]),
+    }
     why = [None if ok else outcome.why for ok, outcome in zip(passed, found, strict=True)]
     reasons = Counter(reason for reason in why if reason)
-    return scores, {"passed": sum(passed), "tests": len(passed), "reasons": dict(reasons)}
+    counts = {"passed": sum(passed), "tests": len(passed), "reasons": dict(reasons)}
+    return scores, {**counts, "constants": constants}
 
 
 def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]:

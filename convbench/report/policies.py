@@ -42,6 +42,7 @@ class Scored:
     scores: Mapping[str, float]
     reward: float | None
     failed: bool
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,9 @@ def _rows(run: Run, split: str) -> Iterator[Row]:
 
 def _scored(verdict: Verdict) -> Scored:
     return Scored(
-        verdict.fingerprint, verdict.scores, verdict.reward, failed=verdict.failure is not None
-    )
+        verdict.fingerprint, verdict.scores, verdict.reward,
+        failed=verdict.failure is not None, details=verdict.details,
+    )  # fmt: skip
 
 
 def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -21,18 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing costs more than running a test
     from typing import Any
 
-DEPTH = 40
-NODES = 200_000
-ITEMS = 20_000
 WALL = 10
 """Wall seconds a test may take for each CPU second it may use."""
 
 
 class _OutOfTime(BaseException):
-    pass
-
-
-class _TooMuch(BaseException):
     pass
 
 
@@ -54,9 +47,10 @@ def main() -> None:
     if job["confine"]:
         sys.meta_path.insert(0, _Only(job["names"]))
     _load(job)
+    coder = _program(job["encoder"], "encoder")
     os.write(channel, b"\n")
     for number, call in enumerate(job["calls"]):
-        line = _one(job, call)
+        line = _one(job, coder, call)
         if len(line) > job["output"]:
             line = '{"limit": "output"}'
         os.write(channel, f"[{number}, {line}]\n".encode("ascii"))
@@ -89,9 +83,14 @@ def _load(job: dict[str, Any]) -> None:
 
 def _confine(settings: dict[str, Any]) -> None:
     """Landlock and seccomp from within, where no namespaces are to be had."""
-    scope: dict[str, Any] = {"__name__": "confine"}
-    exec(settings["code"], scope)  # noqa: S102 - our own
-    scope["confine"](settings)
+    _program(settings["code"], "confine")["confine"](settings)
+
+
+def _program(code: Any, name: str) -> dict[str, Any]:
+    """Return the names of another program of our own."""
+    scope: dict[str, Any] = {"__name__": name}
+    exec(code, scope)  # noqa: S102 - our own
+    return scope
 
 
 def _limit(job: dict[str, Any]) -> None:
@@ -107,7 +106,7 @@ def _limit(job: dict[str, Any]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _one(job: dict[str, Any], call: str) -> str:
+def _one(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
     """Run one test with fresh names; return the JSON of its outcome."""
     for number in (_signal.SIGPROF, _signal.SIGALRM):
         _signal.signal(number, _late)
@@ -118,11 +117,11 @@ def _one(job: dict[str, Any], call: str) -> str:
         module = type(sys)("answer")
         sys.modules["answer"] = module
         exec(_compiled(job["code"]), module.__dict__)  # noqa: S102 - the very purpose
-        value = eval(compile(call, "test", "eval"), module.__dict__)  # noqa: S307
-        return f'{{"value": {_Encoder().text(value, 0)}}}'
+        value = coder["drawn"](eval(compile(call, "test", "eval"), module.__dict__))  # noqa: S307
+        return _written(coder, value)
     except _OutOfTime:
         return '{"limit": "time"}'
-    except _TooMuch:
+    except coder["TooMuch"]:
         return '{"limit": "output"}'
     except MemoryError:
         return '{"limit": "memory"}'
@@ -131,6 +130,17 @@ def _one(job: dict[str, Any], call: str) -> str:
     finally:
         _signal.setitimer(_signal.ITIMER_PROF, 0)
         _signal.setitimer(_signal.ITIMER_REAL, 0)
+
+
+def _written(coder: dict[str, Any], value: Any) -> str:
+    """Return the JSON of a value; what breaks while it is read is none that was raised."""
+    try:
+        return f'{{"value": {coder["text"](value)}}}'
+    except coder["Foreign"] as error:
+        name = str(error)
+    except Exception:  # noqa: BLE001 - its fields may be the answer's own code
+        name = type(value).__name__
+    return f'{{"foreign": {_json.encode_basestring_ascii(name[:100])}}}'
 
 
 def _late(*_: object) -> None:
@@ -180,76 +190,6 @@ def _raised(error: BaseException) -> str:
     parts = [type(error).__name__, text, missing if isinstance(missing, str) else ""]
     return f'{{"raised": [{", ".join(map(_json.encode_basestring_ascii, parts))}]}}'
 
-
-class _Encoder:
-    """Values as JSON: plain where JSON has the type, else a list that begins with a tag."""
-
-    def __init__(self) -> None:
-        self.nodes = 0
-
-    def text(self, value: Any, depth: int) -> str:
-        """Return the JSON of a value; too much of it, or too deep, is _TooMuch."""
-        self.nodes += 1
-        if self.nodes > NODES or depth > DEPTH:
-            raise _TooMuch
-        kind = type(value)
-        if value is None or kind is bool:
-            return "null" if value is None else "true" if value else "false"
-        if isinstance(value, int):
-            return self._integer(int.__add__(value, 0))
-        if isinstance(value, float):
-            return f'["f", "{float.__repr__(value)}"]'
-        if isinstance(value, str):
-            return _json.encode_basestring_ascii(str.__str__(value))
-        return self._container(value, kind, depth)
-
-    def _integer(self, value: int) -> str:
-        return str(value) if -(2**53) < value < 2**53 else f'["i", "{hex(value)}"]'
-
-    def _many(self, tag: str, items: Any, depth: int) -> str:
-        parts: list[str] = []
-        for item in items:
-            if len(parts) >= ITEMS:
-                raise _TooMuch
-            parts.append(self.text(item, depth + 1))
-        return f'["{tag}", [{", ".join(parts)}]]'
-
-    def _container(self, value: Any, kind: type, depth: int) -> str:
-        if isinstance(value, list):
-            return self._many("l", list.__iter__(value), depth)
-        if isinstance(value, tuple):
-            return self._many("t", tuple.__iter__(value), depth)
-        if isinstance(value, set | frozenset):
-            return self._many("s", list(value), depth)
-        if isinstance(value, dict):
-            return self._many("d", dict.items(value), depth)
-        if isinstance(value, bytes | bytearray):
-            return f'["b", "{bytes(value).hex()}"]'
-        if isinstance(value, complex):
-            return f'["c", "{value.real!r}", "{value.imag!r}"]'
-        return self._other(value, kind, depth)
-
-    def _other(self, value: Any, kind: type, depth: int) -> str:
-        module = str(getattr(kind, "__module__", ""))
-        if module.partition(".")[0] in ("numpy", "pandas") and hasattr(value, "tolist"):
-            return self.text(value.tolist(), depth + 1)
-        if module == "decimal" or module == "fractions":
-            return f'["n", "{value!s}"]'
-        if hasattr(kind, "__next__") or kind.__name__ in _LAZY:
-            return self._many("g", value, depth)
-        name = _json.encode_basestring_ascii(kind.__name__)
-        if module in ("datetime", "uuid", "pathlib", "re", "enum", "zoneinfo", "ipaddress"):
-            return f'["r", {name}, {_json.encode_basestring_ascii(repr(value)[:1000])}]'
-        if isinstance(value, _INCOMPARABLE):
-            return f'["x", {name}]'
-        fields = getattr(value, "__dict__", None)
-        if not isinstance(fields, dict):
-            fields = {n: getattr(value, n, None) for n in getattr(kind, "__slots__", ())}
-        return f'["o", {name}, {self.text(dict(fields), depth + 1)}]'
-
-
-_INCOMPARABLE = (type, type(main), type(len), type(sys))
-_LAZY = ("range", "dict_keys", "dict_values", "dict_items", "deque", "array")
 
 if __name__ == "__main__":
     main()

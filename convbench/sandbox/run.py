@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from convbench.errors import DataError
+from convbench.errors import UnsupportedTask
 from convbench.sandbox.boundary import Boundary, boundary, compiled
 from convbench.sandbox.places import packages
 from convbench.sandbox.values import same, well_formed
 
-Ended = Literal["value", "raised", "time", "memory", "output", "died"]
+Ended = Literal["value", "raised", "foreign", "time", "memory", "output", "died"]
 START_S = 30.0
 """Longest wait for a sandbox to start; machines are busy."""
 RESTARTS = 3
@@ -57,7 +57,7 @@ class Outcome:
     value: Any = None
     """The decoded output, as `convbench.sandbox.values` compares it."""
     error: str = ""
-    """Class of the exception raised."""
+    """Class of the exception raised, or of the object that is not compared (`foreign`)."""
     text: str = ""
     """Its words."""
     missing: str = ""
@@ -68,6 +68,8 @@ class Outcome:
         """In words."""
         if self.ended == "raised":
             return f"raised {self.error}: {self.text}"[:200]
+        if self.ended == "foreign":
+            return f"gives an object of class {self.error}, which is not compared"
         return _WORDS[self.ended]
 
 
@@ -134,6 +136,7 @@ def _once(wall: Boundary, code: list[str], calls: list[str], limits: Limits) -> 
         "user": user,
         "threads": wall.threads(),
         "confine": wall.settings(limits.modules, user),
+        "encoder": compiled("encoder.py"),
     }
     process = wall.start(limits.modules)
     try:
@@ -205,6 +208,8 @@ def _read(line: bytes, number: int) -> Outcome | None:
         if key == "raised":
             error, text, missing = (_printable(str(part)[:300]) for part in said)
             return Outcome("raised", error=error, text=text, missing=missing)
+        if key == "foreign" and isinstance(said, str):
+            return Outcome("foreign", error=_printable(said[:100]))
         if key == "limit" and said in ("time", "memory", "output"):
             return replace(Outcome("time"), ended=said)
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
@@ -222,7 +227,9 @@ def check_reference(outcomes: Sequence[Outcome], name: str) -> None:
     for number, outcome in enumerate(outcomes, 1):
         why = _unsupported(outcome)
         if why:
-            raise DataError(f"task {name}: unsupported: the reference, on test {number}, {why}")
+            raise UnsupportedTask(
+                f"task {name}: unsupported: the reference, on test {number}, {why}"
+            )
 
 
 def _unsupported(outcome: Outcome) -> str | None:

@@ -2,8 +2,9 @@
 
 Numbers are equal within 1e-9 (relative, or absolute near 0), nan equals nan; a numpy value is
 what it holds; a generator is the list of its items; sets and mappings have no order; a list and a
-tuple differ, as they do in Python; objects are equal by class name and fields; functions,
-classes and modules equal nothing.
+tuple differ, as they do in Python; frames are equal by names and values, objects of a task's own
+classes by class name and fields. What is not written whole (`convbench.sandbox.encoder`) is no
+value and never comes here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+from convbench.sandbox.encoder import DEPTH, NODES
+
 NEAR = 1e-9
-_EXACT = re.compile(r"[+-]?[\d.]{1,400}(?:/\d{1,400}|[eE][+-]?\d{1,3})?")
+_EXACT = re.compile(r"[+-]?[\d.]{1,400}(?:/\d{1,400}|[eE][+-]?\d{1,3})?", re.ASCII)
+_ENDLESS = ("NaN", "Infinity", "-Infinity")
 PAIRED = 500
 """Most unordered items that are paired one by one where they are not equal letter by letter."""
 
@@ -31,7 +35,7 @@ def same(one: Any, two: Any) -> bool:
     kinds = {one[0], two[0]}
     if kinds <= {"l", "g"}:
         return _in_order(one[1], two[1])
-    if len(kinds) > 1 or "x" in kinds:
+    if len(kinds) > 1:
         return False
     if one[0] == "t":
         return _in_order(one[1], two[1])
@@ -54,8 +58,10 @@ def number(value: Any) -> int | float | complex | Fraction | None:
         return float(value[1])
     if value[0] == "c":
         return complex(float(value[1]), float(value[2]))
+    if value[1] in _ENDLESS:
+        return float(value[1])
     if not _EXACT.fullmatch(value[1]):
-        return float(value[1])  # not finite, or of a size that only costs memory
+        raise ValueError("a number of a size that only costs memory")
     return Fraction(value[1])
 
 
@@ -102,19 +108,35 @@ def _letters(item: Any) -> str:
 
 
 def well_formed(value: Any) -> bool:
-    """Whether this is what the program inside writes; a hostile answer may write anything."""
+    """Whether this is what the program inside writes, no deeper and no more of it; a hostile
+    answer may write anything. Two values of this form can be compared without an error."""
+    todo, nodes = [(value, 0)], 0
+    while todo:
+        found, depth = todo.pop()
+        nodes += 1
+        if nodes > NODES or depth > DEPTH:
+            return False
+        inner = _inner(found)
+        if inner is None:
+            return False
+        todo += [(item, depth + 1) for item in inner]
+    return True
+
+
+def _inner(value: Any) -> Sequence[Any] | None:
+    """Return the values that a value holds, none for a plain one; None where it is malformed."""
     if value is None or isinstance(value, bool | int | str):
-        return True
+        return ()
     if not isinstance(value, list) or not value or not isinstance(value[0], str):
-        return False
+        return None
     tag, *rest = value
     if tag in ("l", "g", "t", "s", "d"):
-        return len(rest) == 1 and isinstance(rest[0], list) and all(map(well_formed, rest[0]))
+        return rest[0] if len(rest) == 1 and isinstance(rest[0], list) else None
     if tag == "o":
-        return len(rest) == 2 and isinstance(rest[0], str) and well_formed(rest[1])
-    lengths = {"i": 1, "f": 1, "n": 1, "c": 2, "b": 1, "r": 2, "x": 1}
+        return rest[1:] if len(rest) == 2 and isinstance(rest[0], str) else None
+    lengths = {"i": 1, "f": 1, "n": 1, "c": 2, "b": 1, "r": 2}
     texts = len(rest) == lengths.get(tag) and all(isinstance(text, str) for text in rest)
     try:
-        return texts and (number(value) is not None or tag in ("b", "r", "x"))
+        return () if texts and (number(value) is not None or tag in ("b", "r")) else None
     except (ValueError, ZeroDivisionError, OverflowError):
-        return False
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,11 +69,12 @@ def judged(answer: str, **hidden: object) -> Verdict:
 @needs_wall
 def test_the_reward_is_the_share_of_tests() -> None:
     right = judged("thought OUTPUT: I WANT TO ANSWER:\n```python\n" + REFERENCE + "\n```\nDone.")
-    assert right.scores == {"overall": 1.0, "accuracy": 1.0}
+    assert right.scores == {"overall": 1.0, "accuracy": 1.0, "constant": 0.1}
     assert right.reward == 1.0
     half = judged("I WANT TO ANSWER: def add(a, b):\n    return a + b if a < 5 else None")
-    assert half.scores == {"overall": 0.5, "accuracy": 0.0}
-    assert half.details == {"passed": 5, "tests": 10, "reasons": {"another output": 5}}
+    assert half.scores == {"overall": 0.5, "accuracy": 0.0, "constant": 0.1}
+    counts = {"passed": 5, "tests": 10, "reasons": {"another output": 5}}
+    assert half.details == {**counts, "constants": {"False": 0.1, "0": 0.1}}
     broken = judged("I WANT TO ANSWER: def add(a, b:")
     assert broken.reward == 0
     assert list(broken.details["reasons"]) == [
@@ -141,6 +143,12 @@ def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.Monke
     assert built.code == 0, built.err
     done = convbench(tmp_path, "judge", "--run", "run")
     assert done.code == 0, done.err
+    beside = (
+        r"answers that are one constant score 0\.\d+ \(.*, the best for all 12 tasks\) and 0\.\d+"
+    )
+    assert re.search(beside, done.out)
+    said = convbench(tmp_path, "report", "run", "--split", "all", "--format", "markdown")
+    assert re.search(beside, said.out), said
     run = Run.open(tmp_path / "run")
     verdicts = {v.conversation_id: v for v in run.verdicts()}
     right = set()

@@ -92,8 +92,12 @@ def test_backend_over_http(tmp_path: Path) -> None:
     assert [len(body["messages"][-1]["content"]) for body in answered] == [400, 400]
     success = {run.examples[c.example_id].question: c.conversation_id for c in run.conversations()}
     scores = {v.conversation_id: v.scores for v in run.verdicts()}
-    assert scores[success["Make the thing number 1."]] == {"overall": 1.0, "accuracy": 1.0}
-    assert scores[success["Make the thing number 2."]] == {"overall": 0.0, "accuracy": 0.0}
+    assert scores[success["Make the thing number 1."]] == {
+        "overall": 1.0, "accuracy": 1.0, "constant": 0.1,
+    }  # fmt: skip
+    assert scores[success["Make the thing number 2."]] == {
+        "overall": 0.0, "accuracy": 0.0, "constant": 0.1,
+    }  # fmt: skip
 
 
 def designer(call: Call) -> str:

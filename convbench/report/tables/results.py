@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from convbench.report.document import Cell, Column, Rank, Table
 from convbench.report.measures import Measure
@@ -19,6 +20,7 @@ from convbench.report.published import (
 from convbench.report.references import reference_of
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, column, measures_of, number
+from convbench.stats.constant import constant_answer
 from convbench.stats.estimate import ErrorKind, Estimate
 
 ERRORS = {
@@ -63,10 +65,24 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         notes.append(f"The paper has no table for {section.title}.")
     if any(e is not None and e.error == 0 and e.n > 1 for line in found for e in line[:1]):
         notes.append("An error of 0 says that all groups agree, not that the mean is certain.")
+    floor = constant_answer(_judged(section, judge)) if judge else None
+    if floor is not None:
+        notes.append(f"Read the scores beside these: {floor}.")
     if judge is None:
         notes.append("Not judged yet: convbench judge --judge NAME.")
     columns = (Column("Method", "Method", numeric=False), *(column(m) for m in measures))
     return Table("Results", columns, tuple(rows), (*notes, *section.notes), "results")
+
+
+def _judged(
+    section: Section, judge: str
+) -> Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]]:
+    """Yield (task, scores, details) of a judge's verdicts on any policy's conversations."""
+    for policy in section.policies:
+        for row in policy.rows:
+            found = row.verdicts.get(judge)
+            if found is not None and not found.failed:
+                yield row.unit.rpartition("#")[0], found.scores, found.details
 
 
 def _size(section: Section) -> str:

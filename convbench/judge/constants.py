@@ -1,0 +1,70 @@
+"""What answers that are one constant score on a task's tests: the floor that scores stand on.
+
+Each is run on the same tests in the same kind of sandbox as an answer: every function that a test
+calls is replaced by one that takes anything and gives the constant.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from convbench.sandbox import Limits, Outcome, agree, arun
+
+CONSTANTS = (
+    "False", "True", "None", "0", "1", "-1", "''", "[]", "{}", "()", "set()", "float('nan')",
+    "raise ValueError",
+)  # fmt: skip
+"""As they are named in verdicts; exceptions are equal by class, so raising one is an answer too."""
+_CALLED = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\s*\(")
+_CODE = """
+def _with(name):
+    def constant(*args, **more):
+        if name.startswith("raise "):
+            raise ValueError
+        return eval(name)
+    for called in {called!r}:
+        globals()[called] = constant
+"""
+
+
+def commonest(wanted: Sequence[Outcome]) -> float:
+    """Return the share of the tests on which the reference gives its commonest output: what the
+    constant that is best for this task passes where tests are plain calls."""
+    return max(sum(agree(one, other) for other in wanted) for one in wanted) / len(wanted)
+
+
+async def constant_scores(
+    calls: tuple[str, ...], wanted: Sequence[Outcome], limits: Limits
+) -> dict[str, float]:
+    """Return the share of the tests that each constant passes, for those that pass any.
+
+    `wanted` are the reference's outcomes. Run once for the samples of a task.
+    """
+    kept = _kept(calls, tuple(map(repr, wanted)), limits)
+    if not kept:
+        kept.append(await _run(calls, wanted, limits))
+    return kept[0]
+
+
+@lru_cache(maxsize=4096)
+def _kept(
+    calls: tuple[str, ...], wanted: tuple[str, ...], limits: Limits
+) -> list[dict[str, float]]:
+    return []
+
+
+async def _run(
+    calls: tuple[str, ...], wanted: Sequence[Outcome], limits: Limits
+) -> dict[str, float]:
+    names = {name for call in calls for name in _CALLED.findall(call)} - set(dir(builtins))
+    asked = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]
+    found = await arun([_CODE.format(called=sorted(names))], asked, limits)
+    many = len(calls)
+    passed = {
+        name: sum(map(agree, found[i * many : (i + 1) * many], wanted)) / many
+        for i, name in enumerate(CONSTANTS)
+    }
+    return {name: share for name, share in passed.items() if share}
