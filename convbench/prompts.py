@@ -1,72 +1,48 @@
-"""Render templates: sandboxed Jinja over an example's fields, hidden ones only by permission."""
+"""Render templates over an example's fields, hidden ones only by permission."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from jinja2 import StrictUndefined, Template, TemplateError, Undefined
-from jinja2.exceptions import SecurityError
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
+from convbench import templates
 from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
 
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, which by itself lets a short template make a text that fills the memory."""
-
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Multiply and divide numbers; texts and lists are not repeated, powers not taken."""
-        if operator == "**" or not all(isinstance(x, int | float) for x in (left, right)):
-            raise SecurityError(f"{operator} is for numbers in templates, ** for none")
-        return super().call_binop(context, operator, left, right)
-
-
-_ENV = _Sandbox(
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=False,
-    undefined=StrictUndefined,
-    autoescape=False,
-)
-
-
-def _is_none(value: object) -> bool:
-    """Jinja's `is none`, but a field that is missing is not one that is null."""
-    if isinstance(value, Undefined):
-        str(value)  # raises, and names the field
-    return value is None
-
-
-_ENV.tests["none"] = _is_none
-
-
-@lru_cache(maxsize=512)
-def _compiled(text: str) -> Template:
-    return _ENV.from_string(text)
+LINE: Final = 600
+"""Most characters of an error about a template."""
 
 
 def render(text: str, fields: Mapping[str, Any], origin: str = "template") -> str:
-    """Return the template filled in; an unknown field or bad syntax is a SpecError."""
+    """Return the template filled in: the one place where a template meets data.
+
+    An unknown field, bad syntax, or more than a template may do is a SpecError in one line that
+    begins with `origin`.
+    """
     try:
-        return _compiled(text).render(fields)
-    except (TemplateError, TypeError, ValueError, OverflowError, ArithmeticError) as error:
-        known = ", ".join(sorted(fields))
-        raise SpecError(f"{origin}: {error}; fields here: {known}") from None
+        return templates.fill(templates.template(text), fields)
+    except templates.Refused as error:
+        raise SpecError(
+            _line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")
+        ) from None
 
 
-@lru_cache(maxsize=512)
-def expression(text: str) -> Callable[..., Any]:
-    """Return a compiled Jinja expression; call it with the fields."""
+def value(text: str, fields: Mapping[str, Any]) -> templates.Plain:
+    """Return the value of an expression over the fields, in plain data; SpecError in one line."""
     try:
-        return _ENV.compile_expression(text, undefined_to_none=False)
-    except TemplateError as error:
-        raise SpecError(f"expression {text!r}: {error}") from None
+        return templates.evaluate(templates.expression(text), fields)
+    except templates.Missing as error:
+        told = "no such field" if error.name == text.strip() else str(error)
+        raise SpecError(_line(told)) from None
+    except templates.Refused as error:
+        raise SpecError(_line(str(error))) from None
+
+
+def _line(text: str) -> str:
+    """Return one line that is fit for a terminal, whatever a template put into it."""
+    signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
+    line = " ".join(signs.split())
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"
 
 
 def letters(labels: tuple[str, ...]) -> str:

@@ -46,13 +46,13 @@ class Asked:
         return None if not values or None in values else sum(values)
 
 
-def judge_messages(spec: JudgeSpec, conversation: Conversation, example: Example) -> list[Message]:
-    """Return what a rubric's model is sent: question, options, gold letter and transcript.
+def judge_fields(conversation: Conversation, example: Example) -> dict[str, Any]:
+    """Return what a rubric's templates may use; a judge may see the hidden fields.
 
     The transcript holds every turn with its speaker, thinking included, and no system prompt or
-    step instruction (section E.3). A judge may see the hidden fields.
+    step instruction (section E.3).
     """
-    fields = {
+    return {
         **example.inputs,
         **example.hidden,
         "question": example.question,
@@ -61,6 +61,11 @@ def judge_messages(spec: JudgeSpec, conversation: Conversation, example: Example
         "answer": example.answer,
         "transcript": transcript(conversation),
     }
+
+
+def judge_messages(spec: JudgeSpec, conversation: Conversation, example: Example) -> list[Message]:
+    """Return what a rubric's model is sent: question, options, gold letter and transcript."""
+    fields = judge_fields(conversation, example)
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
     return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jinja2 import TemplateError, Undefined
-
-from convbench.errors import DataError
-from convbench.prompts import expression
+from convbench import prompts
+from convbench.errors import DataError, SpecError
 from convbench.schema import Choice, TaskSpec, fingerprint
 
 LABELS = "ABCDEFGHIJ"
@@ -42,7 +40,7 @@ def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
     value = _value(task, "question", rows.question, row)
     text = str(value).strip()
     if value is None or not text:
-        raise _changed(task, "question", rows.question, row, f"found {value!r}; expected text")
+        raise _changed(task, "question", rows.question, row, f"found {value!r:.60}; expected text")
     options, labels = _options(task, row)
     gold = _gold(task, row, options, labels)
     key = str(_value(task, "key", rows.key, row)) if rows.key else fingerprint(text, options)
@@ -71,20 +69,15 @@ def _split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
 def _value(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> Any:
     """Return the value of one expression over the row."""
     try:
-        value = expression(text)({**row, "row": row})
-        for item in value if isinstance(value, list) else ():
-            str(item)  # a field that is missing within a list shows itself only here
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        return prompts.value(text, {**row, "row": row})
+    except SpecError as error:
         raise _changed(task, key, text, row, str(error)) from None
-    if isinstance(value, Undefined):
-        raise _changed(task, key, text, row, "no such field")
-    return value
 
 
 def _changed(task: TaskSpec, key: str, text: str, row: Mapping[str, Any], why: str) -> DataError:
     shown = sorted(name for name in row if not name.startswith("_"))
     return DataError(
-        f"task {task.name}: rows.{key}: {text!r}: {why}; the rows have the fields {shown}. "
+        f"task {task.name}: rows.{key}: {text!r:.200}: {why}; the rows have the fields {shown}. "
         f"Has the source changed its schema? Mend it with --set task.rows.{key}=EXPRESSION"
     )
 
@@ -104,6 +97,9 @@ def _options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], list[st
         )
     if len(texts) > len(LABELS):
         raise _changed(task, "choices", task.rows.choices, row, f"{len(texts)} options")
+    if labels and (not isinstance(labels, list) or len(labels) != len(texts)):
+        why = f"found the labels {labels!r:.60}; expected one for each of {len(texts)} options"
+        raise _changed(task, "choices", task.rows.choices, row, why)
     names = [str(label) for label in labels] if labels else list(LABELS[: len(texts)])
     return [str(text).strip() for text in texts], names
 
@@ -126,7 +122,7 @@ def _gold(
     elif not whole and str(value).strip() in options:
         return options.index(str(value).strip())
     raise DataError(
-        f"task {task.name}: rows.answer: found {value!r}; expected one of the labels {labels}, "
+        f"task {task.name}: rows.answer: found {value!r:.60}; expected one of the labels {labels}, "
         f"a position below {len(options)} (an integer, where the labels are no numbers), or an "
         "option's text"
     )

@@ -23,6 +23,7 @@ STAGES = (
     ("rollout",),
     ("engine", "store", "models", "tasks", "catalog", "hub", "sandbox", "pocket", "formats"),
     ("answers", "views", "prompts", "rewards", "stats"),
+    ("templates",),
     ("schema",),
     ("errors",),
 )

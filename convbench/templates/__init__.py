@@ -1,0 +1,23 @@
+"""Templates: Jinja's language read by Jinja, walked by us over plain data, with every step counted.
+
+A template is data from anywhere. Jinja parses it; nothing of it is ever compiled to Python.
+What a template may hold is listed (`source`, `functions`), what it may reach is plain data
+(`plain`), and what it may cost is a number (`budget`).
+"""
+
+from convbench.templates.budget import Budget, Missing, Refused
+from convbench.templates.plain import Plain, world
+from convbench.templates.source import expression, template
+from convbench.templates.walk import evaluate, fill
+
+__all__ = [
+    "Budget",
+    "Missing",
+    "Plain",
+    "Refused",
+    "evaluate",
+    "expression",
+    "fill",
+    "template",
+    "world",
+]

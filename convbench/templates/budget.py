@@ -1,0 +1,64 @@
+"""What one template may cost: counted work instead of a clock, so that it ends alike anywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORK: Final = 20_000_000
+"""Most units of work of one rendering, about a second: characters and items that are handled."""
+STEP: Final = 50
+"""Units of work of one step: a node of the template evaluated, a value of the world copied."""
+ITEM: Final = 20
+"""Units of work of one item of a list or mapping, or one other value, that is handled."""
+LONGEST: Final = 5_000_000
+"""Most characters of one text that a template makes, its whole output included."""
+DEEPEST: Final = 40
+"""Deepest nesting of a value."""
+BITS: Final = 256
+"""Largest number in a calculation, in bits."""
+
+
+class Refused(ValueError):
+    """A template asks for what no template may have."""
+
+
+class Missing(Refused):
+    """A template names what is not there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is undefined")
+        self.name = name
+
+
+class Budget:
+    """The work that is left to one rendering."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = WORK
+
+    def spend(self, units: int) -> None:
+        """Count work that is about to be done; Refused where it is too much."""
+        self.left -= units
+        if self.left < 0:
+            raise Refused(f"takes more than {WORK:,} units of work; expected a smaller template")
+
+    def text(self, length: int) -> None:
+        """Count a text that is about to be made."""
+        if length > LONGEST:
+            raise Refused(f"makes a text of {length:.3g} characters; expected at most {LONGEST:,}")
+        self.spend(length)
+
+    def handle(self, value: object, depth: int = 0) -> None:
+        """Count a value that is handled whole: its items, and the characters of its texts."""
+        self.spend(ITEM)
+        if isinstance(value, str):
+            self.spend(len(value))
+        elif isinstance(value, list | dict):
+            if depth >= DEEPEST:
+                raise Refused(f"a value is nested more than {DEEPEST} deep")
+            for item in value:
+                self.handle(item, depth + 1)
+                if isinstance(value, dict):
+                    self.handle(value[item], depth + 1)
