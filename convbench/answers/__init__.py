@@ -2,9 +2,10 @@
 
 from convbench.answers.final import after_marker, final_answer
 from convbench.answers.grade import Graded, grade, grade_texts
-from convbench.answers.tags import closes, left_open, segments, thinking, visible
+from convbench.answers.tags import TAG, closes, left_open, segments, thinking, visible
 
 __all__ = [
+    "TAG",
     "Graded",
     "after_marker",
     "closes",

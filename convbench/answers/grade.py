@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convbench.answers.final import after_marker, final_answer
+from convbench.answers.final import Letters, after_marker, final_answer
 from convbench.answers.tags import closes, left_open, thinking, visible
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 from convbench.views import policy_turns
@@ -38,7 +38,7 @@ def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) 
     turns = conversation.turns
     return grade_texts(
         [text_of(turns[i].content) for i in policy_turns(protocol, conversation)],
-        example.letters,
+        example.options,
         example.answer,
         marker=protocol.answer_after,
         failed=conversation.failure is not None,
@@ -47,7 +47,7 @@ def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) 
 
 def grade_texts(
     said: Sequence[str],
-    letters: Sequence[str],
+    options: Letters,
     gold: str | None,
     *,
     marker: str | None = None,
@@ -55,15 +55,16 @@ def grade_texts(
 ) -> Graded:
     """Grade what the policy said, turn by turn: `grade` without the records around it.
 
-    `letters` are the options' letters in upper case, `marker` the protocol's `answer_after`.
+    `options` are the options' texts by letter, or their letters alone, `marker` is the protocol's
+    `answer_after`.
     """
     words = sum(len(text.split()) for text in said)
     if failed or not said:
         return Graded(None, None, None, None, None, words, len(said))
-    answer = _answer(said, letters, marker)
+    answer = _answer(said, options, marker)
     return Graded(
         answer=answer,
-        correct=answer == gold if gold is not None and gold in letters else None,
+        correct=answer == gold if gold is not None and gold in options else None,
         thinking=thinking(said[-1]),
         thinking_any=any(map(thinking, said)),
         thinking_closed=closes(said[-1]),
@@ -72,7 +73,7 @@ def grade_texts(
     )
 
 
-def _answer(said: Sequence[str], letters: Sequence[str], marker: str | None) -> str | None:
+def _answer(said: Sequence[str], letters: Letters, marker: str | None) -> str | None:
     text, carried = said[-1], left_open(said[:-1])
     if letters and marker:
         return after_marker(text, marker, letters, carried)

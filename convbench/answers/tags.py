@@ -1,49 +1,74 @@
 """Thinking tags: where a turn thinks and where it speaks.
 
-The rules, for `<thinking>` and `</thinking>` in any case:
+Tags are `<thinking>` and `</thinking>` in any case, and what models were trained to write in
+their place: `<think>`, `<thought>`, `<reasoning>`, `[THINK]`, `◁think▷`, `<|begin_of_thought|>`.
+The rules:
 
-- a block opens at an opening tag and closes at the next closing one; an opening tag inside an
-  open block changes nothing;
+- a block opens at an opening tag and closes at the next closing one, whatever their names; an
+  opening tag inside an open block changes nothing;
 - a block that is not closed runs to the end of its turn;
 - a turn whose first tag is a closing one closes what an earlier turn left open: all before it is
-  thinking. Where no earlier turn left anything open, that tag is a slip and hides nothing;
+  thinking. Where no earlier turn left anything open, `</thinking>` is a slip and hides nothing;
+  `</think>` and `[/THINK]` close a block that the chat template opened in the prompt, so that all
+  before them is thinking too;
 - any other text, stray template marks such as `[/INST]` among it, is the model's output.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_TAG = re.compile(r"<\s*+(/?)\s*+thinking\s*+>", re.IGNORECASE)
+_NAMES = r"(?:think(?:ing)?|thoughts?|reasoning)"
+TAG = re.compile(
+    rf"<\s*+(?P<a>/?)\s*+{_NAMES}\s*+>|\[(?P<b>/?)THINK\]|◁(?P<c>/?)think▷"
+    r"|<\|(?:begin|(?P<d>end))_of_thought\|>",
+    re.IGNORECASE,
+)
+_BY_TEMPLATE = re.compile(r"<\s*+/\s*+think\s*+>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+"""Closing tags of models whose chat template may write the opening one."""
+
+
+def _tags(text: str) -> Iterator[tuple[bool, re.Match[str]]]:
+    """Yield each tag with whether it closes."""
+    for tag in TAG.finditer(text):
+        yield any(tag.groups()), tag
 
 
 def thinking(text: str) -> bool:
-    """Return whether an opening `<thinking>` tag stands in the text: the `Thinking` of reports.
+    """Return whether a thinking block opens in the text: the `Thinking` of reports.
 
-    The paper's "percentage of times that the model outputs <thinking> tags" (section 4).
+    The paper's "percentage of times that the model outputs <thinking> tags" (section 4). A block
+    that the chat template opened counts where it closes here.
     """
-    return any(not tag[1] for tag in _TAG.finditer(text))
+    found = list(_tags(text))
+    return any(not closing for closing, _ in found) or _opened_before(found)
 
 
 def closes(text: str) -> bool:
-    """Return whether some `<thinking>` is followed by a `</thinking>` in the same text."""
+    """Return whether some thinking block opens and closes in the same text."""
+    found = list(_tags(text))
     opened = False
-    for tag in _TAG.finditer(text):
-        if not tag[1]:
+    for closing, _ in found:
+        if not closing:
             opened = True
         elif opened:
             return True
-    return False
+    return _opened_before(found)
+
+
+def _opened_before(found: list[tuple[bool, re.Match[str]]]) -> bool:
+    """Whether the first tag closes a block that the chat template opened."""
+    return bool(found) and _BY_TEMPLATE.fullmatch(found[0][1][0]) is not None
 
 
 def left_open(earlier: Iterable[str]) -> bool:
     """Return whether these turns of one speaker, in order, leave a thinking block open."""
     opened = False
     for text in earlier:
-        for tag in _TAG.finditer(text):
-            opened = not tag[1]
+        for closing, _ in _tags(text):
+            opened = not closing
     return opened
 
 
@@ -61,9 +86,10 @@ def segments(text: str, carried: bool = False) -> list[Segment]:
     `carried` says that an earlier turn left a block open (`left_open`).
     """
     found: list[Segment] = []
+    tags = list(_tags(text))
+    carried = carried or _opened_before(tags)
     opened, start = False, 0
-    for tag in _TAG.finditer(text):
-        closing = bool(tag[1])
+    for closing, tag in tags:
         if closing and not opened and carried:
             found, start = [Segment(True, 0, tag.start())], tag.end()
         elif closing == opened:
@@ -76,7 +102,7 @@ def segments(text: str, carried: bool = False) -> list[Segment]:
 
 def visible(text: str, carried: bool = False) -> str:
     """Return the text outside thinking blocks; a newline stands where a block was."""
-    if "<" not in text:
+    if not any(sign in text for sign in "<[◁"):
         return text
     pieces = segments(text, carried)
     return "\n".join(text[start:stop] for thought, start, stop in pieces if not thought)

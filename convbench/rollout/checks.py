@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from convbench.answers import final_answer, thinking
+from convbench.answers import TAG, final_answer, thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
 from convbench.views import heard
 
@@ -54,7 +54,7 @@ def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
     limits = {step.id: step.words for step in protocol.all_steps() if step.words is not None}
     flags = []
     for turn in _spoken(conversation):
-        said = re.sub(r"<\s*+/?\s*+thinking\s*+>", " ", text_of(turn.content), flags=re.IGNORECASE)
+        said = TAG.sub(" ", text_of(turn.content))
         if turn.step in limits and len(said.split()) > limits[turn.step]:
             flags.append(f"{turn.speaker}:words")
     return _once(flags)
@@ -115,7 +115,7 @@ def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec
         if turn.speaker != protocol.policy or after not in _others(conversation, protocol):
             continue
         said = text_of(turn.content)
-        if final_answer(said, example.letters) is not None:
+        if final_answer(said, example.options) is not None:
             flags.append(f"{turn.speaker}:answers")
         elif not _ASKS.search(said):
             flags.append(f"{turn.speaker}:no-question")

@@ -47,3 +47,8 @@ class Example(Noun):
     def letters(self) -> tuple[str, ...]:
         """The options' letters."""
         return tuple(choice.label for choice in self.choices)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options' texts by letter."""
+        return {choice.label: choice.text for choice in self.choices}

@@ -29,14 +29,14 @@ def register(connection: Any, runs: Sequence[Run]) -> None:
     protocols = [run.manifest.protocol for run in runs]
     kind = pyarrow.struct([(name, _arrow(sql)) for name, sql in FIELDS.items()])
 
-    def graded(numbers: Any, failed: Any, said: Any, letters: Any, gold: Any) -> Any:
-        columns = (column.to_pylist() for column in (numbers, failed, said, letters, gold))
+    def graded(numbers: Any, failed: Any, said: Any, letters: Any, texts: Any, gold: Any) -> Any:
+        columns = (column.to_pylist() for column in (numbers, failed, said, letters, texts, gold))
         rows = [_graded(protocols[row[0]], *row[1:]) for row in zip(*columns, strict=True)]
         return pyarrow.array(rows, type=kind)
 
     connection.create_function(
-        "graded", graded, ["INTEGER", "BOOLEAN", "VARCHAR[]", "VARCHAR[]", "VARCHAR"], GRADED,
-        type="arrow", null_handling="special",
+        "graded", graded, ["INTEGER", "BOOLEAN", "VARCHAR[]", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
+        GRADED, type="arrow", null_handling="special",
     )  # fmt: skip
     connection.create_function("parts", parts, ["VARCHAR"], "VARCHAR")
 
@@ -52,12 +52,13 @@ def _graded(
     failed: bool,
     said: list[str | None] | None,
     letters: list[str] | None,
+    texts: list[str] | None,
     gold: str | None,
 ) -> dict[str, Any]:
     """Grade what the policy said, by the one function that grades."""
     found = grade_texts(
         [text or "" for text in said or ()],
-        letters or (),
+        dict(zip(letters or (), texts or (), strict=True)),
         gold,
         marker=protocol.answer_after,
         failed=bool(failed),

@@ -40,7 +40,7 @@ SELECT c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.gro
 FROM (
   SELECT k.*, graded(k.run_no, k.failure IS NOT NULL,
       [said(t.content) FOR t IN k.turns IF t.speaker = s.speaker],
-      [o.label FOR o IN x.choices], x.answer) AS g
+      [o.label FOR o IN x.choices], [o.text FOR o IN x.choices], x.answer) AS g
   FROM raw.conversations k JOIN raw.runs s USING (run_no)
     LEFT JOIN raw.examples x ON x.run_no = k.run_no AND x.example_id = k.example_id
 ) c JOIN raw.runs r USING (run_no)

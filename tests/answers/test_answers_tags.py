@@ -17,7 +17,7 @@ from convbench.answers import closes, final_answer, left_open, segments, thinkin
         ("a</thinking> b", False, False),
         ("a</thinking> b <thinking> c", True, False),
         ("a</thinking> b <thinking> c </thinking>", True, True),
-        ("<think>a</think>", False, False),
+        ("<think>a</think>", True, True),
         ("thinking aloud", False, False),
     ],
 )

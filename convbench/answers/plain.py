@@ -1,0 +1,54 @@
+"""A reply's text as one kind of plain text: the same sign always written the same way.
+
+Fullwidth letters and signs, other languages' brackets and quotation marks, LaTeX's math
+delimiters and HTML's emphasis become what they stand for; marks that nobody sees are dropped.
+Words stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SIGNS = {
+    **dict.fromkeys("【「『〔〖《〈〚〘", "("),
+    **dict.fromkeys("】」』〕〗》〉〛〙", ")"),
+    **dict.fromkeys("“”„‟«»‘‚‛‹›", '"'),
+    **dict.fromkeys("👉➜➔➡⇒⟹→", ":"),
+    **dict.fromkeys("✅☑✔🎯⭐", " "),
+    **dict.fromkeys("。､、،؛", "."),
+}
+_TABLE = str.maketrans({**_SIGNS, "’": "'"})
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+)
+_MATH = re.compile(r"\\[()\[\]]|\$\$")
+_ANSWER_TAG = re.compile(r"<(/?)(?:final[_-]?)?answer>", re.IGNORECASE)
+_LINE_TAG = re.compile(r"</?(?:p|br|div|li|ul|ol|h[1-6]|td|tr|th)\b[^<>]{0,80}>", re.IGNORECASE)
+_MARK_TAG = re.compile(
+    r"</?(?:b|i|u|em|strong|mark|span|code|font|small|big|sup|sub)\b[^<>]{0,80}>", re.IGNORECASE
+)
+
+
+def plain(text: str) -> str:
+    """Return the text with its signs written plainly; an `<answer>` tag becomes `Answer:`."""
+    if not text.isascii():
+        text = seen(unicodedata.normalize("NFKC", text.translate(_TABLE))).translate(_TABLE)
+    if "\\" in text or "$$" in text:
+        text = _MATH.sub("$", text)
+    if "<" in text:
+        text = _ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nAnswer: ", text)
+        text = _MARK_TAG.sub("", _LINE_TAG.sub("\n", text))
+    return text
+
+
+def seen(text: str) -> str:
+    """Return the text without the characters that nobody sees."""
+    return text if text.isascii() else _UNSEEN.sub("", text)
+
+
+def lower(text: str) -> str:
+    """Lower-case without changing positions (a few letters lower to two)."""
+    low = text.lower()
+    return low if len(low) == len(text) else "".join(c.lower() if c < "\x80" else c for c in text)
