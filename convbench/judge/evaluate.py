@@ -12,7 +12,8 @@ import yaml
 from convbench.catalog.options import SpecOptions, load_plugins, load_protocol, sort_sets
 from convbench.errors import RunError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
-from convbench.rollout.calls import CallOptions, permit
+from convbench.judge.loop import permit_judge
+from convbench.rollout.calls import CallOptions
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
@@ -21,6 +22,8 @@ from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, find_run
 from convbench.tasks.splits import counted, refuse_untested
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
     calls = options.calls.naming(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
     for judge in judges:  # refused before the conversations cost anything
-        if judge.model is not None:
-            permit(parent, judge.model, judge.spec.api_base, calls)
+        permit_judge(parent, judge, calls)
     child = _open(parent, manifest, options, folder)
     built = fill(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
@@ -99,10 +101,22 @@ def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
     """Return the protocol asked for, the recipe's for evaluation, or the parent's own."""
     name = options.protocol
     if name is None:
-        name = recipe_of(folder).get("eval_protocol")
+        name = _named(folder)
     if name is None or name == parent.manifest.protocol.name:
         return parent.manifest.protocol
     return load_protocol(name, options.specs, sort_sets(options.specs.sets, ("protocol",)))
+
+
+def _named(folder: Path) -> str | None:
+    """Return the protocol that a checkpoint's recipe names, which is no file of its own: whoever
+    made the checkpoint does not say what is read here."""
+    name = recipe_of(folder).get("eval_protocol")
+    if name is not None and not _NAME.fullmatch(str(name)):
+        raise RunError(
+            f"{folder / 'recipe.yaml'}: eval_protocol: found {str(name)[:80]!r}; expected a "
+            "protocol's name; to evaluate in one of a file, add --protocol FILE"
+        )
+    return name
 
 
 def recipe_of(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from convbench.engine.caller import Caller
 from convbench.errors import UnsupportedTask
 from convbench.judge import Judge, failed_verdict, judge_conversation
 from convbench.models.base import Model
-from convbench.rollout.calls import CallOptions, at_once, calling, open_for
+from convbench.rollout.calls import CallOptions, at_once, calling, open_for, permit
 from convbench.schema import Conversation, Verdict
 from convbench.store import Run
 from convbench.store.jsonl import Appender
@@ -137,6 +137,12 @@ async def _calls(
         on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
         status=caller.status,
     )
+
+
+def permit_judge(run: Run, judge: Judge, calls: CallOptions) -> None:
+    """Raise RunError where a pulled run has a judge's model called and the user did not agree."""
+    if judge.model is not None:
+        permit(run, judge.model, judge.spec.api_base, calls)
 
 
 def _open(run: Run, judge: Judge, calls: CallOptions) -> Model | None:

@@ -15,7 +15,7 @@ from convbench.catalog.options import SpecOptions
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of
-from convbench.judge.loop import unscored
+from convbench.judge.loop import permit_judge, unscored
 from convbench.learn.select import Selection, select
 from convbench.rollout.branch import branches
 from convbench.rollout.calls import CallOptions, ended, open_cast
@@ -68,6 +68,8 @@ class Branching:
         found = cls(selection, judge, held, recipe, calls)
         if found.lacking():
             _can_speak(run, calls)
+        if not found.whole():
+            permit_judge(run, judge, calls)
         return found
 
     def planned(self, run: Run) -> Iterator[Job]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
+from convbench.models import known
 from convbench.models.aliases import aliases
 from convbench.models.base import Model
 from convbench.models.consent import consent
@@ -129,11 +130,16 @@ def open_for(run: Run, ref: str, api_base: str | None, options: CallOptions) -> 
 
 
 def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
-    """Raise RunError where a pulled run has a model called that the user did not agree to."""
-    origin = run.manifest.pulled_from
-    typed = ref in options.named or (api_base is not None and api_base == options.api_base)
-    if origin is not None and not typed:
-        where = f"{run.path}: the set pulled from {origin}"
+    """Raise RunError where a run has a model called that the user did not agree to: any model of a
+    pulled run, and those of any run at an address that this user never named."""
+    if api_base is not None and api_base == options.api_base:
+        known.remember(api_base)
+        return
+    stranger = api_base is not None and not known.is_known(api_base)
+    pulled = run.manifest.pulled_from
+    if stranger or (pulled is not None and ref not in options.named):
+        origin = "its records" if pulled is None else f"the set pulled from {pulled}"
+        where = f"{run.path}: {origin}"
         consent(where, ref, api_base, allowed=options.allow, specs=options.specs)
 
 

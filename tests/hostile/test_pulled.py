@@ -16,14 +16,17 @@ from typing import Any
 import pytest
 
 from convbench import catalog
+from convbench.catalog.options import SpecOptions
 from convbench.commands.build import BuildOptions, build
 from convbench.errors import ConvbenchError
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
-from convbench.judge.all import JudgeOptions, judge
+from convbench.judge.all import JudgeOptions, judge, judges_of
 from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.learn.rounds import RoundsOptions, rounds
+from convbench.learn.start import TrainOptions, train
 from convbench.publish.publish import publish
-from convbench.rollout.calls import CallOptions
+from convbench.rollout.calls import CallOptions, permit
 from convbench.rollout.manifest import Shape
 from convbench.schema import ImagePart, JudgeSpec, Member
 from convbench.store import Run
@@ -200,6 +203,106 @@ def test_nothing_is_sent_unasked(
         model = "openai/judge" if spec else name[command].replace(
             "policy", "teacher" if case == "teacher-resume" else "policy")  # fmt: skip
         assert f"--allow-calls {model}@{where}" in line
+
+
+def sampled(recipe: str, run: Path, calls: CallOptions = QUIET) -> None:
+    """`train step-dpo`, with branches of its own."""
+    sets = ("pairing.source=resampled",) if recipe == "step-dpo" else ()
+    train(
+        TrainOptions(
+            recipe, run, model="local:pocket", specs=SpecOptions(sets=sets), calls=calls,
+            in_process=True,
+        )
+    )  # fmt: skip
+
+
+LEARNERS: dict[str, tuple[Change, Value | None, Callable[[Path], object]]] = {
+    "branches-teacher": (teacher(), None, lambda run: sampled("step-dpo", run)),
+    "branches-policy": (policy(), None, lambda run: sampled("step-dpo", run)),
+    "branches-judge": (keep, rubric(), lambda run: sampled("step-dpo", run)),
+    "rounds-judge": (
+        keep, rubric(),
+        lambda run: (without_verdict(run), rounds(RoundsOptions("swift", 1, run, calls=QUIET)))),
+    "rounds-task-judge": (
+        lambda m: m["task"].update(judge="openai/judge"), None,
+        lambda run: (forget_judges(run), rounds(RoundsOptions("swift", 1, run, calls=QUIET)))),
+}  # fmt: skip
+
+
+def without_verdict(run: Path) -> None:
+    """Take a verdict away, so that a judge has something to do."""
+    file = run / "verdicts.jsonl"
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def forget_judges(run: Path) -> None:
+    """Take all verdicts away."""
+    (run / "verdicts.jsonl").unlink()
+
+
+@pytest.mark.parametrize("case", LEARNERS)
+def test_learners_that_sample_ask_first(
+    case: str, hub: Client, base: dict[str, bytes], own: Recorder, tmp_path: Path
+) -> None:
+    """Before anything is sampled, judged or trained."""
+    change, spec, learn = LEARNERS[case]
+    run = pulled(hub, base, tmp_path, change, spec)
+    if spec is not None:
+        as_judged_here(run)
+    with pytest.raises(ConvbenchError, match=r"--allow-calls openai/(judge|teacher|policy)@"):
+        learn(run)
+    assert own.arrived == []
+    assert not (run / "branches" / "conversations.jsonl").exists()
+    assert not list(run.glob("checkpoints/*/training.json"))
+
+
+def as_judged_here(run: Path) -> None:
+    """Write verdicts as those of the judge that this version makes of the kept spec."""
+    mark = judges_of(Run.open(run))[0].fingerprint
+    file = run / "verdicts.jsonl"
+    file.write_text(file.read_text().replace('"beef"', f'"{mark}"'))
+    (run / "judges" / "beef.json").rename(run / "judges" / f"{mark}.json")
+
+
+def test_an_address_in_a_copied_run_is_not_followed(
+    base: dict[str, bytes], own: Recorder, stranger: Recorder, tmp_path: Path
+) -> None:
+    """A run folder that came by other ways says nowhere that it was pulled. Its address is
+    followed once the user has named it here; `.invalid` is no host of anyone's."""
+    manifest = json.loads(base["run/run.json"])
+    address = "http://models.invalid:8000/v1"
+    teacher(api_base=address)(manifest)
+    for name, data in base.items():
+        if name.startswith("run/"):
+            file = tmp_path / "copied" / name.removeprefix("run/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+    (tmp_path / "copied" / "run.json").write_text(json.dumps(manifest))
+    run = tmp_path / "copied"
+    target = "openai/teacher@models.invalid:8000"
+    with pytest.raises(ConvbenchError, match=f"its records.*--allow-calls {target}"):
+        evaluated(run)
+    assert not (run / "evals").exists() or not list(run.glob("evals/*/conversations.jsonl"))
+    permit(Run.open(run), "openai/any", address, CallOptions(api_base=address))  # typed once
+    permit(Run.open(run), "openai/teacher", address, QUIET)
+    for other in ("http://models.invalid:8001/v1", "https://models.invalid:8000/v1",
+                  "http://models.invalid:8000@evil.invalid/v1"):  # fmt: skip
+        with pytest.raises(ConvbenchError, match="--allow-calls"):
+            permit(Run.open(run), "openai/teacher", other, QUIET)
+    assert own.arrived + stranger.arrived == []
+
+
+@pytest.mark.parametrize("name", ["./p.yaml", "/tmp/p.yaml", "p.yml", "../protocols/x", "A b"])
+def test_a_checkpoint_s_recipe_reads_no_file(
+    name: str, base: dict[str, bytes], hub: Client, tmp_path: Path
+) -> None:
+    """`eval FOLDER` of another's checkpoint: its recipe names protocols, not files."""
+    run = pulled(hub, base, tmp_path, keep)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(json.dumps({"eval_protocol": name}))
+    with pytest.raises(ConvbenchError, match="expected a protocol's name"):
+        evaluate(EvalOptions(str(folder), run, calls=QUIET))
 
 
 def test_what_is_kept_of_a_pulled_set(
