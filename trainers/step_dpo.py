@@ -8,9 +8,18 @@ turn and were sampled to the end and judged, as Chen et al. (2025) do (`convbenc
 """
 
 from convbench.learn import pairs
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, Means, Preparation, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import branches, select
+
+
+def prepare(job: Job, means: Means) -> Preparation | None:
+    """Sample and judge the branches that are paired; logged pairs need none."""
+    if job.recipe.pairing.source == "logged":
+        return None
+    from convbench.learn.branches import Branching
+
+    return Branching.of(job, means)
 
 
 def data(job: Job) -> Pairs:

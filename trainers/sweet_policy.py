@@ -8,17 +8,24 @@ the candidates into `candidates.jsonl` beside the recipe, then runs this.
 
 from convbench.errors import TrainError
 from convbench.learn import pairs
-from convbench.learn.job import Job, script
+from convbench.learn.job import Job, Means, Preparation, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
-from convbench.learn.sweet.pairs import Candidate, Sweet, check_base, policy_pairs
+from convbench.learn.sweet.pairs import RANKED, Candidate, Sweet, check_base, policy_pairs
 from convbench.store.jsonl import records
+
+
+def prepare(job: Job, means: Means) -> Preparation:
+    """Train the critic, sample candidates at every turn, rank them."""
+    from convbench.learn.sweet.stages import Stages
+
+    return Stages.of(job, means)
 
 
 def data(job: Job) -> Pairs:
     """Log, rank, pair."""
     check_base(job)
-    file = job.folder / "ranked.jsonl"
+    file = job.folder / RANKED
     if not file.exists():
         raise TrainError(f"{file}: not found; `convbench train sweet` samples and ranks it")
     turns: dict[tuple[str, int], list[Candidate]] = {}

@@ -32,7 +32,7 @@ def query(
     ] = None,
 ) -> None:
     """Ask a run, or several, in SQL (DuckDB, read-only)."""
-    from convbench.cli.main import out
+    from convbench.cli.console import out
     from convbench.commands.query import check_format, query, write_result
     from convbench.store import find_run
 

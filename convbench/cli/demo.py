@@ -29,7 +29,7 @@ def demo(
     """Watch a tiny policy learn on this machine: build, judge, train, eval, report."""
     from rich.markup import escape
 
-    from convbench.cli.main import err, out
+    from convbench.cli.console import err, out
     from convbench.cli.say import fact, next_command, shown
     from convbench.commands.demo import DemoOptions
     from convbench.commands.demo import demo as command

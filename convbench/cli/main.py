@@ -8,9 +8,9 @@ import traceback
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from convbench import __version__
+from convbench.cli.console import err
 from convbench.errors import ConvbenchError
 
 app = typer.Typer(
@@ -22,8 +22,6 @@ app = typer.Typer(
     help="One declarative spec takes a question set through build, judge, train, eval, report "
     "and publish.",
 )
-err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
 
 
 def _version(value: bool) -> None:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.main import err, out
+from convbench.cli.console import err, out
 from convbench.schema import text_of
 from convbench.tasks.splits import listed
 

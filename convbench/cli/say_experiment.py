@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from convbench.cli.main import out
+from convbench.cli.console import out
 from convbench.cli.say import fact, next_command, shown
 from convbench.report.terminal import terminal
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.main import err, out
+from convbench.cli.console import err, out
 from convbench.cli.say import ended, fact, next_command, note, printable, shown, table, told
 from convbench.schema import text_of
 

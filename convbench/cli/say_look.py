@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.answers import grade, left_open, segments
-from convbench.cli.main import out
+from convbench.cli.console import out
 from convbench.cli.say import fact, next_command, note, printable, say_preview, shown, table
 from convbench.schema import text_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from convbench.cli.main import err, out
+from convbench.cli.console import err, out
 from convbench.cli.say import next_command, note, shown
 
 if TYPE_CHECKING:

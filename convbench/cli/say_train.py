@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from convbench.cli.main import out
+from convbench.cli.console import out
 from convbench.cli.say import fact, next_command, note, shown
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def say_train(result: TrainResult) -> None:
     fact("checkpoint", name)
     fact("recipe", f"{result.recipe.name}: {result.recipe.title}")
     fact("launch", f"{result.launch.name}, {result.launch.processes} process(es)")
-    for number, line in enumerate(result.credit):
-        fact("critic" if number == 0 else "", line)
+    for label, line in result.told:
+        fact(label, line)
     if result.imported:
         next_command(
             f"convbench eval {name} --run RUN_THAT_WAS_BUILT",

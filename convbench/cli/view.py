@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from convbench.cli.main import app, err
+from convbench.cli.console import err
+from convbench.cli.main import app
 
 Runs = Annotated[
     list[Path] | None,

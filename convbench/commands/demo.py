@@ -14,7 +14,7 @@ from convbench.commands.report import ReportOptions, ReportResult, report
 from convbench.errors import RunError
 from convbench.judge.all import JudgeOptions, judge
 from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.start import TrainOptions, train
+from convbench.learn.start import TrainOptions, train_once
 from convbench.rollout.calls import CallOptions
 from convbench.rollout.fill import BuildOptions
 from convbench.rollout.manifest import Shape
@@ -105,14 +105,12 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
         "star-gate": "STaR-GATE imitates only the best conversation about each question.",
     }
     say(f"train {name}", why.get(name, ""))
-    folder = run.checkpoints / name
-    if not (folder / "training.json").exists():
-        values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(name, {})}
-        sets = as_sets(values)
-        train(TrainOptions(
-            recipe=name, run=run.path, judge=spec.judges[0], out=folder,
-            specs=SpecOptions(sets=sets), in_process=True,
-        ))  # fmt: skip
+    values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(name, {})}
+    asked = TrainOptions(
+        recipe=name, run=run.path, judge=spec.judges[0],
+        specs=SpecOptions(sets=as_sets(values)), in_process=True,
+    )  # fmt: skip
+    folder = train_once(asked, run.checkpoints / name)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
     done = evaluate(EvalOptions(str(folder), run.path, calls=options.calls))
     if done.built.jobs.interrupted or done.judged is None:

@@ -17,7 +17,7 @@ from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeOptions, judge
 from convbench.judge.evaluate import EvalOptions, evaluate
 from convbench.learn.rounds import RoundsOptions, recipe_of, rounds_of
-from convbench.learn.start import TrainOptions, train
+from convbench.learn.start import TrainOptions, train_once
 from convbench.rollout.calls import CallOptions
 from convbench.rollout.fill import BuildOptions
 from convbench.rollout.manifest import Shape
@@ -237,19 +237,14 @@ def _recipe_sets(job: Job, spec: ExperimentSpec) -> tuple[str, ...]:
 
 
 def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> None:
-    folder = path / "checkpoints" / job.checkpoint
-    if (folder / "training.json").exists():
-        return
-    train(
-        TrainOptions(
-            recipe=job.learner,
-            run=path,
-            judge=spec.judges[0],
-            out=folder,
-            specs=replace(options.specs, sets=_recipe_sets(job, spec)),
-            in_process=True,
-        )
+    asked = TrainOptions(
+        recipe=job.learner,
+        run=path,
+        judge=spec.judges[0],
+        specs=replace(options.specs, sets=_recipe_sets(job, spec)),
+        in_process=True,
     )
+    train_once(asked, path / "checkpoints" / job.checkpoint)
 
 
 def _previews(spec: ExperimentSpec, options: ExperimentOptions) -> dict[str, Preview]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.publish.checkpoint import (
-    Checkpoint,
     PublishedCheckpoint,
     publish_checkpoint,
     read_checkpoint,
@@ -15,6 +14,7 @@ from convbench.publish.checkpoint import (
 from convbench.publish.evaluated import results_of
 from convbench.publish.publish import Published
 from convbench.publish.publish import publish as publish_run
+from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_whole
 from convbench.store.run import Run
 

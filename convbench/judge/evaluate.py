@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from convbench.catalog.options import SpecOptions, load_plugins, load_protocol, sort_sets
 from convbench.errors import RunError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
@@ -21,6 +19,7 @@ from convbench.rollout.run import Built
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, find_run
+from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.splits import counted, refuse_untested
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
@@ -93,7 +92,7 @@ def _parent(options: EvalOptions, folder: Path) -> Run:
     inside = folder.resolve().parent.parent
     if (inside / "run.json").exists():
         return Run.open(inside)
-    trained = folder / str(recipe_of(folder).get("run"))
+    trained = folder / str(Checkpoint(folder).recipe.get("run"))
     return Run.open(trained.resolve()) if (trained / "run.json").exists() else find_run(None)
 
 
@@ -110,20 +109,13 @@ def _protocol(parent: Run, folder: Path, options: EvalOptions) -> ProtocolSpec:
 def _named(folder: Path) -> str | None:
     """Return the protocol that a checkpoint's recipe names, which is no file of its own: whoever
     made the checkpoint does not say what is read here."""
-    name = recipe_of(folder).get("eval_protocol")
+    name = Checkpoint(folder).recipe.get("eval_protocol")
     if name is not None and not _NAME.fullmatch(str(name)):
         raise RunError(
             f"{folder / 'recipe.yaml'}: eval_protocol: found {str(name)[:80]!r}; expected a "
             "protocol's name; to evaluate in one of a file, add --protocol FILE"
         )
     return name
-
-
-def recipe_of(folder: Path) -> dict[str, Any]:
-    """Return the recipe that a checkpoint was trained with; empty where none lies there."""
-    file = folder / "recipe.yaml"
-    found = yaml.safe_load(file.read_text()) if file.is_file() else None
-    return found if isinstance(found, dict) else {}
 
 
 def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunManifest:
@@ -145,7 +137,7 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
 
 def _trained(policy: str) -> dict[str, Any]:
     """Return what a report needs of the recipe, should the checkpoint be gone by then."""
-    recipe = recipe_of(Path(policy.removeprefix("local:")))
+    recipe = Checkpoint(Path(policy.removeprefix("local:"))).recipe
     kept = {key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe}
     return {"recipe": kept} if kept else {}
 

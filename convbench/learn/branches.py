@@ -11,18 +11,18 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from convbench.catalog.options import SpecOptions
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of
 from convbench.judge.loop import permit_judge, unscored
+from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
 from convbench.rollout.branch import branches
 from convbench.rollout.calls import CallOptions, ended, open_cast
 from convbench.rollout.cast import fingerprinted
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
-from convbench.rollout.plan import Job
+from convbench.rollout.plan import Job as Planned
 from convbench.schema import RunManifest, Turn
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
@@ -42,8 +42,9 @@ class Branching:
     calls: CallOptions
 
     @classmethod
-    def of(cls, run: Run, recipe: Recipe, specs: SpecOptions, calls: CallOptions) -> Branching:
+    def of(cls, job: Job, means: Means) -> Branching:
         """Find out what is to be done; TrainError where it cannot be. Nothing is written."""
+        run, recipe = job.run, job.recipe
         if run.manifest.kind == "import":
             raise TrainError(
                 f"{run.path}: holds imported conversations, which no policy here can leave to go "
@@ -62,23 +63,23 @@ class Branching:
                 f"it than this convbench has; judge again first: convbench judge --judge "
                 f"{judge.name} --run {run.path}"
             )
-        calls = replace(calls, specs=specs.folders)
+        calls = replace(means.calls, specs=means.specs.folders)
         there = (run.branches / "run.json").exists()
         held = Run.open(run.branches) if there else Run(run.branches, _manifest(run))
         found = cls(selection, judge, held, recipe, calls)
         if found.lacking():
             _can_speak(run, calls)
-        if not found.whole():
+        if not found.ready():
             permit_judge(run, judge, calls)
         return found
 
-    def planned(self, run: Run) -> Iterator[Job]:
+    def planned(self, run: Run) -> Iterator[Planned]:
         """Yield what the branches' run lacks."""
         parents = [item.conversation for item in self.selection.logged]
         per_turn = self.recipe.pairing.per_turn
         return branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
 
-    def lacking(self) -> list[Job]:
+    def lacking(self) -> list[Planned]:
         """Return the branches that are still to be sampled."""
         return list(self.planned(self.run))
 
@@ -86,7 +87,7 @@ class Branching:
         """Return the number of sampled branches that the judge has not scored."""
         return len(unscored(self.run, self.judge)[0])
 
-    def whole(self) -> bool:
+    def ready(self) -> bool:
         """Whether nothing is left to do."""
         return not self.lacking() and not self.unjudged()
 
@@ -107,7 +108,7 @@ class Branching:
         yield f"verdicts: {len(jobs) + self.unjudged()} of judge {self.judge.name}"
         yield f"kept in {self.run.path}; pairs: one for each branch of another reward"
 
-    def _again(self, jobs: Iterable[Job]) -> Iterator[Turn]:
+    def _again(self, jobs: Iterable[Planned]) -> Iterator[Turn]:
         """Yield the spoken turns that the branches replace."""
         parents = {i.conversation.conversation_id: i.conversation for i in self.selection.logged}
         for job in jobs:
@@ -116,7 +117,7 @@ class Branching:
                 if turn.finish_reason != "scripted":
                     yield turn
 
-    def fill(self) -> list[str]:
+    def do(self) -> list[str]:
         """Sample and judge what is missing; return notes on what failed."""
         run = self.run
         if not (run.path / "run.json").exists():
@@ -132,6 +133,10 @@ class Branching:
             if judged.failed:
                 notes.append(f"{judged.failed} branches got no verdict of {judged.name}")
         return notes
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """Branches have nothing to tell of the policy."""
+        return iter(())
 
 
 def _manifest(run: Run) -> RunManifest:

@@ -6,24 +6,41 @@ import atexit
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from convbench import catalog
+from convbench.catalog.options import SpecOptions
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.launch import MARK
 from convbench.learn.pairs import Pairs
+from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
 from convbench.models.where import content, named, positions
-from convbench.schema.recipe import Recipe
+from convbench.rollout.calls import CallOptions
+from convbench.schema.recipe import Launch, Recipe
+from convbench.store.checkpoint import TRAINING
 from convbench.store.run import Run
 
-Learnt = Weighted | Pairs
+
+class Other(Protocol):
+    """What a learner of its own shape makes of a log."""
+
+    selection: Selection
+    items: Sized
+    skipped: dict[str, int]
+
+    def describe(self) -> Iterator[str]:
+        """Yield what a dry run shows of it."""
+        ...
+
+
+Learnt = Weighted | Pairs | Other
 """What a trainer's `data` returns."""
 
 
@@ -69,10 +86,47 @@ class Job:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
+@dataclass(frozen=True)
+class Means:
+    """With what a learner gets ready that samples, judges or trains something first."""
+
+    calls: CallOptions
+    """How models are asked."""
+    specs: SpecOptions
+    """Where specs are looked for."""
+    launch: Launch
+    """How trainers are started."""
+    in_process: bool = False
+    """Train in this process where one is enough."""
+
+
+class Preparation(Protocol):
+    """What a learner needs before its data are whole. Everything done is kept on disk, so that
+    work that was stopped goes on."""
+
+    def ready(self) -> bool:
+        """Whether nothing is left to do."""
+        ...
+
+    def describe(self) -> Iterator[str]:
+        """Yield what is to be done, for a dry run."""
+        ...
+
+    def do(self) -> list[str]:
+        """Do what is left; return notes on what failed. TrainError where it cannot be done."""
+        ...
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """Yield (label, line) to show once the policy is trained."""
+        ...
+
+
 Data = Callable[[Job], Learnt]
 """From the run to weighted conversations or pairs; loads no torch."""
 Fit = Callable[[Job, Any], None]
 """Train on them and save; loads torch."""
+Prepare = Callable[[Job, Means], Preparation | None]
+"""Optional: find out what must be done before `data`; None where nothing is. Writes nothing."""
 
 
 def script(data: Data, fit: Fit) -> None:
@@ -104,7 +158,7 @@ def _leave() -> None:
 def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: Any) -> None:
     """Write `training.json`: where the checkpoint comes from, and the log of its training."""
     selection = learnt.selection
-    (job.folder / "training.json").write_text(
+    (job.folder / TRAINING).write_text(
         json.dumps(
             {
                 "recipe": job.recipe.name,

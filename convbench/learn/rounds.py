@@ -12,7 +12,7 @@ from convbench.judge import Judge, resolve_judge
 from convbench.judge.all import JudgeOptions, judge_with, judges_of
 from convbench.judge.all import judge as judge_command
 from convbench.judge.evaluate import EvalOptions, evaluate, splits_of
-from convbench.learn.start import TrainOptions, sort_sets, train
+from convbench.learn.start import TrainOptions, sort_sets, train_once
 from convbench.rollout.calls import CallOptions, ended
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
@@ -144,20 +144,15 @@ def score(run: Run, judge: Judge, calls: CallOptions) -> None:
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
     """Return the round's checkpoint, trained now where it is not there."""
-    folder = run.checkpoints / Path(options.recipe).stem
-    if not (folder / "training.json").exists():
-        train(
-            TrainOptions(
-                recipe=options.recipe,
-                run=run.path,
-                judge=judge.name,
-                out=folder,
-                specs=options.specs,
-                calls=options.calls,
-                in_process=options.in_process,
-            )
-        )
-    return folder
+    asked = TrainOptions(
+        recipe=options.recipe,
+        run=run.path,
+        judge=judge.name,
+        specs=options.specs,
+        calls=options.calls,
+        in_process=options.in_process,
+    )
+    return train_once(asked, run.checkpoints / Path(options.recipe).stem)
 
 
 def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:

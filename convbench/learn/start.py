@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import Any
 
 from convbench import catalog
 from convbench.catalog.options import SpecOptions, load_plugins
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
-from convbench.learn.job import Job
+from convbench.learn.job import Job, Learnt, Means, Preparation
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
-from convbench.learn.sweet.pairs import Trajectories
+from convbench.learn.trainers import recipe_text, start
 from convbench.learn.weights import Weighted
 from convbench.models.where import check_model, named, policy_weights
 from convbench.rollout.calls import CallOptions
 from convbench.schema.recipe import Launch, Recipe
+from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.run import Run, find_run
 from convbench.tasks.splits import counted, listed
 
-if TYPE_CHECKING:
-    from convbench.learn.branches import Branching
-
 SHIPPED = "local:pocket"
 """The policy that ships with convbench: named so in records, which then hold on any machine."""
-BEGUN = ("checkpoint-*", "critic/checkpoint-*", "critic/training.json")
-"""What shows in a checkpoint's folder that a training was begun; a critic is SWEET's stage 1."""
+BEGUN = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
+"""What shows in a checkpoint's folder that a training was begun, or one that it prepares with."""
 SHOWN = 3
 """Conversations a dry run shows."""
 
@@ -66,8 +62,8 @@ class TrainResult:
     notes: list[str] = field(default_factory=list)
     preview: list[str] = field(default_factory=list)
     """What a dry run shows."""
-    credit: list[str] = field(default_factory=list)
-    """What SWEET's critic makes of conversations that it was not trained on."""
+    told: list[tuple[str, str]] = field(default_factory=list)
+    """(label, line): what the learner's preparation has to tell of the result."""
 
 
 def train(options: TrainOptions) -> TrainResult:
@@ -85,58 +81,30 @@ def train(options: TrainOptions) -> TrainResult:
     found = counted(example.split for example in run.examples.values())
     if not found["test"] and not result.imported:
         notes.append(f"no question of split test ({listed(found)}): eval has nothing to ask")
-    if recipe.trainer == "sweet_policy":
-        from convbench.learn.sweet.stages import sweet  # two stages, with sampling between them
-
-        return sweet(options, run, result)
     module = launching.load(launching.locate(recipe.trainer or ""))
-    folder = free_folder(options, run, recipe)
-    job = Job(recipe, folder)
-    branching = branching_of(options, run, recipe)
+    job = Job(recipe, free_folder(options, run, recipe))
+    means = Means(options.calls, options.specs, launch, options.in_process)
+    before: Preparation | None = getattr(module, "prepare", lambda job, means: None)(job, means)
     if options.dry_run:
-        if branching is not None and not branching.whole():
-            result.preview = list(branching.describe())
+        if before is not None and not before.ready():
+            result.preview = list(before.describe())
         else:
             result.preview = list(describe(job, module.data(job)))
         return result
-    if branching is not None:
-        result.notes += branching.fill()
+    if before is not None:
+        result.notes += before.do()
     learnt = module.data(job)
-    file = write_recipe(folder, run, recipe)
-    result.path = folder
-    start(options, launch, recipe, file, learnt)
+    start(job, means, learnt)
+    result.path = job.folder
+    result.told = list(before.told()) if before is not None else []
     return result
 
 
-def start(
-    options: TrainOptions, launch: Launch, recipe: Recipe, file: Path, learnt: Any = None
-) -> None:
-    """Run the recipe's trainer on a resolved recipe, in this process or a launched one; `learnt`
-    saves a trainer in this process from reading its data again. TrainError where it fails."""
-    script = launching.locate(recipe.trainer or "")
-    gpus = launching.accelerators()
-    if options.in_process and launch.accelerate is None:
-        os.environ.update(launching.hush(gpus))
-        module = launching.load(script)
-        job = Job.read(file)
-        module.fit(job, module.data(job) if learnt is None else learnt)
-    else:
-        parts = launching.command(launch, script, file, recipe.fit, gpus)
-        env = launching.environment(launch, gpus)
-        launching.run(parts, env, file.with_name("train.log"), recipe.fit)
-    if not file.with_name("training.json").exists():
-        raise TrainError(
-            f"{file.parent}: the trainer ended without a checkpoint; see train.log there"
-        )
-
-
-def branching_of(options: TrainOptions, run: Run, recipe: Recipe) -> Branching | None:
-    """Return the branches that the recipe pairs, had or still to be had; None for any other."""
-    if recipe.pairing.source != "resampled":
-        return None
-    from convbench.learn.branches import Branching  # it samples and judges; most do not
-
-    return Branching.of(run, recipe, options.specs, options.calls)
+def train_once(options: TrainOptions, folder: Path) -> Path:
+    """Train into a folder, unless a finished checkpoint lies there; return the folder."""
+    if not Checkpoint(folder).finished:
+        train(replace(options, out=folder))
+    return folder
 
 
 def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -200,55 +168,38 @@ def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
     """Return where the checkpoint goes: an unfinished one of the same recipe is taken up again;
     finished ones, and half-finished ones of other settings, are left alone."""
     if options.out is not None:
-        if (options.out / "training.json").exists():
+        if Checkpoint(options.out).finished:
             raise TrainError(
                 f"--out {options.out}: holds a checkpoint already; name another folder"
             )
         return options.out
-    number = 1
-    while True:
+    for number in itertools.count(1):
         folder = run.checkpoints / (recipe.name if number == 1 else f"{recipe.name}-{number}")
-        begun = any(found for pattern in BEGUN for found in folder.glob(pattern))
-        done = (folder / "training.json").exists()
-        if not done and (not begun or _same(folder, run, recipe)):
+        if not Checkpoint(folder).finished and _same_or_none(Job(recipe, folder)):
             return folder
-        number += 1
+    raise AssertionError
 
 
-def _same(folder: Path, run: Run, recipe: Recipe) -> bool:
-    file = folder / "recipe.yaml"
-    return not file.exists() or file.read_text() == text_of(folder, run, recipe)
+def _same_or_none(job: Job) -> bool:
+    """Whether no training was begun in the folder, or one of this very recipe."""
+    file = job.folder / RECIPE
+    begun = any(found for pattern in BEGUN for found in job.folder.glob(pattern))
+    return not begun or not file.exists() or file.read_text() == recipe_text(job)
 
 
-def text_of(folder: Path, run: Run, recipe: Recipe) -> str:
-    """Return the resolved recipe as YAML; the run by a relative path where it holds the folder."""
-    inside = folder.resolve().is_relative_to(run.path.resolve())
-    where = os.path.relpath(run.path.resolve(), folder.resolve()) if inside else recipe.run
-    values = recipe.model_copy(update={"run": where}).model_dump(mode="json")
-    return "# The resolved recipe of this checkpoint.\n" + yaml.safe_dump(values, sort_keys=False)
-
-
-def write_recipe(folder: Path, run: Run, recipe: Recipe) -> Path:
-    """Write the resolved recipe into the checkpoint's folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "recipe.yaml"
-    file.write_text(text_of(folder, run, recipe))
-    return file
-
-
-def describe(job: Job, learnt: Weighted | Pairs | Trajectories) -> Iterator[str]:
+def describe(job: Job, learnt: Learnt) -> Iterator[str]:
     """Yield what a dry run shows: counts, then tokens, mask and weight of three items."""
     yield from learnt.selection.describe(job.recipe.data.metric)
     for reason, count in learnt.skipped.items():
         yield f"left out: {count} {reason}"
-    if isinstance(learnt, Trajectories):
-        yield f"{len(learnt.items)} pairs of trajectories, {len(learnt.held)} held out"
-        return
     if isinstance(learnt, Pairs):
         pairs = pair_rows(learnt, job.chat, job.longest)
         for what, count in pairs.counts.items():
             yield f"{what}: {count}"
         yield from preview_pairs(pairs.rows[:SHOWN], job.chat)
+        return
+    if not isinstance(learnt, Weighted):
+        yield from learnt.describe()
         return
     yield f"questions whose rewards do not differ: {learnt.flat_tasks:.1%}"
     rows = training_rows(learnt, job.chat, job.longest)

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -19,11 +18,10 @@ from convbench.publish.checkpoint_card import Results, is_hub_id, model_card
 from convbench.publish.publish import make_way, move, workspace
 from convbench.publish.secrets import TEXT, refuse_secrets
 from convbench.store import Run
+from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
 
-MARK = "training.json"
-"""File that says which checkpoint a repository holds; its `id` is RUN/FOLDER."""
 KEPT = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
     r"|((generation_|adapter_|tokenizer_|processor_|preprocessor_)?config|tokenizer|vocab"
@@ -33,28 +31,7 @@ KEPT = re.compile(
 """Files of a model. All else stays at home: optimizer states, saved epochs, logs, arguments."""
 LISTS = ("tokenizer.json", "vocab.json", "vocab.txt", "merges.txt")
 """Files of tokens, in which a text like a path is a token."""
-WHERE = ("recipe.yaml", MARK)
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A finished checkpoint on disk."""
-
-    folder: Path
-    recipe: Mapping[str, Any]
-    """The resolved recipe."""
-    training: Mapping[str, Any]
-    """`training.json`."""
-
-    @property
-    def id(self) -> str:
-        """What a repository is known by to hold this checkpoint."""
-        return f"{self.training.get('run')}/{self.folder.resolve().name}"
-
-    @property
-    def adapter(self) -> bool:
-        """Whether the weights are an adapter's, without their base."""
-        return not (self.folder / "config.json").is_file()
+WHERE = (RECIPE, TRAINING)
 
 
 @dataclass(frozen=True)
@@ -78,14 +55,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             f"--checkpoint {folder}: found no {' and '.join(WHERE)}; expected a finished "
             "checkpoint of `convbench train` (RUN/checkpoints/NAME)"
         )
-    try:
-        training = json.loads((folder / MARK).read_text())
-        recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
-    except (ValueError, yaml.YAMLError):
-        training = recipe = None
-    if not isinstance(training, dict) or not isinstance(recipe, dict):
-        raise RunError(f"--checkpoint {folder}: {' or '.join(WHERE)} cannot be read")
-    found = Checkpoint(folder, recipe, training)
+    found = Checkpoint(folder)
+    if not (found.recipe and found.training):
+        raise RunError(f"--checkpoint {folder}: found nothing in {' or '.join(WHERE)}")
     _check_weights(found)
     return found
 
@@ -134,7 +106,7 @@ def publish_checkpoint(
     """
     target = folder or checkpoint.folder / "publish"
     if dry_run:
-        make_way(target, MARK)
+        make_way(target, TRAINING)
     notes = _notes(checkpoint, run, results)
     with workspace(target.parent if dry_run else checkpoint.folder) as space:
         place = Path(space) / "model"
@@ -147,7 +119,7 @@ def publish_checkpoint(
         if dry_run:
             move(place, target)
             return PublishedCheckpoint(target, files, notes, None)
-        done = upload(repo, place, kind="model", private=private, mark=MARK)
+        done = upload(repo, place, kind="model", private=private, mark=TRAINING)
         return PublishedCheckpoint(checkpoint.folder, files, notes, done)
 
 
@@ -167,8 +139,8 @@ def lay_out(
             _put(checkpoint.folder / name, place / name)
         recipe = portable_values({**checkpoint.recipe, "run": run.manifest.id})
         training = portable_values({"id": checkpoint.id, **checkpoint.training})
-        (place / "recipe.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
-        (place / MARK).write_text(json.dumps(training, indent=1) + "\n")
+        (place / RECIPE).write_text(yaml.safe_dump(recipe, sort_keys=False))
+        (place / TRAINING).write_text(json.dumps(training, indent=1) + "\n")
         text = model_card(
             repo, run.manifest, run.judge_specs(), recipe, training,
             results=results, datasets=datasets, adapter=checkpoint.adapter,

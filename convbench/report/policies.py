@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from convbench.answers import grade
 from convbench.errors import RunError
 from convbench.schema import JudgeSpec, Verdict
 from convbench.store import Run
+from convbench.store.checkpoint import Checkpoint
 
 NAMES = {
     "swift": "SWiFt",
@@ -195,13 +193,11 @@ def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[st
     """
     noted = run.manifest.extra.get("recipe") or {}
     recipe = {"name": noted} if isinstance(noted, str) else dict(noted)
-    training: dict[str, Any] = {}
     for folder in _folders(run, parent):
-        if (folder / "recipe.yaml").is_file():
-            recipe = {**_mapping(yaml.safe_load((folder / "recipe.yaml").read_text())), **recipe}
-            training = _json(folder / "training.json")
-            break
-    return recipe, training
+        found = Checkpoint(folder)
+        if found.recipe:
+            return {**found.recipe, **recipe}, dict(found.training)
+    return recipe, {}
 
 
 def _folders(run: Run, parent: Run | None) -> Iterator[Path]:
@@ -211,14 +207,3 @@ def _folders(run: Run, parent: Run | None) -> Iterator[Path]:
     above = parent.path if parent is not None else run.path.parent.parent
     yield above / "checkpoints" / Path(plain).name
     yield Path(plain).expanduser()
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return _mapping(json.loads(path.read_text()))
-    except (OSError, ValueError):
-        return {}
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
+from convbench import catalog
 from convbench.catalog.options import SpecOptions
 from convbench.commands.build import BuildOptions, build
 from convbench.errors import BudgetError, TrainError
 from convbench.judge.all import JudgeOptions, judge
 from convbench.learn import launch
 from convbench.learn.branches import Branching
-from convbench.learn.job import Job
+from convbench.learn.job import Job, Means
 from convbench.learn.start import TrainOptions, TrainResult, resolve, train
 from convbench.rollout.calls import CallOptions
 from convbench.rollout.manifest import Shape
+from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from convbench.views import messages, policy_turns
 from tests.learn import tiny
@@ -75,13 +77,14 @@ def branching(run: Run, calls: CallOptions = QUIET) -> Branching:
     """The branches that a training would have."""
     asked = options(run, model="local:pocket", calls=calls)
     recipe = resolve(asked, run, {"pairing.source": "resampled"})
-    return Branching.of(run, recipe, SpecOptions(), calls)
+    means = Means(calls, SpecOptions(), catalog.load(Launch, "launch", "none"))
+    return Branching.of(Job(recipe, run.checkpoints / recipe.name), means)
 
 
 def test_branches_pairs_and_rewards_are_exact(run: Run) -> None:
     shown = "\n".join(do(run, dry_run=True).preview)
     assert not run.branches.exists(), "a dry run writes nothing"
-    assert branching(run).have() == []
+    assert branching(run).do() == []
     held = Run.open(run.branches)
     before = [file.read_text() for file in (held.calls_file, held.verdicts_file)]
     result = do(run)  # stopped after the branches, a training takes them as they lie there
@@ -147,18 +150,18 @@ def test_nothing_is_asked_twice_after_a_kill(tmp_path: Path) -> None:
         spent = sum(r["prompt_tokens"] + r["completion_tokens"] for r in kept)
         few = replace(served, budget_tokens=spent + 6000)
         with pytest.raises(BudgetError):
-            branching(run, few).have()
+            branching(run, few).do()
         assert len(records(calls)) > len(kept)
-        assert branching(run, served).have() == []
+        assert branching(run, served).do() == []
         everything = records(calls)
         assert everything[: len(kept)] == kept
         assert set(Counter((r["key"], r["hash"]) for r in everything).values()) == {1}
         assert get(url, "/_stats")["calls"] == len(everything) + sent - len(kept)
-        assert branching(run, served).whole()
+        assert branching(run, served).ready()
 
 
 def test_more_branches_a_turn_keep_those_there(run: Run) -> None:
-    branching(run).have()
+    branching(run).do()
     first = {c.conversation_id for c in Run.open(run.branches).conversations()}
     shown = "\n".join(do(run, "pairing.per_turn=2", dry_run=True).preview)
     assert f"branches: {len(first)} to sample, 2 at each policy turn" in shown

@@ -7,10 +7,9 @@ where its tokens are prefix-stable; the hidden text stands once, before the firs
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,7 +24,11 @@ from convbench.learn.tokens import Asked, ChatTokens
 from convbench.models.where import content
 from convbench.schema import Message, ProtocolSpec
 from convbench.schema.base import Noun
+from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR, messages
+
+CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
+"""Where each stage leaves its result in the checkpoint's folder."""
 
 
 class Sweet(Noun):
@@ -81,6 +84,10 @@ class Trajectories:
     held: tuple[tuple[Logged, Logged], ...]
     skipped: dict[str, int] = field(default_factory=dict)
 
+    def describe(self) -> Iterator[str]:
+        """Yield how many there are."""
+        yield f"{len(self.items)} pairs of trajectories, {len(self.held)} held out"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -123,11 +130,11 @@ def _pairs(logged: Sequence[Logged], settings: Sweet) -> list[tuple[Logged, Logg
 def check_base(job: Job) -> None:
     """Refuse a base whose weights are not those that the critic was trained from: stage 2's
     reference is the same model (equation 4); TrainError."""
-    critic = job.folder / "critic"
-    file = critic / "training.json"
-    if not file.exists():
+    critic = job.folder / CRITIC
+    trained = Checkpoint(critic)
+    if not trained.finished:
         raise TrainError(f"{critic}: found no finished critic; `convbench train sweet` trains it")
-    then, now = json.loads(file.read_text()).get("base_fingerprint"), content(job.model)
+    then, now = trained.training.get("base_fingerprint"), content(job.model)
     if then != now:
         raise TrainError(
             f"{critic}: trained from weights {then}, but {job.model} now holds {now}; expected "

@@ -1,0 +1,135 @@
+"""Candidates of every turn, sampled from the policy that is to be trained; kept line by line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from convbench.engine.jobs import run as run_loop
+from convbench.engine.jobs import run_jobs
+from convbench.errors import ConvbenchError, TrainError
+from convbench.learn.pairs import CUT
+from convbench.learn.select import Logged, Selection
+from convbench.learn.sweet.pairs import Sweet, is_held
+from convbench.models.where import policy_weights
+from convbench.rollout.branch import call_key, candidate
+from convbench.rollout.calls import CallOptions, at_once, calling, ended, open_for
+from convbench.schema import Completion, text_of
+from convbench.schema.recipe import Recipe
+from convbench.store.jsonl import Appender, records
+from convbench.store.run import Run
+from convbench.views import messages, policy_turns
+
+
+def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int]]:
+    """Yield (conversation, turn) of every policy turn that gets candidates; turns with equal
+    histories count once, tasks held out from the critic not at all."""
+    seen: set[str] = set()
+    protocol = selection.run.manifest.protocol
+    for name, logged in selection.tasks().items():
+        if is_held(name, settings.held_out):
+            continue
+        for item in logged[: settings.conversations]:
+            for turn in policy_turns(protocol, item.conversation):
+                before = messages(protocol, item.conversation, protocol.policy, turn)
+                mark = json.dumps([name, before], default=str)
+                if mark not in seen:
+                    seen.add(mark)
+                    yield item, turn
+
+
+def sample(
+    run: Run,
+    recipe: Recipe,
+    selection: Selection,
+    settings: Sweet,
+    file: Path,
+    calls: CallOptions,
+) -> None:
+    """Write the candidates of every turn; those on disk are kept."""
+    there = {(r["conversation_id"], r["turn"], r["candidate"]) for r in rows(file)}
+    jobs = [
+        (item, turn, number)
+        for item, turn in histories(selection, settings)
+        for number in range(settings.candidates)
+        if (item.conversation.conversation_id, turn, number) not in there
+    ]
+    if jobs:
+        run_loop(lambda: _sample(run, recipe, settings, jobs, file, calls))
+
+
+async def _sample(
+    run: Run,
+    recipe: Recipe,
+    settings: Sweet,
+    jobs: list[tuple[Logged, int, int]],
+    file: Path,
+    calls: CallOptions,
+) -> None:
+    manifest = run.manifest
+    member = manifest.cast[manifest.protocol.policy]
+    start = _starting(run, recipe)
+    if start != member.model:  # weights that the user named
+        calls = calls.naming(start)
+    model = open_for(run, start, member.api_base, calls)
+    many = at_once(calls, [model])
+    failed: list[str] = []
+    try:
+        async with calling(run, calls, "candidates", many) as caller:
+            caller.status.total = len(jobs)
+            if caller.journal is not None:
+                keys = {call_key(i.conversation, turn, number) for i, turn, number in jobs}
+                caller.journal.load(keys.__contains__)
+
+            async def work(job: tuple[Logged, int, int]) -> Completion:
+                item, turn, number = job
+                return await candidate(
+                    manifest, item.conversation, turn, number, model, caller,
+                    temperature=settings.temperature,
+                )  # fmt: skip
+
+            with Appender(file) as out:
+
+                def keep(job: tuple[Logged, int, int], reply: Completion) -> None:
+                    out.write(json.dumps(_record(*job, reply)).encode())
+
+                done = await run_jobs(
+                    jobs, work, concurrency=many, on_done=keep,
+                    on_error=lambda job, error: failed.append(str(error)), status=caller.status,
+                )  # fmt: skip
+    finally:
+        await model.aclose()
+    ended(done)
+    if failed:
+        raise TrainError(
+            f"{len(failed)} candidates failed, e.g. {failed[0]}; run the command again to go on"
+        )
+
+
+def _starting(run: Run, recipe: Recipe) -> str:
+    """Return the reference of the model whose candidates are ranked: the one that is trained."""
+    member = run.manifest.cast[run.manifest.protocol.policy]
+    if recipe.model in (None, member.model, member.weights):
+        return member.model
+    try:
+        same = policy_weights(run.manifest) == recipe.model
+    except ConvbenchError:
+        same = False
+    return member.model if same else f"local:{recipe.model}"
+
+
+def _record(item: Logged, turn: int, number: int, reply: Completion) -> dict[str, Any]:
+    return {
+        "conversation_id": item.conversation.conversation_id,
+        "turn": turn,
+        "candidate": number,
+        "text": text_of(reply.content),
+        "cut": reply.finish_reason in CUT,
+    }
+
+
+def rows(file: Path) -> Iterator[dict[str, Any]]:
+    """Return the candidates in a file; none where there is none."""
+    return iter(records(file)) if file.exists() else iter(())

@@ -1,0 +1,50 @@
+"""Run the trainer of a job, in this process or a launched one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench.errors import TrainError
+from convbench.learn import launch as launching
+from convbench.learn.job import Job, Means
+from convbench.store.checkpoint import RECIPE, Checkpoint
+
+
+def start(job: Job, means: Means, learnt: Any = None) -> None:
+    """Write the job's recipe and run its trainer; `learnt` saves a trainer in this process from
+    reading its data again. TrainError where it fails."""
+    file = write_recipe(job)
+    script = launching.locate(job.recipe.trainer or "")
+    gpus = launching.accelerators()
+    if means.in_process and means.launch.accelerate is None:
+        os.environ.update(launching.hush(gpus))
+        module, own = launching.load(script), Job.read(file)
+        module.fit(own, module.data(own) if learnt is None else learnt)
+    else:
+        parts = launching.command(means.launch, script, file, job.recipe.fit, gpus)
+        env = launching.environment(means.launch, gpus)
+        launching.run(parts, env, file.with_name("train.log"), job.recipe.fit)
+    if not Checkpoint(job.folder).finished:
+        raise TrainError(
+            f"{job.folder}: the trainer ended without a checkpoint; see train.log there"
+        )
+
+
+def write_recipe(job: Job) -> Path:
+    """Write the resolved recipe into the checkpoint's folder."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    file = job.folder / RECIPE
+    file.write_text(recipe_text(job))
+    return file
+
+
+def recipe_text(job: Job) -> str:
+    """Return the resolved recipe as YAML; the run by a relative path where it holds the folder."""
+    run, folder = job.run.path.resolve(), job.folder.resolve()
+    where = os.path.relpath(run, folder) if folder.is_relative_to(run) else job.recipe.run
+    values = job.recipe.model_copy(update={"run": where}).model_dump(mode="json")
+    return "# The resolved recipe of this checkpoint.\n" + yaml.safe_dump(values, sort_keys=False)
