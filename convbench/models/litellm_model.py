@@ -12,9 +12,14 @@ from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import count, finished
+from convbench.models.replies import finished
 from convbench.models.wire import wire
+from convbench.net.guard import Seen, guarded
+from convbench.net.tidy import count, told
 from convbench.schema import Completion, Message, Sampling
+
+UNREAD = (400, 422)
+"""Statuses that litellm makes up for a reply that it cannot read."""
 
 
 def load_litellm() -> Any:
@@ -80,25 +85,24 @@ class LitellmModel:
                 "messages": wire(self._parameters.messages(messages), self._media),
                 **self._parameters.fields(sampling),
             }
-            try:
-                reply = await self._litellm.acompletion(
-                    model=self.ref,
-                    api_base=self._api_base,
-                    num_retries=0,
-                    max_retries=0,
-                    **fields,
-                )
-                return self._read(reply)
-            except ModelError:
-                raise
-            except Exception as error:
-                # litellm raises its own classes, openai's, httpx's and plain ValueErrors
-                text = _line(error)
-                status = _status(error)
-                again = attempt < 4 and refused_parameter(status, text)
-                if not (again and self._parameters.refused(status, text, fields)):
-                    raise self._error(error, status, text) from error
+            with guarded(self.ref) as seen:
+                try:
+                    return self._read(await self._ask(fields), seen)
+                except ModelError:
+                    raise
+                except Exception as error:
+                    # litellm raises its own classes, openai's, httpx's and plain ValueErrors
+                    text = _line(error)
+                    status = _status(error)
+                    again = attempt < 4 and refused_parameter(status, text)
+                    if not (again and self._parameters.refused(status, text, fields)):
+                        raise self._error(error, status, text, seen) from error
         raise FatalModelError(f"{self.ref}: refuses the sampling parameters")
+
+    async def _ask(self, fields: dict[str, Any]) -> Any:
+        return await self._litellm.acompletion(
+            model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields
+        )
 
     async def aclose(self) -> None:
         """Close litellm's connections."""
@@ -106,7 +110,12 @@ class LitellmModel:
         if close is not None:
             await close()
 
-    def _error(self, error: Exception, status: int, text: str) -> ModelError:
+    def _error(self, error: Exception, status: int, text: str, seen: Seen) -> ModelError:
+        if seen.refused is not None:
+            return seen.refused
+        if seen.status == 200 and (status >= 500 or status in UNREAD):
+            line = f"{self.ref}: reply is not a chat completion ({text})"
+            return BrokenReply(line, usage=self._usage(seen))
         kind = type(error).__name__
         if "Cannot connect to host" in text or "Name or service not known" in text:
             return Unreachable(f"{self.ref}: cannot connect: {text}")
@@ -126,9 +135,9 @@ class LitellmModel:
             answered=self._answered,
         )
 
-    def _read(self, reply: Any) -> Completion:
+    def _read(self, reply: Any, seen: Seen) -> Completion:
         """Return the completion in litellm's reply, or raise BrokenReply with the usage it told."""
-        usage = self._usage(getattr(reply, "usage", None))
+        usage = self._usage(seen, getattr(reply, "usage", None))
         try:
             choice = reply.choices[0]
             content, reason = choice.message.content, choice.finish_reason
@@ -140,13 +149,17 @@ class LitellmModel:
         self._answered = True
         return completion
 
-    def _usage(self, told: Any) -> Usage:
-        """Return what litellm's reply tells of its tokens, and their dollars."""
-        prompt = count(getattr(told, "prompt_tokens", None))
-        reply = count(getattr(told, "completion_tokens", None))
+    def _usage(self, seen: Seen, read: Any = None) -> Usage:
+        """Return what a reply tells of its tokens, and their dollars.
+
+        litellm's numbers count cached tokens in; it says 0 where nobody told any, None here.
+        """
+        prompt, reply = told(seen.body)
+        prompt = count(getattr(read, "prompt_tokens", None)) or prompt
+        reply = count(getattr(read, "completion_tokens", None)) or reply
         if self._price is None or prompt is None or reply is None:
             return Usage(prompt, reply)
-        details = getattr(told, "prompt_tokens_details", None)
+        details = getattr(read, "prompt_tokens_details", None)
         cached = count(getattr(details, "cached_tokens", None)) or 0
         return Usage(prompt, reply, self._price.of(prompt, reply, min(cached, prompt)))
 
@@ -162,7 +175,8 @@ def _status(error: Exception) -> int:
 
 def _line(error: Exception) -> str:
     """Return the error's text on one line, without litellm's advice and without keys."""
-    text = message(str(error).encode())
+    said = str(error).split("Traceback (most recent call last)")[0]
+    text = message(said.encode("utf-8", "replace"))
     return text.removeprefix("litellm.").split(" Handle with ")[0]
 
 

@@ -16,8 +16,11 @@ from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import count, dollars, finished
+from convbench.models.replies import finished
 from convbench.models.wire import wire
+from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body
+from convbench.net.redirects import redirected
+from convbench.net.tidy import count, dollars, loads
 from convbench.schema import Completion, Message, Sampling
 
 if TYPE_CHECKING:
@@ -74,6 +77,8 @@ class OpenAIModel:
             status, raw, headers = await self._post(orjson.dumps(body))
             if status == 200:
                 return self._read(raw)
+            if 300 <= status < 400 and headers.get("Location"):
+                raise redirected(self.ref, self.url, headers["Location"])
             text = message(raw)
             if refused_parameter(status, text) and self._parameters.refused(status, text, body):
                 continue
@@ -103,7 +108,7 @@ class OpenAIModel:
             async with session.post(
                 self.url, data=body, proxy=self._proxy, allow_redirects=False
             ) as reply:
-                return reply.status, await reply.read(), reply.headers
+                return reply.status, await self._body(reply), reply.headers
         except aiohttp.ClientConnectorCertificateError as error:
             raise FatalModelError(f"{self.ref}: certificate of {error.host} is not valid") from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -118,19 +123,38 @@ class OpenAIModel:
         except (aiohttp.ClientError, ConnectionError) as error:
             raise BrokenReply(f"{self.ref}: connection lost ({_reason(error)})") from None
 
+    async def _body(self, reply: aiohttp.ClientResponse) -> bytes:
+        """Return the body; BadBody where it is longer than any reply, an error's is cut."""
+        body: Body | None = None
+        try:
+            limit = REPLY_BYTES if reply.status == 200 else ERROR_BYTES
+            body = Body(reply.headers.get("Content-Encoding"), limit)
+            async for chunk in reply.content.iter_any():
+                body.feed(chunk)
+        except BadBody as error:
+            reply.close()
+            if reply.status == 200:
+                raise BadBody(f"{self.ref}: {error}") from None
+        return body.whole() if body else b""
+
     def _open(self) -> aiohttp.ClientSession:
         """Return the session of the loop that runs now."""
         import aiohttp
 
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
-            headers = {"Content-Type": "application/json", "User-Agent": "convbench"}
+            headers = {
+                "Content-Type": "application/json",
+                "User-Agent": "convbench",
+                "Accept-Encoding": ACCEPTED,
+            }
             if self._key:
                 headers["Authorization"] = f"Bearer {self._key}"
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
                 headers=headers,
+                auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
             self._loop = loop
@@ -145,11 +169,10 @@ class OpenAIModel:
             choice = body["choices"][0]
             said = choice["message"]
             content, reason = said.get("content"), choice.get("finish_reason")
-            if not content and said.get("refusal"):
+            if not content and isinstance(said.get("refusal"), str):
                 content, reason = said["refusal"], "content_filter"
         except (KeyError, IndexError, TypeError, AttributeError):
-            found = raw[:60].decode("utf-8", "replace")
-            line = f"{self.ref}: reply is not a chat completion: {found!r}"
+            line = f"{self.ref}: reply is not a chat completion: {_start(raw)!r}"
             raise BrokenReply(line, usage=usage) from None
         completion = finished(self.ref, content, reason, usage=usage, model=body.get("model"))
         self._answered = True
@@ -171,9 +194,16 @@ class OpenAIModel:
 def _json(raw: bytes) -> Any:
     """Return a body's JSON; None where it is none."""
     try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        return loads(raw)
+    except ValueError:
         return None
+
+
+def _start(raw: bytes) -> str:
+    """Return how a body begins, for a message."""
+    if raw.lstrip()[:1] == b"<":
+        return message(raw)
+    return raw[:60].decode("utf-8", "replace")
 
 
 def _reason(error: BaseException) -> str:

@@ -11,7 +11,10 @@ from typing import Any
 import orjson
 
 LIST = "model_prices_and_context_window_backup.json"
-OPENAI_LIKE = ("openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai")
+OPENAI_LIKE = (
+    "openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai",
+    "aiohttp_openai",
+)  # fmt: skip
 """Providers that are spoken to with plain HTTP, not through litellm."""
 
 

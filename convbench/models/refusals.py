@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import orjson
-
 from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.net.tidy import loads
 
 _TOO_LONG = re.compile(
     r"context[ _]length|context window|maximum context|prompt is too long|too many tokens"
@@ -30,6 +30,15 @@ _NO_SYSTEM = re.compile(
 _FILTER = re.compile(r"content[ _](?:filter|policy|management)|safety system", re.IGNORECASE)
 _NO_MONEY = re.compile(r"insufficient_quota|credit balance|billing|payment", re.IGNORECASE)
 _KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|key|AIza)[-_A-Za-z0-9*]{12,}")
+_PAGE = re.compile(r"^\s*<|<(?:!doctype|html|head|body|title|h1|p|div)\b", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>?")
+_TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
+_FAR = re.compile(r"\b\d{5,}\b")
+"""A year that no calendar here reaches."""
+MOST_BYTES = 16 << 10
+"""Bytes of an error body that are looked at."""
+LONGEST_WAIT_S = 3600.0
+"""Longest wait that a header can ask for; the engine has a shorter limit of its own."""
 WAIT = (408, 409, 425, 429)
 """Statuses below 500 after which another try may help."""
 
@@ -82,44 +91,80 @@ def failure(
 
 
 def message(raw: bytes) -> str:
-    """Return the text of an error body on one line, keys blotted out, at most 300 characters."""
+    """Return the text of an error body on one line, keys blotted out, at most 300 characters.
+
+    Of a page no more than its title or first words are repeated.
+    """
+    raw = raw[:MOST_BYTES]
     try:
-        text = _dig(orjson.loads(raw))
-    except orjson.JSONDecodeError:
-        text = re.sub(r"<[^>]*>", " ", raw.decode("utf-8", "replace"))
-    text = _KEY.sub("[key]", " ".join(text.split()))
-    return text if len(text) <= 300 else text[:297] + "..."
+        said = _dig(loads(raw))
+    except ValueError:
+        said = _without_page(raw.decode("utf-8", "replace"))
+    said = _KEY.sub("[key]", " ".join(said.split()))
+    said = "".join(sign if sign.isprintable() else "?" for sign in said[:400])
+    return said if len(said) <= 300 else said[:297] + "..."
 
 
-def _dig(body: Any) -> str:
+def _without_page(said: str) -> str:
+    """Return a text with the HTML page in it, if one is, cut to its title or first words."""
+    found = _PAGE.search(said)
+    if found is None:
+        return said
+    page = said[found.start() : found.start() + 4000]
+    title = _TITLE.search(page)
+    words = (title[1] if title else _TAG.sub(" ", page)).split()
+    return said[: found.start()] + " ".join(words)[:100]
+
+
+def _dig(body: Any, depth: int = 8) -> str:
     """Return message, code and parameter of the usual shapes of error bodies."""
+    if depth == 0:
+        return ""
     if isinstance(body, dict):
         inner = body.get("error", body.get("detail"))
         if isinstance(inner, dict | list):
-            return _dig(inner)
+            return _dig(inner, depth - 1)
         parts = [inner, body.get("message"), body.get("msg")]
-        text = " ".join(str(part) for part in parts if part)
+        said = " ".join(_plain(part) for part in parts if part)
         for name in ("code", "param", "loc"):
-            value = str(body.get(name) or "")
-            if value and value not in text:
-                text += f" ({value})"
-        return text
+            value = _plain(body.get(name) or "")
+            if value and value not in said:
+                said += f" ({value})"
+        return said
     if isinstance(body, list):
-        return "; ".join(_dig(part) for part in body[:3])
-    return str(body)
+        return "; ".join(_dig(part, depth - 1) for part in body[:3])
+    return _plain(body)
+
+
+def _plain(value: Any) -> str:
+    """Return a value of an error body as text; what is nested too deeply to print is left out."""
+    try:
+        return str(value)
+    except RecursionError:
+        return "…"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of a Retry-After header, given in milliseconds, seconds or as a date."""
+    """Return the seconds of a Retry-After header, given in milliseconds, seconds or as a date.
+
+    Between 0 and `LONGEST_WAIT_S`; None where the header says no time.
+    """
     milliseconds = headers.get("retry-after-ms")
     value = headers.get("Retry-After") or headers.get("retry-after")
+    if not milliseconds and not value:
+        return None
+    found = _seconds(milliseconds, 1e-3) if milliseconds else _seconds(value, 1.0)
+    return None if math.isnan(found) else min(max(0.0, found), LONGEST_WAIT_S)
+
+
+def _seconds(value: str | None, unit: float) -> float:
+    """Return a number or an HTTP date as seconds from now; NaN where it is neither."""
+    text = str(value)[:100]
     try:
-        if milliseconds:
-            return max(0.0, float(milliseconds) / 1000)
-        return max(0.0, float(value)) if value else None
+        return float(text) * unit
     except ValueError:
         pass
     try:
-        return max(0.0, parsedate_to_datetime(str(value)).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return None
+        return parsedate_to_datetime(text).timestamp() - time.time()
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return math.inf if _FAR.search(text) else math.nan

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
+from convbench.net.tidy import text
 from convbench.schema import Completion, FinishReason
 
 FINISH: dict[str, FinishReason] = {
@@ -25,7 +24,7 @@ def finished(
     reason: object,
     *,
     usage: Usage,
-    model: str | None,
+    model: object,
 ) -> Completion:
     """Return the completion; an empty one raises.
 
@@ -34,9 +33,13 @@ def finished(
     """
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
-    text = _text(content)
-    if text.strip():
-        return Completion(text, finish, prompt, reply, cost, model)
+    try:
+        said = _text(content)
+    except TypeError:
+        line = f"{ref}: the reply's content is a {type(content).__name__}; expected text"
+        raise BrokenReply(line, usage=usage) from None
+    if said.strip():
+        return Completion(said, finish, prompt, reply, cost, _name(model))
     if finish == "length" and reply:
         raise FatalModelError(
             f"{ref}: all {reply} tokens went into hidden reasoning, none into the reply; "
@@ -50,24 +53,21 @@ def finished(
     raise BrokenReply(f"{ref}: the reply is empty", usage=usage)
 
 
-def count(value: object) -> int | None:
-    """Return a number of tokens that a provider told; None for what is no count (negative, a
-    fraction, NaN, text)."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and isinstance(value, int) and value >= 0 else None
-
-
-def dollars(value: object) -> float | None:
-    """Return dollars that a provider told; None for what cannot be (negative, NaN, text)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < math.inf else None
-
-
 def _text(content: object) -> str:
-    """Return the text of a reply's content: a string, a list of parts, or nothing."""
+    """Return the text of a reply's content: a string, a list of parts, or nothing.
+
+    Whatever a provider sends there can be written afterwards. TypeError for anything else.
+    """
     if isinstance(content, list):
-        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
-    return "" if content is None else str(content)
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "".join(text(part) for part in parts if isinstance(part, str))
+    if content is None:
+        return ""
+    if not isinstance(content, str):
+        raise TypeError
+    return text(content)
+
+
+def _name(model: object) -> str | None:
+    """Return the name that the provider gives the model; None where it is none."""
+    return text(model)[:200] if isinstance(model, str) else None

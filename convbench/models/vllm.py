@@ -140,7 +140,7 @@ class VLLMModel:
                 if self._process is None or self._process.poll() is not None:
                     raise FatalModelError(f"{self.ref}: vLLM did not start; {self._tail()}")
                 try:
-                    async with session.get(url) as reply:
+                    async with session.get(url, allow_redirects=False) as reply:
                         if reply.status == 200:
                             return
                 except (aiohttp.ClientError, TimeoutError, ConnectionError):

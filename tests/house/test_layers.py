@@ -22,7 +22,7 @@ STAGES = (
     ("judge",),
     ("rollout",),
     ("engine", "store", "models", "tasks", "catalog", "hub", "sandbox", "pocket", "formats"),
-    ("answers", "views", "prompts", "rewards", "stats"),
+    ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
     ("errors",),

@@ -1,0 +1,97 @@
+"""A reply's body: read piece by piece, decompressed by us, up to a stated limit."""
+
+from __future__ import annotations
+
+import time
+import zlib
+
+from convbench.errors import FatalModelError, Usage
+
+REPLY_BYTES = 8 << 20
+"""Most bytes of a model's reply, decompressed: some two million tokens of text."""
+ERROR_BYTES = 16 << 10
+"""Bytes of an error's body that are read; the rest is not."""
+BODY_S = 600.0
+"""Longest a body may take from its headers to its end, where nobody sets a shorter time."""
+ACCEPTED = "gzip, deflate"
+"""The Accept-Encoding that goes with every request; a reply in another one is refused."""
+
+_WBITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+
+
+class BadBody(FatalModelError):
+    """A body that is too long, too slow, or compressed in a way that was not asked for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, stops_run=False, usage=Usage())  # sent, and so billed
+
+
+class Body:
+    """Collects one body. `feed` raises BadBody at the limit, having kept what fits in it."""
+
+    def __init__(
+        self, encoding: str | None, limit: int = REPLY_BYTES, seconds: float = BODY_S
+    ) -> None:
+        self._limit, self._seconds = limit, seconds
+        self._until = time.monotonic() + seconds
+        self._kept = bytearray()
+        self._named = (encoding or "").strip().lower()
+        self._wbits = 0
+        if self._named not in ("", "identity"):
+            if self._named not in _WBITS:
+                raise BadBody(
+                    f"the reply is compressed as {self._named[:40]!r}; expected {ACCEPTED}"
+                )
+            self._wbits = _WBITS[self._named]
+        self._inflate = zlib.decompressobj(self._wbits) if self._wbits else None
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes as they came over the wire."""
+        if time.monotonic() > self._until:
+            raise BadBody(f"the reply is not whole {self._seconds:g} s after it began")
+        if self._inflate is None:
+            self._keep(data)
+            return
+        while data:
+            try:
+                self._keep(self._inflate.decompress(data, self._room()))
+            except zlib.error:
+                data = self._headless(data)
+                continue
+            data = self._inflate.unconsumed_tail or self._next_member()
+
+    def whole(self) -> bytes:
+        """Return what was collected."""
+        return bytes(self._kept)
+
+    def _room(self) -> int:
+        return self._limit - len(self._kept) + 1
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += data[: self._room()]
+        if len(self._kept) > self._limit:
+            del self._kept[self._limit :]
+            raise BadBody(f"the reply is longer than {size(self._limit)}")
+
+    def _headless(self, data: bytes) -> bytes:
+        """Begin again without a zlib header, which some servers leave out of `deflate`."""
+        if self._named != "deflate" or self._kept or self._wbits < 0:
+            raise BadBody(f"the reply is no valid {self._named}") from None
+        self._wbits = -15
+        self._inflate = zlib.decompressobj(self._wbits)
+        return data
+
+    def _next_member(self) -> bytes:
+        """Return the bytes of the next gzip member; there may be several."""
+        assert self._inflate is not None
+        rest = self._inflate.unused_data
+        if rest:
+            self._inflate = zlib.decompressobj(self._wbits)
+        return rest
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in words."""
+    if number % (1 << 20) == 0:
+        return f"{number >> 20} MiB"
+    return f"{number >> 10} KiB" if number % 1024 == 0 else f"{number} bytes"
