@@ -1,68 +1,68 @@
-"""One budget of dollars and tokens for a whole run, checked before each call."""
+"""One ledger of dollars and tokens for a whole command, checked before each call."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
 from dataclasses import dataclass
 
+from convbench.engine.booking import Booked
+from convbench.engine.need import Estimate, Rates, Size
 from convbench.errors import BudgetError
 from convbench.models.base import Model
-from convbench.schema import ImagePart, Message, Sampling, text_of
-
-CHARS_PER_TOKEN = 3.0
-"""Characters a token in estimates: low for English (about 4), so that estimates lie high."""
-MESSAGE_TOKENS = 4
-"""Tokens a chat template puts around a message, in estimates."""
-IMAGE_TOKENS = 1500
-"""Tokens of an image in estimates."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a call may cost at most: tokens, and dollars where the price is known."""
+@dataclass
+class Sum:
+    """Attempts and what they were booked with."""
 
-    tokens: int
-    usd: float | None
+    attempts: int = 0
+    tokens: int = 0
+    usd: float = 0.0
 
-
-def prompt_tokens(messages: Sequence[Message]) -> int:
-    """Return an estimate, on the high side, of the tokens of a prompt."""
-    total = 0.0
-    for message in messages:
-        content = message["content"]
-        total += MESSAGE_TOKENS + len(text_of(content)) / CHARS_PER_TOKEN
-        if not isinstance(content, str):
-            total += IMAGE_TOKENS * sum(isinstance(part, ImagePart) for part in content)
-    return int(total) + 1
-
-
-def estimate(model: Model, messages: Sequence[Message], sampling: Sampling) -> Estimate:
-    """Return what a call costs if it uses all of `max_tokens` (and of the model's headroom for
-    reasoning that is billed and not shown)."""
-    prompt = prompt_tokens(messages)
-    reply = sampling.max_tokens + int(getattr(model, "headroom", 0))
-    price = getattr(model, "price", None)
-    usd = price(prompt, reply) if price else (0.0 if model.priced else None)
-    return Estimate(prompt + reply, usd)
+    def add(self, booked: Booked) -> None:
+        """Count an attempt."""
+        self.attempts += 1
+        self.tokens += booked.tokens
+        self.usd += booked.usd or 0.0
 
 
 class Budget:
-    """Dollars and tokens that all calls of a run share; None is no limit.
+    """Dollars and tokens that all calls of a command share, over all its runs; None is no limit.
 
-    A call is let through only if what is spent, what is reserved by calls in flight and its own
-    estimate stay within the limit. Where only reservations stand in the way it waits for them to
-    be settled; where the spent money does, BudgetError is raised, before anything is sent.
+    A call is let through only if what is spent and what the calls in flight are held for, its own
+    share among them, stay within the limit, or if it goes alone and what it will likely use does:
+    so the limit is passed by one reply at most, however the provider bills, unless many calls that
+    are let through at once turn out dearer than any before. Where only calls in flight stand in
+    the way it waits for them; where the spent money does, BudgetError is raised.
     """
 
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:
-        self.usd = usd
-        self.tokens = tokens
-        self.spent_usd = 0.0
-        self.spent_tokens = 0
-        self._reserved_usd = 0.0
-        self._reserved_tokens = 0
-        self._waiting: list[asyncio.Future[None]] = []
+        self.usd, self.tokens = usd, tokens
+        self.all, self.before, self.lost, self.assumed = Sum(), Sum(), Sum(), Sum()
+        """All that is spent; of it, what was before this command, what gave no reply, and what
+        was booked without a word of the provider."""
+        self.unpriced = False
+        """True once a call's price was not known."""
+        self._counted: set[str] = set()
+        self._rates: dict[str, Rates] = {}
+        self._flying = 0
+        self._waiting: deque[tuple[Rates, Size, asyncio.Future[None]]] = deque()
+
+    @property
+    def limited(self) -> bool:
+        """True where there is a limit."""
+        return self.usd is not None or self.tokens is not None
+
+    @property
+    def spent_usd(self) -> float:
+        """Known dollars spent, before this command too."""
+        return self.all.usd
+
+    @property
+    def spent_tokens(self) -> int:
+        """Tokens spent, before this command too."""
+        return self.all.tokens
 
     def check(self, model: Model) -> None:
         """Raise BudgetError where dollars are limited and the model's price is unknown."""
@@ -72,48 +72,98 @@ class Budget:
                 "limit tokens instead, e.g. --budget-tokens 2000000"
             )
 
+    def limit(self, usd: float | None, tokens: int | None) -> None:
+        """Set the limits."""
+        self.usd, self.tokens = usd, tokens
+
     def spend(self, tokens: int = 0, usd: float = 0.0) -> None:
         """Count what was spent before, e.g. by the same run before it was resumed."""
-        self.spent_tokens += tokens
-        self.spent_usd += usd
+        for account in (self.all, self.before):
+            account.tokens += tokens
+            account.usd += usd
 
-    async def reserve(self, need: Estimate) -> None:
-        """Set `need` aside, or raise BudgetError because the call could pass the limit."""
-        while True:
-            self._refuse(need)
-            if self._fits(need):
-                break
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
+    def count(self, name: str, tokens: int, usd: float) -> None:
+        """Count what a run had spent before this command, once."""
+        if name not in self._counted:
+            self._counted.add(name)
+            self.spend(tokens, usd)
+
+    def knows(self, name: str) -> bool:
+        """Return whether this run was counted."""
+        return name in self._counted
+
+    def rates(self, model: Model) -> Rates:
+        """Return what is known of how a model bills."""
+        return self._rates.setdefault(model.ref, Rates(model))
+
+    async def reserve(self, rates: Rates, size: Size) -> None:
+        """Hold what a call may use, or raise BudgetError because the call could pass the limit."""
+        if not self._waiting and self._admitted(rates, size):
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((rates, size, waiter))
+        try:
             await waiter
-        self._reserved_tokens += need.tokens
-        self._reserved_usd += need.usd or 0.0
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.release(rates, size)
+            raise
 
-    def settle(self, need: Estimate, tokens: int = 0, usd: float = 0.0) -> None:
-        """Give back what was set aside and count what was really used."""
-        self._reserved_tokens -= need.tokens
-        self._reserved_usd -= need.usd or 0.0
-        self.spend(tokens, usd)
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+    def release(self, rates: Rates, size: Size) -> None:
+        """Hold no longer what a call may use; the next may go."""
+        rates.hold(size, -1)
+        self._flying -= 1
+        self._wake()
 
-    def _fits(self, need: Estimate) -> bool:
-        usd = self.spent_usd + self._reserved_usd + (need.usd or 0.0)
-        tokens = self.spent_tokens + self._reserved_tokens + need.tokens
+    def book(self, booked: Booked, *, lost: bool = False) -> None:
+        """Count an attempt that was made; before it is released."""
+        self.all.add(booked)
+        self.unpriced = self.unpriced or booked.usd is None
+        if lost:
+            self.lost.add(booked)
+        if booked.assumed:
+            self.assumed.add(booked)
+
+    def _admitted(self, rates: Rates, size: Size) -> bool:
+        """Hold a call if it may go now; BudgetError where no waiting helps."""
+        if self.limited:
+            self._refuse(rates.likely(size))
+        rates.hold(size, 1)
+        if self._flying and self.limited and not self._fits():
+            rates.hold(size, -1)
+            return False
+        self._flying += 1
+        return True
+
+    def _fits(self) -> bool:
+        held = [rates.held() for rates in self._rates.values()]
+        usd = self.all.usd + sum(each.usd or 0.0 for each in held)
+        tokens = self.all.tokens + sum(each.tokens for each in held)
         return (self.usd is None or usd <= self.usd) and (
             self.tokens is None or tokens <= self.tokens
         )
 
+    def _wake(self) -> None:
+        """Let those go that may, first come, first served."""
+        while self._waiting:
+            rates, size, waiter = self._waiting[0]
+            try:
+                if not waiter.done():
+                    if not self._admitted(rates, size):
+                        return
+                    waiter.set_result(None)
+            except BudgetError as error:
+                waiter.set_exception(error)
+            self._waiting.popleft()
+
     def _refuse(self, need: Estimate) -> None:
-        if self.usd is not None and self.spent_usd + (need.usd or 0.0) > self.usd:
+        if self.usd is not None and self.all.usd + (need.usd or 0.0) > self.usd:
             raise BudgetError(
-                f"budget: ${self.spent_usd:.4f} of ${self.usd:g} is spent and the next call may "
+                f"budget: ${self.all.usd:.4f} of ${self.usd:g} is spent and the next call may "
                 f"cost ${need.usd or 0.0:.4f}; resume with a larger --budget"
             )
-        if self.tokens is not None and self.spent_tokens + need.tokens > self.tokens:
+        if self.tokens is not None and self.all.tokens + need.tokens > self.tokens:
             raise BudgetError(
-                f"budget: {self.spent_tokens} of {self.tokens} tokens are spent and the next call "
-                f"may use {need.tokens}; resume with a larger --budget-tokens"
+                f"budget: {self.all.tokens} of {self.tokens} tokens are spent and the next call "
+                f"may use {need.tokens:.0f}; resume with a larger --budget-tokens"
             )

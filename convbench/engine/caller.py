@@ -6,17 +6,20 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from convbench.engine.budget import Budget, Estimate, estimate
+from convbench.engine.booking import Booked, book, bound
+from convbench.engine.budget import Budget
 from convbench.engine.gate import enter, idle
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
+from convbench.engine.need import size_of
 from convbench.engine.status import Status
-from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
+from convbench.models.aliases import SCHEMES
 from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
-from convbench.schema import Completion, Message, Sampling
+from convbench.schema import Completion, Message, Sampling, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,15 @@ class Caller:
         help, BudgetError before a call that could pass the budget, Stopped while the run stops.
         """
         if self.journal is None:
-            return await self._asked(model, messages, sampling, key)
+            return (await self._asked(model, messages, sampling, key)).completion
         hash = call_hash(model.ref, sampling, messages)
         found = self.journal.get(key, hash)
         if found is not None:
             self.status.replayed += 1
             return found
-        completion = await self._asked(model, messages, sampling, key)
-        self.journal.append(key, hash, completion)
-        return completion
+        reply = await self._asked(model, messages, sampling, key)
+        self.journal.append(key, hash, reply.completion, reply.attempt, reply.booked)
+        return reply.completion
 
     def limiter(self, model: Model) -> Limiter:
         """Return the limiter of a model's endpoint."""
@@ -129,11 +132,20 @@ class Caller:
 
     async def _asked(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
-    ) -> Completion:
+    ) -> _Reply:
         if model.ref not in self._checked:
             self.budget.check(model)
             self._checked.add(model.ref)
         return await _Call(self, model, messages, sampling, key).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """A reply, the attempt that gave it and what that was booked with."""
+
+    completion: Completion
+    attempt: str | None
+    booked: Booked
 
 
 class _Call:
@@ -151,43 +163,52 @@ class _Call:
         self.messages, self.sampling = messages, sampling
         self.policy, self.status = caller.policy, caller.status
         self.limiter = caller.limiter(model)
-        self.need = estimate(model, messages, sampling)
+        self.size = size_of(model, messages, sampling)
+        self.rates = caller.budget.rates(model)
         self.tries = 0
         self.limited = 0
         self.held_up = 0.0
 
-    async def run(self) -> Completion:
+    async def run(self) -> _Reply:
         await self.caller.started(self.model)
         while True:
             enter()
             try:
-                completion = await self._attempt()
+                reply = await self._attempt()
             except TransientModelError as error:
                 await self._wait(error)
             else:
                 self.caller.answered(self.model)
-                return completion
+                return reply
 
-    async def _attempt(self) -> Completion:
+    async def _attempt(self) -> _Reply:
         """One attempt within limiter and budget; what it used is counted however it ends."""
         async with self.limiter.slot() as sent:
             enter()
+            budget = self.caller.budget
             with idle():
-                await self.caller.budget.reserve(self.need)
-            used = Estimate(0, 0.0)
+                await budget.reserve(self.rates, self.size)
             try:
                 enter()
-                completion = await self._send()
-                used = self._count(completion)
+                reply = await self._booked()
                 self.limiter.succeeded()
-                return completion
-            except ModelError as error:
-                used = self._count_lost(error)
-                if isinstance(error, TransientModelError) and error.rate_limited:
+                return reply
+            except TransientModelError as error:
+                if error.rate_limited:
                     self.limiter.limited(sent, self._retry_after(error))
                 raise
             finally:
-                self.caller.budget.settle(self.need, used.tokens, used.usd or 0.0)
+                budget.release(self.rates, self.size)
+
+    async def _booked(self) -> _Reply:
+        """Send the call and book it: what was told of it, or its bound."""
+        attempt = self._begin()
+        try:
+            completion = await self._send()
+        except BaseException as error:
+            self._lose(attempt, error)
+            raise
+        return _Reply(*self._count(completion, attempt))
 
     async def _send(self) -> Completion:
         limit: float | None = getattr(self.model, "timeout_s", self.policy.timeout_s)
@@ -197,32 +218,58 @@ class _Call:
         except TimeoutError:
             raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
 
-    def _count(self, completion: Completion) -> Estimate:
-        """Count an answered call; what nobody told is taken from the estimate."""
-        prompt, reply = completion.prompt_tokens, completion.completion_tokens
-        self.status.calls += 1
-        self.status.prompt_tokens += prompt or 0
-        self.status.completion_tokens += reply or 0
-        if completion.cost_usd is None:
-            self.status.cost_unknown = True
-        told = prompt is not None and reply is not None
-        tokens = (prompt or 0) + (reply or 0) if told else self.need.tokens
-        usd = self.need.usd if completion.cost_usd is None else completion.cost_usd
-        self.status.cost_usd += completion.cost_usd or 0.0
-        return Estimate(tokens, usd)
+    def _begin(self) -> str | None:
+        """Write ahead that an attempt is made; None where nobody bills or keeps it."""
+        if self.caller.journal is None or runs_here(self.model):
+            return None
+        return self.caller.journal.attempts.begin(self.key, bound(self.size, self.rates))
 
-    def _count_lost(self, error: ModelError) -> Estimate:
-        """Count an attempt that was sent and may be billed though it gave nothing usable."""
-        told = error.usage
-        if told is None:
-            return self.need if isinstance(error, BrokenReply) else Estimate(0, 0.0)
-        prompt, reply = told.prompt_tokens, told.completion_tokens
-        if prompt is None or reply is None:
-            return self.need
-        self.status.prompt_tokens += prompt
-        self.status.completion_tokens += reply
-        self.status.cost_usd += told.cost_usd or 0.0
-        return Estimate(prompt + reply, self.need.usd if told.cost_usd is None else told.cost_usd)
+    def _count(
+        self, completion: Completion, attempt: str | None
+    ) -> tuple[Completion, str | None, Booked]:
+        """Book an answered call; return it with what was told of it and can be."""
+        told = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
+        received = len(text_of(completion.content).encode("utf-8", "replace"))
+        booked, told = self._book(told, received)
+        self.caller.budget.book(booked)
+        self.status.calls += 1
+        self._show(booked, told)
+        completion = replace(
+            completion,
+            prompt_tokens=told.prompt_tokens,
+            completion_tokens=told.completion_tokens,
+            cost_usd=told.cost_usd,
+        )
+        return completion, attempt, booked
+
+    def _lose(self, attempt: str | None, error: BaseException) -> None:
+        """Book an attempt that was sent and may be billed though it gave nothing usable."""
+        told: Usage | None = getattr(error, "usage", None)
+        booked: Booked | None = None
+        if told is not None:
+            booked, told = self._book(told)
+        elif not runs_here(self.model) and not _unbilled(error):
+            booked = bound(self.size, self.rates)
+        if booked is not None:
+            self.caller.budget.book(booked, lost=True)
+            self._show(booked, told or Usage())
+        if attempt is not None and self.caller.journal is not None:
+            why = " ".join(str(error).split())[:200] or type(error).__name__
+            self.caller.journal.attempts.end(attempt, booked, why)
+
+    def _book(self, told: Usage, received: int = 0) -> tuple[Booked, Usage]:
+        """Return the booking of an answer; a model that runs here counts its tokens itself."""
+        if runs_here(self.model):
+            prompt, reply = told.prompt_tokens or 0, told.completion_tokens or 0
+            self.rates.learn(self.size, prompt, reply, 0.0)
+            return Booked(prompt + reply, told.cost_usd or 0.0), told
+        return book(told, self.size, self.rates, received)
+
+    def _show(self, booked: Booked, told: Usage) -> None:
+        self.status.prompt_tokens += told.prompt_tokens or 0
+        self.status.completion_tokens += told.completion_tokens or 0
+        self.status.cost_usd += booked.usd or 0.0
+        self.status.cost_unknown = self.status.cost_unknown or booked.usd is None
 
     async def _wait(self, error: TransientModelError) -> None:
         """Wait before another try, or raise because there were enough."""
@@ -264,3 +311,16 @@ class _Call:
 def endpoint(model: Model) -> str:
     """Return the name under which calls share a limit: the server's, else the model's."""
     return str(getattr(model, "endpoint", model.ref))
+
+
+def runs_here(model: Model) -> bool:
+    """Return whether a model runs on this machine, where nobody bills a call."""
+    return model.ref.partition(":")[0] in SCHEMES
+
+
+def _unbilled(error: BaseException) -> bool:
+    """Return whether an attempt that failed without a word of usage costs nothing: it was not
+    sent, or refused before any work. A server's fault, a lost connection or a timeout may cost."""
+    if isinstance(error, TransientModelError):
+        return error.rate_limited or isinstance(error, Unreachable)
+    return isinstance(error, ConvbenchError)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from io import FileIO
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from convbench.errors import RunError
+from convbench.engine.attempts import Attempts, amount
+from convbench.engine.booking import Booked
+from convbench.engine.lines import Lines, parse
 from convbench.schema import Completion, ImagePart, Message, Noun, Sampling, TextPart
 
 _START = b'{"key":"'
@@ -36,9 +37,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lines: dict[tuple[str, str], bytes] = {}
+        self.attempts = Attempts(path.with_name("attempts.jsonl"))
+        self._lines = Lines(path)
+        self._found: dict[tuple[str, str], bytes] = {}
         self._order: list[tuple[str, str]] = []
-        self._file: FileIO | None = None
 
     def load(self, keys: Callable[[str], bool] = lambda _key: True) -> int:
         """Read the calls whose key `keys` accepts; return how many were kept.
@@ -46,77 +48,68 @@ class Journal:
         Lines that cannot be read (the torn last one of a killed process) are passed over: the
         call is made again.
         """
-        for line in self._read():
+        for line in self._lines.read():
             key = _key(line)
             if key is None or not keys(key):
                 continue
             record = _parse(line)
             if record is not None:
-                self._lines[key, record["hash"]] = line
-        self._order = sorted(self._lines)
-        return len(self._lines)
+                self._found[key, record["hash"]] = line
+        self._order = sorted(self._found)
+        return len(self._found)
 
     def totals(self) -> tuple[int, float]:
-        """Return tokens and known dollars of every call in the file, for a run-wide budget."""
+        """Return tokens and known dollars of every call and of every attempt that gave no reply,
+        for a run-wide budget."""
         tokens, usd = 0, 0.0
-        for line in self._read():
+        replied: list[str] = []
+        for line in self._lines.read():
             record = _parse(line) or {}
-            tokens += (record.get("prompt_tokens") or 0) + (record.get("completion_tokens") or 0)
-            usd += record.get("cost_usd") or 0.0
-        return tokens, usd
+            booked = record.get("booked") or _told(record)
+            more_tokens, more_usd = amount(booked)
+            tokens, usd = tokens + more_tokens, usd + more_usd
+            replied.append(str(record.get("attempt")))
+        lost_tokens, lost_usd = self.attempts.totals(replied)
+        return tokens + lost_tokens, usd + lost_usd
 
     def get(self, key: str, hash: str) -> Completion | None:
         """Return the reply of a finished call; None where there is none that was loaded."""
-        line = self._lines.get((key, hash))
+        line = self._found.get((key, hash))
         record = _parse(line) if line is not None else None
         return _completion(record) if record else None
 
-    def append(self, key: str, hash: str, completion: Completion) -> None:
-        """Write one finished call. OSError (disk full, ...) goes up to the caller."""
+    def append(
+        self,
+        key: str,
+        hash: str,
+        completion: Completion,
+        attempt: str | None = None,
+        booked: Booked | None = None,
+    ) -> None:
+        """Write one finished call: the attempt that gave the reply, and what it was booked with
+        where the provider did not tell. OSError (disk full, ...) goes up to the caller."""
         record = {"key": key, "hash": hash, **_fields(completion)}
-        line = orjson.dumps(record, default=_plain, option=orjson.OPT_APPEND_NEWLINE)
-        file = self._file or self._open()
-        written = file.write(line)
-        if written != len(line):
-            raise OSError(28, f"{self.path}: no space left on device")
+        if attempt is not None:
+            record["attempt"] = attempt
+        if booked is not None and booked.assumed:
+            record["booked"] = {"tokens": booked.tokens, "usd": booked.usd}
+        self._lines.append(orjson.dumps(record, default=_plain, option=orjson.OPT_APPEND_NEWLINE))
 
     def forget(self, prefix: str) -> None:
         """Drop from memory all calls whose key starts with `prefix`; the file keeps them."""
         low = bisect_left(self._order, (prefix, ""))
         high = bisect_left(self._order, (prefix + _LAST, ""))
         for entry in self._order[low:high]:
-            del self._lines[entry]
+            del self._found[entry]
         del self._order[low:high]
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._found)
 
     def close(self) -> None:
-        """Close the file; a later append opens it again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _read(self) -> Iterator[bytes]:
-        try:
-            with self.path.open("rb") as file:
-                yield from file
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot be read: {error.strerror}") from None
-
-    def _open(self) -> FileIO:
-        """Open for appending; a torn last line is ended, so that it spoils no other."""
-        torn = False
-        if self.path.exists() and self.path.stat().st_size:
-            with self.path.open("rb") as file:
-                file.seek(-1, 2)
-                torn = file.read(1) != b"\n"
-        self._file = FileIO(self.path, "ab")
-        if torn:
-            self._file.write(b"\n")
-        return self._file
+        """Close the files; a later append opens them again."""
+        self._lines.close()
+        self.attempts.close()
 
 
 def _key(line: bytes) -> str | None:
@@ -131,12 +124,14 @@ def _key(line: bytes) -> str | None:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    whole = isinstance(record, dict) and "key" in record and "hash" in record
-    return record if whole and "content" in record else None
+    record = parse(line)
+    return record if all(name in record for name in ("key", "hash", "content")) else None
+
+
+def _told(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the provider told of a call, as a booking."""
+    counts = (record.get("prompt_tokens") or 0) + (record.get("completion_tokens") or 0)
+    return {"tokens": counts, "usd": record.get("cost_usd")}
 
 
 def _plain(value: object) -> object:

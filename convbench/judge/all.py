@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench import catalog
 from convbench.catalog.options import SpecOptions, load_plugins, sort_sets
 from convbench.engine import run as run_loop
-from convbench.engine.budget import prompt_tokens
+from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
 from convbench.judge import (
     Judge,
@@ -143,7 +143,7 @@ def _preview(run: Run, judge: Judge) -> JudgePreview:
             example = run.examples[conversation.example_id]
             messages = judge_messages(judge.spec, conversation, example)
             shown = shown or messages
-            prompt += prompt_tokens(messages)
+            prompt += usual_prompt(messages)
     if judge.model is None:
         return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
     reply = judge.spec.max_tokens * len(pending)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.engine.budget import prompt_tokens
+from convbench.engine.need import usual_prompt
 from convbench.models import prices
 from convbench.models.aliases import SCHEMES, aliases
 from convbench.models.base import Model
@@ -62,7 +62,7 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
     named = True
     earlier = 0
     for call in calls:
-        tokens = prompt_tokens(call.messages) + earlier
+        tokens = usual_prompt(call.messages) + earlier
         prompt += tokens * count
         completion += limit[call.speaker] * count
         cost = dollars(call.model, tokens, limit[call.speaker], specs)

@@ -6,12 +6,20 @@ import asyncio
 
 import pytest
 
-from convbench.engine.budget import Budget, Estimate, estimate
+from convbench.engine.booking import Booked
+from convbench.engine.budget import Budget
+from convbench.engine.need import Size, size_of, usual_prompt
 from convbench.errors import BudgetError
 from convbench.models import open_model
-from convbench.schema import Sampling
+from convbench.models.base import Model
+from convbench.schema import Message, Sampling
 
 LOCAL = "http://127.0.0.1:9/v1"
+CALL = Size(text=30, prompt=30, reply=10)
+
+
+def mini() -> Model:
+    return open_model("openai/gpt-4o-mini", api_base=LOCAL)
 
 
 def test_an_unknown_price_with_a_dollar_budget_is_refused_with_the_alternative() -> None:
@@ -21,37 +29,80 @@ def test_an_unknown_price_with_a_dollar_budget_is_refused_with_the_alternative()
     Budget(tokens=1).check(model)
 
 
-def test_the_estimate_is_on_the_high_side() -> None:
-    model = open_model("openai/gpt-4o-mini", api_base=LOCAL)
-    need = estimate(model, [{"role": "user", "content": "word " * 300}], Sampling(max_tokens=100))
-    assert 400 < need.tokens < 700
-    assert need.usd == pytest.approx((need.tokens - 100) * 0.15e-6 + 100 * 0.6e-6)
+@pytest.mark.parametrize("text", ["word " * 300, "我们讨论问题" * 80, "x+=1;" * 300, "🜁" * 300])
+def test_a_prompt_has_no_more_tokens_than_its_bound(text: str) -> None:
+    messages: list[Message] = [{"role": "user", "content": text}]
+    size = size_of(mini(), messages, Sampling(max_tokens=100))
+    assert size.prompt == len(text.encode()) + 16
+    assert size.reply == 100
+    assert usual_prompt(messages) < size.prompt
+
+
+def test_the_bound_is_paid_at_the_price_and_at_what_replies_taught() -> None:
+    rates = Budget(usd=1).rates(mini())
+    assert rates.bound(CALL).usd == pytest.approx(30 * 0.15e-6 + 10 * 0.6e-6)
+    rates.learn(CALL, prompt=60, reply=50, usd=None)
+    assert rates.bound(CALL).tokens == 30 * 2 + 10 * 5
+    rates.learn(CALL, prompt=3, reply=1, usd=None)
+    assert rates.bound(CALL).tokens == 30 * 2 + 10 * 5
+
+
+def test_a_call_is_held_for_less_the_more_replies_there_are() -> None:
+    rates = Budget(usd=1).rates(mini())
+    rates.hold(CALL, 1)
+    held = []
+    for _ in range(100):
+        held.append(rates.held().tokens)
+        rates.learn(CALL, prompt=10, reply=10, usd=None)
+    assert held == sorted(held, reverse=True)
+    assert held[0] == 64 * 40
+    assert held[-1] == 2 * 40
 
 
 def test_spent_money_refuses_at_once() -> None:
     budget = Budget(usd=1.0)
-    budget.spend(usd=0.95)
-    with pytest.raises(BudgetError, match=r"\$0\.9500 of \$1 .* --budget"):
-        asyncio.run(budget.reserve(Estimate(10, 0.06)))
+    budget.spend(usd=0.99999)
+    with pytest.raises(BudgetError, match=r"\$1\.0000 of \$1 .* --budget"):
+        asyncio.run(budget.reserve(budget.rates(mini()), CALL))
 
 
-def test_reservations_wait_and_are_settled() -> None:
+def test_one_goes_alone_and_the_others_wait_for_it() -> None:
     async def main() -> list[str]:
         budget, order = Budget(tokens=100), []
-        await budget.reserve(Estimate(80, None))
+        rates = budget.rates(mini())
+        await budget.reserve(rates, CALL)
 
         async def second() -> None:
-            await budget.reserve(Estimate(40, None))
+            await budget.reserve(rates, CALL)
             order.append("second got in")
 
         waiting = asyncio.ensure_future(second())
         await asyncio.sleep(0.01)
-        order.append("first settles")
-        budget.settle(Estimate(80, None), tokens=60)
+        order.append("first ends")
+        budget.book(Booked(60, None))
+        budget.release(rates, CALL)
         await waiting
-        assert budget.spent_tokens == 60
+        budget.book(Booked(1, None))
+        budget.release(rates, CALL)
         with pytest.raises(BudgetError):
-            await budget.reserve(Estimate(41, None))
+            await budget.reserve(rates, CALL)
         return order
 
-    assert asyncio.run(main()) == ["first settles", "second got in"]
+    assert asyncio.run(main()) == ["first ends", "second got in"]
+
+
+def test_who_is_cancelled_while_waiting_or_just_let_in_holds_nothing() -> None:
+    async def main() -> None:
+        budget = Budget(tokens=1000)
+        rates = budget.rates(mini())
+        await budget.reserve(rates, CALL)
+        tasks = [asyncio.ensure_future(budget.reserve(rates, CALL)) for _ in range(2)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        budget.release(rates, CALL)  # lets the first in, which is cancelled before it hears of it
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert rates.held().tokens == 0
+        await asyncio.wait_for(budget.reserve(rates, CALL), 1)
+
+    asyncio.run(main())

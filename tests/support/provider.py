@@ -24,10 +24,11 @@ from typing import Any
 
 from aiohttp import web
 
+from .chat.billing import bill, charged
 from .chat.checks import check, check_key, first_words, read_body, request_key
 from .chat.dialects import Anthropic, Dialect, OpenAI, Refusal
 from .chat.faults import IMMEDIATE, failed, rate_limited
-from .chat.plan import Plan
+from .chat.plan import BILLED, Plan
 from .chat.replies import Call, Reply, fixed_reply, scripted_reply
 from .chat.stats import Stats
 from .serve import LocalServer, add_process_options, json_reply, run_process
@@ -163,13 +164,18 @@ class Provider(LocalServer):
         delay = plan.latency(key, attempt)
         if delay and fault not in IMMEDIATE:
             await asyncio.sleep(delay)
+        text = self._reply(call)
+        if fault in BILLED:
+            said = bill(fault, call, first_words(text, call.max_tokens), plan.dense)
+            return await charged(fault, request, call, key, said, stats)
         if fault is not None:
             return await failed(fault, request, plan, dialect, call, key)
-        text = self._reply(call)
         sent = first_words(text, call.max_tokens)
-        words = len(sent.split())
-        self.stats.answer(key, call.words, words)
-        return json_reply(dialect.write(call, key, sent, words, len(sent) < len(text)))
+        said = bill(None, call, sent, plan.dense)
+        stats.bill(said.prompt, said.reply)
+        stats.answer(key, said.prompt, said.reply)
+        cut = len(sent) < len(text)
+        return json_reply(dialect.write(call, key, sent, said.prompt, said.reply, cut))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -30,7 +30,9 @@ class Dialect(Protocol):
     def read(self, body: Mapping[str, Any]) -> Call:
         """The request; raises Refusal for a malformed one."""
 
-    def write(self, call: Call, key: str, text: str | None, words: int, cut: bool) -> object:
+    def write(
+        self, call: Call, key: str, text: str | None, prompt: int, words: int, cut: bool
+    ) -> object:
         """The reply's JSON. `text` None is null content; `cut` by max_tokens."""
 
     def error(self, refusal: Refusal) -> object:
@@ -71,7 +73,9 @@ class OpenAI:
             seed=body.get("seed"),
         )
 
-    def write(self, call: Call, key: str, text: str | None, words: int, cut: bool) -> object:
+    def write(
+        self, call: Call, key: str, text: str | None, prompt: int, words: int, cut: bool
+    ) -> object:
         """See `Dialect.write`."""
         return {
             "id": f"chatcmpl-{key}",
@@ -87,9 +91,9 @@ class OpenAI:
                 }
             ],
             "usage": {
-                "prompt_tokens": call.words,
+                "prompt_tokens": prompt,
                 "completion_tokens": words,
-                "total_tokens": call.words + words,
+                "total_tokens": prompt + words,
             },
         }
 
@@ -127,7 +131,9 @@ class Anthropic:
             temperature=body.get("temperature"),
         )
 
-    def write(self, call: Call, key: str, text: str | None, words: int, cut: bool) -> object:
+    def write(
+        self, call: Call, key: str, text: str | None, prompt: int, words: int, cut: bool
+    ) -> object:
         """See `Dialect.write`."""
         return {
             "id": f"msg_{key}",
@@ -137,7 +143,7 @@ class Anthropic:
             "content": [] if text is None else [{"type": "text", "text": text}],
             "stop_reason": "max_tokens" if cut else "end_turn",
             "stop_sequence": None,
-            "usage": {"input_tokens": call.words, "output_tokens": words},
+            "usage": {"input_tokens": prompt, "output_tokens": words},
         }
 
     def error(self, refusal: Refusal) -> object:

@@ -43,7 +43,7 @@ async def failed(
         return drop(request)
     text = {"empty": "", "null": None}.get(fault, GARBAGE)
     words = len((text or "").split())
-    reply = dialect.write(call, key, text, words, False)
+    reply = dialect.write(call, key, text, call.words, words, False)
     if fault in ("truncated", "partial"):
         return await _cut_short(request, json.dumps(reply).encode(), whole=fault == "truncated")
     return json_reply(reply)

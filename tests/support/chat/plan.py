@@ -22,6 +22,25 @@ FAULTS = (
     "null",
     "garbage",
 )
+BILLED = (
+    "reasoning",
+    "filter",
+    "endless",
+    "malformed",
+    "untold",
+    "negative",
+    "zero",
+    "huge",
+    "float",
+    "nan",
+    "text",
+    "list",
+    "free",
+    "billed_500",
+    "billed_drop",
+    "billed_truncated",
+)
+"""Faults that are charged for; see `billing`."""
 """429: without Retry-After; 502: an HTML body; reset: RST; truncated: half a JSON body, whole as
 HTTP; partial: the connection ends within the body; garbage: text that answers nothing."""
 REFUSALS = ("unsupported_parameter", "unsupported_value")
@@ -62,13 +81,15 @@ class Plan:
     system role does; None takes it."""
     seed: int = 0
     """Changes every random draw."""
+    dense: float | None = None
+    """Tokens that a byte of text is charged with; None charges words."""
     keep_requests: int = 0
     """How many of the last request bodies `GET /_requests` shows."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for an unknown fault or refusal."""
         named = {*self.faults, *self.schedule.values(), *self.poison.values()}
-        _known("fault", named, FAULTS)
+        _known("fault", named, FAULTS + BILLED)
         _known("refusal", set(self.refuse.values()), REFUSALS)
         if sum(self.faults.values()) > 1:
             raise ValueError(f"fault probabilities add up to {sum(self.faults.values())} > 1")

@@ -26,6 +26,12 @@ class Stats:
     peak_in_flight: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    billed_prompt: int = 0
+    """Prompt tokens charged, also for replies that were of no use or never arrived."""
+    billed_reply: int = 0
+    dearest_prompt: int = 0
+    """Most prompt tokens of one charge."""
+    dearest_reply: int = 0
     first_call: float | None = None
     """Seconds since the epoch."""
     last_reply: float | None = None
@@ -57,6 +63,13 @@ class Stats:
         """Count a reply."""
         self.status[status] += 1
         self.last_reply = time.time()
+
+    def bill(self, prompt_tokens: int, reply_tokens: int) -> None:
+        """Charge for a call."""
+        self.billed_prompt += prompt_tokens
+        self.billed_reply += reply_tokens
+        self.dearest_prompt = max(self.dearest_prompt, prompt_tokens)
+        self.dearest_reply = max(self.dearest_reply, reply_tokens)
 
     def answer(self, key: str, prompt_tokens: int, completion_tokens: int) -> None:
         """Count a usable reply to the request `key`."""

@@ -1,0 +1,66 @@
+"""The attempts of a run's calls: written before they are sent, so that none is forgotten."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from convbench.engine.booking import Booked
+from convbench.engine.lines import Lines, parse
+
+
+class Attempts:
+    """A file of JSON lines (`attempts.jsonl`) beside the journal.
+
+    An attempt's line holds what it may be billed; where it gives no reply, a second one holds
+    what it was booked with. The journal's line of a reply names its attempt. A line that stands
+    alone is an attempt whose process was killed: it counts as billed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path)
+        self._prefix = secrets.token_hex(4)
+        self._number = 0
+
+    def begin(self, key: str, most: Booked) -> str:
+        """Note that a call is about to be sent; return the attempt's name."""
+        self._number += 1
+        name = f"{self._prefix}-{self._number}"
+        self._write({"attempt": name, "key": key, "tokens": most.tokens, "usd": most.usd})
+        return name
+
+    def end(self, name: str, booked: Booked | None, why: str) -> None:
+        """Note what an attempt without a reply was booked with; None: nothing was billed."""
+        booked = booked or Booked(0, 0.0)
+        self._write({"attempt": name, "tokens": booked.tokens, "usd": booked.usd, "lost": why})
+
+    def totals(self, replied: Iterable[str]) -> tuple[int, float]:
+        """Return tokens and known dollars of the attempts that have no reply."""
+        found: dict[str, tuple[int, float]] = {}
+        for line in self._lines.read():
+            record = parse(line)
+            if "attempt" in record:
+                found[str(record["attempt"])] = amount(record)
+        for name in replied:
+            found.pop(name, None)
+        return sum(tokens for tokens, _ in found.values()), sum(usd for _, usd in found.values())
+
+    def close(self) -> None:
+        """Close the file; a later attempt opens it again."""
+        self._lines.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def amount(record: dict[str, Any]) -> tuple[int, float]:
+    """Return the tokens and known dollars that a line holds; what is no amount counts 0."""
+    tokens, usd = record.get("tokens"), record.get("usd")
+    return (
+        tokens if isinstance(tokens, int) else 0,
+        float(usd) if isinstance(usd, int | float) else 0.0,
+    )
