@@ -98,36 +98,38 @@ def build(
 ) -> None:
     """Have the conversations: draw questions, let the policy answer them over several turns."""
     from convbench.catalog.options import SpecOptions
-    from convbench.cli.say import say_build
+    from convbench.cli.say import say_build, spending
     from convbench.commands.build import build as command
     from convbench.rollout.calls import CallOptions
     from convbench.rollout.fill import BuildOptions
     from convbench.rollout.manifest import Shape
 
-    result = command(
-        BuildOptions(
-            task=task,
-            protocol=protocol,
-            tasks=_count(tasks),
-            shape=Shape(mode, turns, samples, _floats(temperatures), max_tokens, seed, split),
-            model=model,
-            teacher=teacher,
-            run=run,
-            dry_run=dry_run,
-            specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
-            calls=CallOptions(
-                api_base,
-                concurrency,
-                budget,
-                budget_tokens,
-                vllm_python,
-                quiet=quiet,
-                timeout=timeout,
-                allow=tuple(allow_calls or ()),
-            ),
+    with spending() as ledger:
+        result = command(
+            BuildOptions(
+                task=task,
+                protocol=protocol,
+                tasks=_count(tasks),
+                shape=Shape(mode, turns, samples, _floats(temperatures), max_tokens, seed, split),
+                model=model,
+                teacher=teacher,
+                run=run,
+                dry_run=dry_run,
+                specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
+                calls=CallOptions(
+                    api_base,
+                    concurrency,
+                    budget,
+                    budget_tokens,
+                    vllm_python,
+                    quiet=quiet,
+                    timeout=timeout,
+                    allow=tuple(allow_calls or ()),
+                    ledger=ledger,
+                ),
+            )
         )
-    )
-    say_build(result)
+        say_build(result)
 
 
 def _count(text: str | None) -> int | Literal["all"] | None:

@@ -96,19 +96,21 @@ def experiment(
 ) -> None:
     """Run a whole table from one file; the same command goes on where it stopped."""
     from convbench.catalog.options import SpecOptions
+    from convbench.cli.say import spending
     from convbench.cli.say_experiment import say_experiment
     from convbench.commands.experiment import ExperimentOptions
     from convbench.commands.experiment import experiment as command
     from convbench.rollout.calls import CallOptions
 
-    say_experiment(
-        command(
-            ExperimentOptions(
-                name=name,
-                root=run,
-                dry_run=dry_run,
-                specs=SpecOptions(tuple(specs or ()), tuple(set_ or ())),
-                calls=CallOptions(api_base, concurrency, budget, budget_tokens),
+    with spending() as ledger:
+        say_experiment(
+            command(
+                ExperimentOptions(
+                    name=name,
+                    root=run,
+                    dry_run=dry_run,
+                    specs=SpecOptions(tuple(specs or ()), tuple(set_ or ())),
+                    calls=CallOptions(api_base, concurrency, budget, budget_tokens, ledger=ledger),
+                )
             )
         )
-    )

@@ -58,30 +58,33 @@ def evaluate(
 ) -> None:
     """Evaluate a policy on a run's test questions, with the same teacher and judges."""
     from convbench.catalog.options import SpecOptions
+    from convbench.cli.say import spending
     from convbench.cli.say_judge import say_eval
     from convbench.judge.evaluate import EvalOptions
     from convbench.judge.evaluate import evaluate as command
     from convbench.rollout.calls import CallOptions
 
-    say_eval(
-        command(
-            EvalOptions(
-                policy=policy,
-                run=run,
-                name=name,
-                protocol=protocol,
-                split=split,
-                specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
-                calls=CallOptions(
-                    api_base,
-                    concurrency,
-                    budget,
-                    budget_tokens,
-                    vllm_python,
-                    quiet=quiet,
-                    timeout=timeout,
-                    allow=tuple(allow_calls or ()),
-                ),
+    with spending() as ledger:
+        say_eval(
+            command(
+                EvalOptions(
+                    policy=policy,
+                    run=run,
+                    name=name,
+                    protocol=protocol,
+                    split=split,
+                    specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
+                    calls=CallOptions(
+                        api_base,
+                        concurrency,
+                        budget,
+                        budget_tokens,
+                        vllm_python,
+                        quiet=quiet,
+                        timeout=timeout,
+                        allow=tuple(allow_calls or ()),
+                        ledger=ledger,
+                    ),
+                )
             )
         )
-    )

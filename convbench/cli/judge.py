@@ -58,28 +58,31 @@ def judge(
 ) -> None:
     """Score every conversation of a run; what is scored already is kept."""
     from convbench.catalog.options import SpecOptions
+    from convbench.cli.say import spending
     from convbench.cli.say_judge import say_judge
     from convbench.judge.all import JudgeOptions
     from convbench.judge.all import judge as command
     from convbench.rollout.calls import CallOptions
 
-    say_judge(
-        command(
-            JudgeOptions(
-                judges=tuple(judge or ()),
-                run=run,
-                dry_run=dry_run,
-                specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
-                calls=CallOptions(
-                    api_base,
-                    concurrency,
-                    budget,
-                    budget_tokens,
-                    vllm_python,
-                    quiet=quiet,
-                    timeout=timeout,
-                    allow=tuple(allow_calls or ()),
-                ),
+    with spending() as ledger:
+        say_judge(
+            command(
+                JudgeOptions(
+                    judges=tuple(judge or ()),
+                    run=run,
+                    dry_run=dry_run,
+                    specs=SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ())),
+                    calls=CallOptions(
+                        api_base,
+                        concurrency,
+                        budget,
+                        budget_tokens,
+                        vllm_python,
+                        quiet=quiet,
+                        timeout=timeout,
+                        allow=tuple(allow_calls or ()),
+                        ledger=ledger,
+                    ),
+                )
             )
         )
-    )

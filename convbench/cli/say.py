@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from convbench.tasks.splits import listed
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
     from convbench.engine import Summary
+    from convbench.engine.budget import Budget
     from convbench.rollout.preview import Preview
 
 INDENT = 15
@@ -95,6 +97,20 @@ def ended(summary: Summary, path: Path, command: str) -> None:
         told(err, "stopped: ", "red", str(summary.stopped))
         err.print(f"what is done is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(1)
+
+
+@contextmanager
+def spending() -> Iterator[Budget]:
+    """Give a command its ledger; say what was spent when it ends, however it ends."""
+    from convbench.engine.budget import Budget
+    from convbench.engine.spending import spending as line
+
+    ledger = Budget()
+    try:
+        yield ledger
+    finally:
+        if found := line(ledger):
+            told(err, "spent: ", "bold", found)
 
 
 def say_build(result: BuildResult) -> None:

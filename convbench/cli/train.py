@@ -80,6 +80,7 @@ def train(
     Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
     """
     from convbench.catalog.options import SpecOptions
+    from convbench.cli.say import spending
     from convbench.cli.say_train import say_seal, say_train
     from convbench.commands.train import train_rounds
     from convbench.learn.rounds import RoundsOptions, ready, recipe_of, rounds_of
@@ -90,34 +91,42 @@ def train(
 
     options = SpecOptions(tuple(specs or ()), tuple(set_ or ()), tuple(plugin or ()))
     allow = tuple(allow_calls or ())
-    calls = CallOptions(
-        api_base, concurrency, budget, budget_tokens, vllm_python, quiet, allow=allow
-    )
-    asked = RoundsOptions(recipe, rounds, run, judge, specs=options, calls=calls)
-    found = recipe_of(asked)
-    if rounds_of(found) and dry_run:
-        ready(asked)
-    single = {"model": model, "out": out_dir, "launch": launch, "dry_run": dry_run or None}
-    if rounds is not None:
-        _only_with_one_round(**single)
-    if rounds is not None or (rounds_of(found) and not any(single.values())):
-        say_seal(*train_rounds(asked))
-        return
-    say_train(
-        command(
-            TrainOptions(
-                recipe=recipe,
-                run=run,
-                model=model,
-                judge=judge,
-                out=out_dir,
-                launch=launch,
-                dry_run=dry_run,
-                specs=filtered(options, found),
-                calls=calls,
+    with spending() as ledger:
+        calls = CallOptions(
+            api_base,
+            concurrency,
+            budget,
+            budget_tokens,
+            vllm_python,
+            quiet,
+            allow=allow,
+            ledger=ledger,
+        )
+        asked = RoundsOptions(recipe, rounds, run, judge, specs=options, calls=calls)
+        found = recipe_of(asked)
+        if rounds_of(found) and dry_run:
+            ready(asked)
+        single = {"model": model, "out": out_dir, "launch": launch, "dry_run": dry_run or None}
+        if rounds is not None:
+            _only_with_one_round(**single)
+        if rounds is not None or (rounds_of(found) and not any(single.values())):
+            say_seal(*train_rounds(asked))
+            return
+        say_train(
+            command(
+                TrainOptions(
+                    recipe=recipe,
+                    run=run,
+                    model=model,
+                    judge=judge,
+                    out=out_dir,
+                    launch=launch,
+                    dry_run=dry_run,
+                    specs=filtered(options, found),
+                    calls=calls,
+                )
             )
         )
-    )
 
 
 def _only_with_one_round(**given: object) -> None:

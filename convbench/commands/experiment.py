@@ -18,7 +18,7 @@ from convbench.judge.all import JudgeOptions, judge
 from convbench.judge.evaluate import EvalOptions, evaluate
 from convbench.learn.rounds import RoundsOptions, recipe_of, rounds_of
 from convbench.learn.start import TrainOptions, train_once
-from convbench.rollout.calls import CallOptions
+from convbench.rollout.calls import CallOptions, count_below
 from convbench.rollout.fill import BuildOptions
 from convbench.rollout.manifest import Shape
 from convbench.rollout.preview import Preview
@@ -136,6 +136,7 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
         for part in parts:
             result.planned.previews.update(_previews(part, inner))
         return result
+    count_below(root, options.calls)
     for part in parts:
         for job in plan(part):
             _do(job, part, root, inner)
@@ -242,6 +243,7 @@ def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOption
         run=path,
         judge=spec.judges[0],
         specs=replace(options.specs, sets=_recipe_sets(job, spec)),
+        calls=options.calls,
         in_process=True,
     )
     train_once(asked, path / "checkpoints" / job.checkpoint)

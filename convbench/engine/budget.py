@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -38,7 +39,7 @@ class Budget:
     """
 
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:
-        self.usd, self.tokens = usd, tokens
+        self.limit(usd, tokens)
         self.all, self.before, self.lost, self.assumed = Sum(), Sum(), Sum(), Sum()
         """All that is spent; of it, what was before this command, what gave no reply, and what
         was booked without a word of the provider."""
@@ -73,7 +74,9 @@ class Budget:
             )
 
     def limit(self, usd: float | None, tokens: int | None) -> None:
-        """Set the limits."""
+        """Set the limits. BudgetError for one that is no number."""
+        if usd is not None and math.isnan(usd):
+            raise BudgetError("--budget: found nan; expected dollars, e.g. 5 or 0.25")
         self.usd, self.tokens = usd, tokens
 
     def spend(self, tokens: int = 0, usd: float = 0.0) -> None:

@@ -20,8 +20,8 @@ CAUTION = 64.0
 """Times its bounds that a call is held for while no reply has told how a model bills."""
 TRUST = 2.0
 """Times its bounds that it is held for when many have: replies differ."""
-ENOUGH = 8
-"""Replies after which the prompts' own tokens, and no longer their bytes, say what is likely."""
+SPREAD = 1.1
+"""Times the densest prompt so far that the next one is likely to be at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ class Rates:
 
     def likely(self, size: Size) -> Estimate:
         """Return what a call will use by all that is known, with its reply at full length."""
-        known = self._replies >= ENOUGH
-        share = self._dense * 1.1 if known else self.prompt
+        share = self._dense * SPREAD if self._replies else self.prompt
         return self._estimate(size.prompt * share, size.reply * self.reply)
 
     def bound(self, size: Size) -> Estimate:

@@ -13,7 +13,7 @@ from convbench.judge.all import JudgeOptions, judge_with, judges_of
 from convbench.judge.all import judge as judge_command
 from convbench.judge.evaluate import EvalOptions, evaluate, splits_of
 from convbench.learn.start import TrainOptions, sort_sets, train_once
-from convbench.rollout.calls import CallOptions, ended
+from convbench.rollout.calls import CallOptions, count_below, ended
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
@@ -70,6 +70,7 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     if wanted is None:
         raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
     root = ready(options)
+    count_below(root.path, options.calls)
     judge = judge_of(root, options)
     result = RoundsResult(root, judge.name)
     run = root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
@@ -16,6 +16,8 @@ from convbench.models.open import open_model
 from convbench.schema import Member
 from convbench.store import Run
 
+CALLS = "calls.jsonl"
+"""A run's journal."""
 USUAL = 32
 """Calls in flight where nobody says."""
 
@@ -32,9 +34,9 @@ class CallOptions:
     concurrency: int | None = None
     """Most calls in flight; None leaves 32, or what a model in this process does best with."""
     budget: float | None = None
-    """Most dollars, run-wide."""
+    """Most dollars, over all runs of a command, what they spent before included."""
     budget_tokens: int | None = None
-    """Most tokens, run-wide."""
+    """Most tokens, likewise."""
     vllm_python: Path | None = None
     """Interpreter of the environment that has vLLM."""
     quiet: bool = False
@@ -48,18 +50,36 @@ class CallOptions:
     named: tuple[str, ...] = ()
     """References of the models that the user named: a pulled run may have them called too."""
 
+    ledger: Budget = field(default_factory=Budget, compare=False, repr=False)
+    """What is spent: one for all runs of a command, shared by every copy of these options."""
+
     def naming(self, *models: str) -> CallOptions:
         """Return these options of a user who names these models."""
         return replace(self, named=(*self.named, *models))
 
 
-def budget_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
-    """Return the run-wide budget; what the run has spent before counts."""
-    budget = Budget(usd=options.budget, tokens=options.budget_tokens)
-    if options.budget is not None or options.budget_tokens is not None:
-        tokens, usd = journal.totals()
-        budget.spend(tokens, usd)
-    return budget
+def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
+    """Return the command's ledger, with what this run has spent before."""
+    ledger = options.ledger
+    ledger.limit(options.budget, options.budget_tokens)
+    if ledger.limited:
+        count(ledger, journal)
+    return ledger
+
+
+def count_below(folder: Path, options: CallOptions) -> None:
+    """Count what all runs in a folder have spent before, for a command that goes on with them."""
+    options.ledger.limit(options.budget, options.budget_tokens)
+    if options.ledger.limited:
+        for file in sorted(folder.rglob(CALLS)):
+            count(options.ledger, Journal(file))
+
+
+def count(ledger: Budget, journal: Journal) -> None:
+    """Count what a journal's calls have cost before this command, once."""
+    name = str(journal.path.resolve())
+    if not ledger.knows(name):
+        ledger.count(name, *journal.totals())
 
 
 def at_once(options: CallOptions, models: Iterable[Model]) -> int:
@@ -85,7 +105,7 @@ async def calling(
     status = Status()
     caller = Caller(
         journal,
-        budget_of(run, options, journal),
+        ledger_of(run, options, journal),
         Policy(concurrency=concurrency, timeout_s=options.timeout),
         status,
     )
