@@ -5,9 +5,9 @@ MissingDependency with the command that mends it.
 
 Inside there is no network, no environment, no /proc, no process but the one, and no file but the
 interpreter's own and the modules that were asked for, all read-only; with bubblewrap also a
-scratch folder of limited size in memory (/tmp), with Landlock none. Run by root, the program
-inside takes the number of a user that nobody has: the kernel does not count root's threads, and
-what belongs to root is not its own.
+scratch folder in memory (/tmp) of SCRATCH_BYTES and SCRATCH_FILES, with Landlock none. Run by
+root, the program inside takes the number of a user that nobody has: the kernel does not count
+root's threads, and what belongs to root is not its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,8 +27,9 @@ from convbench.errors import MissingDependency
 from convbench.sandbox import confine
 from convbench.sandbox.places import hidden, opened, packages, readable
 from convbench.sandbox.seccomp import filter_program
+from convbench.sandbox.walled import Walled, popen
 
-SCRATCH, SCRATCH_BYTES = "/tmp", 16 << 20  # noqa: S108 - inside
+SCRATCH, SCRATCH_BYTES, SCRATCH_FILES = "/tmp", 16 << 20, 2000  # noqa: S108 - inside
 KINDS = ("bubblewrap", "landlock")
 INSTALL = "apt-get install bubblewrap"
 NOBODY = range(1_900_000_000, 2_000_000_000)
@@ -64,43 +64,39 @@ class Boundary:
         those of the user who runs us, who has others."""
         return 64 if self.root or self.kind == "bubblewrap" else 4096
 
-    def start(self, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    def start(self, modules: tuple[str, ...]) -> Walled:
         """Start the program inside; it waits for its job on stdin."""
-        if self.kind == "bubblewrap":
-            return self._wrapped(modules)
-        return self._popen([self.program, *_PLAIN], _CLEAN, ())
+        if self.kind != "bubblewrap":
+            return Walled(popen([self.program, *_PLAIN], _CLEAN))
+        read, write = os.pipe()
+        try:
+            return Walled(popen(self._bwrap(modules, write), {}, (write,)), read)
+        except OSError:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
 
-    def settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any] | None:
-        """Return what the program inside must shut by itself; None where the wall stands."""
+    def settings(self, modules: tuple[str, ...], user: int | None) -> dict[str, Any]:
+        """Return what the program inside shuts by itself (`confine.confine`)."""
+        settings = {"code": compiled("confine.py"), "user": user, "scratch": None}
         if self.kind == "bubblewrap":
-            return None
+            caps = {"scratch": SCRATCH, "files": SCRATCH_FILES}
+            return settings | caps | {"filter": filter_program()}
         found = packages(modules)
-        return {
-            "code": compiled("confine.py"),
+        return settings | {
             "read": [*opened(self.program), *found, "/dev/null", "/dev/urandom"],
             "list": sorted({*map(os.path.dirname, found), *map(os.path.dirname, hidden())}),
-            "user": user,
             "filter": filter_program(alone=True),
         }
 
-    def _wrapped(self, modules: tuple[str, ...]) -> subprocess.Popen[bytes]:
-        program = filter_program()
-        if program is None:
-            return self._popen(self._bwrap(modules, None), {}, ())
-        read, write = os.pipe()
-        try:
-            os.write(write, program)
-            os.close(write)
-            return self._popen(self._bwrap(modules, read), {}, (read,))
-        finally:
-            os.close(read)
-
-    def _bwrap(self, modules: tuple[str, ...], seccomp: int | None) -> list[str]:
+    def _bwrap(self, modules: tuple[str, ...], info: int) -> list[str]:
         command = [shutil.which("bwrap") or "bwrap", "--unshare-ipc", "--unshare-pid",
                    "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
                    "--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv",
-                   "--cap-drop", "ALL"]  # fmt: skip
-        if self.root:  # to become another user, which ends the privilege
+                   "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN",  # to cap the scratch folder
+                   "--info-fd", str(info)]  # fmt: skip
+        if self.root:  # to become another user, which ends every privilege
             command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         else:
             command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
@@ -122,23 +118,7 @@ class Boundary:
         for place in hidden():
             command += ["--remount-ro", place]
         command += ["--remount-ro", "/", "--chdir", SCRATCH]
-        if seccomp is not None:
-            command += ["--seccomp", str(seccomp)]
         return [*command, self.program, *_PLAIN]
-
-    def _popen(
-        self, command: Sequence[str], env: dict[str, str], fds: tuple[int, ...]
-    ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - our own command
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=env,
-            cwd="/",
-            pass_fds=fds,
-            start_new_session=True,
-        )
 
 
 @cache

@@ -36,15 +36,10 @@ def main() -> None:
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    if job["confine"]:
-        _confine(job["confine"])
-    elif job["user"] is not None:  # not root any more; the namespaces hold nothing else of root's
-        os.setgroups([])
-        os.setresgid(job["user"], job["user"], job["user"])
-        os.setresuid(job["user"], job["user"], job["user"])
+    _confine(job["confine"])
     _limit(job)
     sys.path[:] = [place for place in sys.path if os.path.isdir(place)] + job["paths"]
-    if job["confine"]:
+    if not job["confine"]["scratch"]:
         sys.meta_path.insert(0, _Only(job["names"]))
     _load(job)
     coder = _program(job["encoder"], "encoder")
@@ -82,7 +77,7 @@ def _load(job: dict[str, Any]) -> None:
 
 
 def _confine(settings: dict[str, Any]) -> None:
-    """Landlock and seccomp from within, where no namespaces are to be had."""
+    """The walls that are built from within, before any code of the answer."""
     _program(settings["code"], "confine")["confine"](settings)
 
 
@@ -101,6 +96,9 @@ def _limit(job: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, job["file"]),
         (resource.RLIMIT_NOFILE, 64),
         (resource.RLIMIT_NPROC, job["threads"]),
+        (resource.RLIMIT_SIGPENDING, 256),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (value, value))

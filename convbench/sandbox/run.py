@@ -10,18 +10,17 @@ import contextlib
 import json
 import marshal
 import os
-import selectors
-import subprocess
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from convbench.errors import UnsupportedTask
 from convbench.sandbox.boundary import Boundary, boundary, compiled
+from convbench.sandbox.lines import Deadline, Lines
 from convbench.sandbox.places import packages
 from convbench.sandbox.values import same, well_formed
+from convbench.sandbox.walled import Walled
 
 Ended = Literal["value", "raised", "foreign", "time", "memory", "output", "died"]
 START_S = 30.0
@@ -36,17 +35,24 @@ class Limits:
     """What one run may use."""
 
     seconds: float = 1.0
-    """CPU seconds of one call; ten times as many of the clock."""
+    """CPU seconds of one call; ten times as many of the clock, `wall_seconds` for all of them."""
     memory_mb: int = 768
     """Address space, MiB."""
     output_kb: int = 1024
     """JSON of one output, KiB."""
     file_mb: int = 8
     """Size of one file in the scratch folder, MiB."""
+    slack: float = 20.0
+    """Seconds of the clock that a grading may lose to a busy machine."""
     modules: tuple[str, ...] = ()
     """Modules beside the standard library that code may import, where they are installed."""
     kind: str = "auto"
     """`bubblewrap` or `landlock` to insist on one."""
+
+    def wall_seconds(self, calls: int) -> float:
+        """Return how many seconds of the clock all calls of one grading have together, whatever
+        the program inside says or does; those it has not answered then are out of time."""
+        return self.slack + 2 * self.seconds * calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,96 +110,74 @@ def run(code: Sequence[str], calls: Sequence[str], limits: Limits = Limits()) ->
     """
     wall = boundary(limits.kind)
     found: list[Outcome] = []
+    clock = Deadline(limits.wall_seconds(len(calls)))
     for _ in range(RESTARTS + 1):
         with _AT_ONCE:
-            found += _once(wall, list(code), list(calls[len(found) :]), limits)
-        if len(found) == len(calls):
-            return found
+            found += _once(wall, list(code), list(calls[len(found) :]), limits, clock)
+        if len(found) == len(calls) or clock.left() <= 0:
+            break
         found.append(Outcome("died"))
-    return [*found, *[Outcome("died")] * len(calls)][: len(calls)]
+    rest = Outcome("time" if clock.left() <= 0 else "died")
+    return [*found, *[rest] * len(calls)][: len(calls)]
 
 
 def starts(wall: Boundary, limits: Limits) -> bool:
     """Whether the program inside this wall starts, finds the standard library and does a sum."""
     with contextlib.suppress(OSError):
-        found = _once(wall, ["import fractions"], ["int(fractions.Fraction(2))"], limits)
+        code, calls = ["import fractions"], ["int(fractions.Fraction(2))"]
+        found = _once(wall, code, calls, limits, Deadline(limits.wall_seconds(1)))
         return len(found) == 1 and found[0].value == 2
     return False
 
 
-def _once(wall: Boundary, code: list[str], calls: list[str], limits: Limits) -> list[Outcome]:
+def _once(
+    wall: Boundary, code: list[str], calls: list[str], limits: Limits, clock: Deadline
+) -> list[Outcome]:
     """Run the calls in one sandbox; return the outcomes it got to tell."""
-    user, places = wall.user(), packages(limits.modules)
-    job = {
-        "code": code,
-        "calls": calls,
+    job = _job(wall, limits) | {"code": code, "calls": calls}
+    walled = wall.start(limits.modules)
+    try:
+        program = marshal.dumps(compiled("inside.py"))
+        return _talk(walled, program + marshal.dumps(job), len(calls), limits, clock)
+    finally:
+        walled.end()
+
+
+def _job(wall: Boundary, limits: Limits) -> dict[str, Any]:
+    """Return what the program inside is told besides code and calls."""
+    places = packages(limits.modules)
+    return {
         "seconds": limits.seconds,
         "memory": limits.memory_mb << 20,
         "output": limits.output_kb << 10,
         "file": limits.file_mb << 20,
         "paths": sorted({os.path.dirname(place) for place in places}),
         "names": [os.path.basename(place).partition(".")[0] for place in places],
-        "user": user,
         "threads": wall.threads(),
-        "confine": wall.settings(limits.modules, user),
+        "confine": wall.settings(limits.modules, wall.user()),
         "encoder": compiled("encoder.py"),
     }
-    process = wall.start(limits.modules)
-    try:
-        program = marshal.dumps(compiled("inside.py"))
-        return _talk(process, program + marshal.dumps(job), len(calls), limits)
-    finally:
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        process.wait()
 
 
-def _talk(
-    process: subprocess.Popen[bytes], job: bytes, count: int, limits: Limits
-) -> list[Outcome]:
-    assert process.stdin is not None
-    assert process.stdout is not None
+def _talk(walled: Walled, job: bytes, count: int, limits: Limits, clock: Deadline) -> list[Outcome]:
+    stdin, stdout = walled.process.stdin, walled.process.stdout
+    assert stdin is not None
+    assert stdout is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(job)
-        process.stdin.close()
-    lines = _Lines(process.stdout.fileno(), most=(limits.output_kb << 10) + 100)
+        stdin.write(job)
+        stdin.close()
+    lines = Lines(stdout.fileno(), most=(limits.output_kb << 10) + 100)
     if lines.next(START_S) is None:
         return []
     found: list[Outcome] = []
-    while len(found) < count:
-        line = lines.next(10 * limits.seconds + 10)
-        outcome = _read(line, len(found)) if line is not None else None
-        if outcome is None:
-            break
-        found.append(outcome)
+    with clock:
+        while len(found) < count:
+            line = lines.next(min(10 * limits.seconds + 5, clock.left()))
+            outcome = _read(line, len(found)) if line is not None else None
+            if outcome is None:
+                break
+            found.append(outcome)
     return found
-
-
-class _Lines:
-    """Lines from a pipe whose other end may be hostile: none too long, none too late."""
-
-    def __init__(self, fd: int, most: int) -> None:
-        self.fd, self.most = fd, most
-        self.held = b""
-
-    def next(self, seconds: float) -> bytes | None:
-        """Return the next line; None at the end, past the time or past the length."""
-        end = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.fd, selectors.EVENT_READ)
-            while b"\n" not in self.held:
-                left = end - time.monotonic()
-                if left <= 0 or len(self.held) > self.most or not selector.select(left):
-                    return None
-                more = os.read(self.fd, 1 << 16)
-                if not more:
-                    return None
-                self.held += more
-        line, _, self.held = self.held.partition(b"\n")
-        return line
 
 
 def _read(line: bytes, number: int) -> Outcome | None:
