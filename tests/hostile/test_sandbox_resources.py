@@ -14,7 +14,7 @@ import pytest
 
 from convbench.sandbox import Limits, Outcome, agree, run
 from convbench.sandbox.boundary import SCRATCH_FILES
-from tests.build.cli import ROOT
+from tests.rollout.cli import ROOT
 from tests.sandbox.walls import limits_of
 
 
