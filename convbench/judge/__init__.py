@@ -3,7 +3,8 @@
 from convbench.judge.ask import judge_messages
 from convbench.judge.panel import Panel, panel
 from convbench.judge.resolve import Judge, again, resolve_judge
-from convbench.judge.run import failed_verdict, judge_conversation
+from convbench.judge.run import judge_conversation
+from convbench.judge.verdicts import failed_verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 
 __all__ = [

@@ -19,6 +19,7 @@ from convbench.judge import (
     panel,
     resolve_judge,
 )
+from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score, unscored
 from convbench.models.aliases import resolve
 from convbench.rollout.calls import CallOptions
@@ -72,7 +73,7 @@ def judge(options: JudgeOptions) -> JudgeResult:
     """
     load_plugins(options.specs)
     run = find_run(options.run)
-    judges = [_resolve(name, options) for name in _names(run, options)]
+    judges = [resolved(name, options.specs, options.calls) for name in _names(run, options)]
     if options.dry_run:
         return JudgeResult(run, previews=[_preview(run, item) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
@@ -101,7 +102,8 @@ def judges_of(run: Run) -> list[Judge]:
 
     People's labels belong to the conversations they were given for, so they are left out.
     """
-    specs = {mark: spec for mark, spec in run.judge_specs().items() if spec.kind != "human"}
+    kept = run.judge_specs().items()
+    specs = {mark: spec for mark, spec in kept if "labels" not in kind_of(spec).needs}
     names = {v.judge: v.fingerprint for v in run.verdicts() if v.fingerprint in specs}
     downloaded = run.manifest.pulled_from is not None
     return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
@@ -120,16 +122,16 @@ def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     )
 
 
-def _resolve(name: str, options: JudgeOptions) -> Judge:
+def resolved(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
     """Return a judge with the model its name stands for, so that the fingerprint holds it."""
-    sets = sort_sets(options.specs.sets, ("judge",)).of("judge")
+    sets = sort_sets(specs.sets, ("judge",)).of("judge")
 
     def model(reference: str) -> str:
-        return resolve(reference, api_base=options.calls.api_base, specs=options.specs.folders).ref
+        return resolve(reference, api_base=calls.api_base, specs=specs.folders).ref
 
-    found = resolve_judge(name, options.specs.folders, sets=sets, resolve_model=model)
+    found = resolve_judge(name, specs.folders, sets=sets, resolve_model=model)
     # Kept with the run, so that an evaluation asks the same model at the same address.
-    update = {"model": found.model, "api_base": options.calls.api_base if found.model else None}
+    update = {"model": found.model, "api_base": calls.api_base if found.model else None}
     return replace(found, spec=found.spec.model_copy(update=update))
 
 

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from convbench.engine import Summary, run_jobs
 from convbench.engine.caller import Caller
 from convbench.errors import UnsupportedTask
-from convbench.judge import Judge, failed_verdict, judge_conversation
-from convbench.models.base import Model
-from convbench.rollout.calls import CallOptions, at_once, calling, open_for, permit
+from convbench.judge.case import Case
+from convbench.judge.kinds import kind_of
+from convbench.judge.resolve import Judge
+from convbench.judge.run import verdict_on
+from convbench.judge.verdicts import failed_verdict
+from convbench.judge.work import Tools, Work
+from convbench.rollout.calls import CallOptions, permit
 from convbench.schema import Conversation, Verdict
 from convbench.store import Run
 from convbench.store.jsonl import Appender
@@ -59,25 +63,15 @@ def unscored(run: Run, judge: Judge) -> tuple[dict[str, int], int]:
 
 async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
     """Let one judge score what it has not scored, under the lock that the caller holds."""
-    if judge.spec.kind == "adaptation":
-        from convbench.judge.adaptation.verdict import adapted  # it trains; most judges do not
-
-        return await adapted(run, judge, calls)
     pending, kept = unscored(run, judge)
     judged = Judged(judge.name, kept=kept)
     if not pending:
         return judged
     run.keep_judge(judge.fingerprint, judge.spec)
-    model = _open(run, judge, calls)
-    try:
-        many = at_once(calls, [model] if model else [])
-        async with calling(run, calls, f"judge {judge.name}", many) as caller:
-            with Appender(run.verdicts_file) as file:
-                keep = _keeper(judge, judged, file, caller)
-                judged.jobs = await _calls(run, judge, model, caller, pending, keep, many)
-    finally:
-        if model is not None:
-            await model.aclose()
+    async with kind_of(judge.spec).opened(Work(run, judge, calls)) as (caller, tools):
+        with Appender(run.verdicts_file) as file:
+            keep = _keeper(judge, judged, file, caller)
+            judged.jobs = await _all(run, judge, caller, tools, pending, keep)
     return judged
 
 
@@ -96,14 +90,8 @@ def _keeper(judge: Judge, judged: Judged, file: Appender, caller: Caller) -> Kee
     return keep
 
 
-async def _calls(
-    run: Run,
-    judge: Judge,
-    model: Model | None,
-    caller: Caller,
-    pending: dict[str, int],
-    keep: Keep,
-    concurrency: int,
+async def _all(
+    run: Run, judge: Judge, caller: Caller, tools: Tools, pending: dict[str, int], keep: Keep
 ) -> Summary:
     prefix = f"judge/{judge.fingerprint}/"
     if caller.journal is not None:
@@ -116,23 +104,20 @@ async def _calls(
         return (c for c in run.conversations() if c.conversation_id in pending)
 
     async def work(conversation: Conversation) -> Verdict:
-        example = run.examples[conversation.example_id]
-        return await judge_conversation(
-            caller,
-            model,
-            judge,
-            conversation,
-            example,
-            run.manifest.protocol,
-            mode=run.manifest.mode,
-            examples=run.examples,
-            asked=pending[conversation.conversation_id],
-        )
+        name, example = conversation.conversation_id, run.examples[conversation.example_id]
+        manifest = run.manifest
+        return await verdict_on(
+            Case(
+                judge, conversation, example, manifest.protocol, manifest.mode, run.examples,
+                pending[name],
+            ),
+            tools,
+        )  # fmt: skip
 
     return await run_jobs(
         conversations(),
         work,
-        concurrency=concurrency,
+        concurrency=tools.concurrency,
         on_done=keep,
         on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
         status=caller.status,
@@ -143,10 +128,3 @@ def permit_judge(run: Run, judge: Judge, calls: CallOptions) -> None:
     """Raise RunError where a pulled run has a judge's model called and the user did not agree."""
     if judge.model is not None:
         permit(run, judge.model, judge.spec.api_base, calls)
-
-
-def _open(run: Run, judge: Judge, calls: CallOptions) -> Model | None:
-    """Open the judge's model; None where no model is asked."""
-    if judge.model is None:
-        return None
-    return open_for(run, judge.model, judge.spec.api_base, calls)

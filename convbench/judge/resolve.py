@@ -11,11 +11,12 @@ from typing import Any
 from convbench import catalog
 from convbench.errors import SpecError
 from convbench.judge.human import Labels, read_labels
+from convbench.judge.kinds import kind_of
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store.portable import within_limits
 
-DEFAULT = "rubric"
-"""The rubric of a judge that is given as a model alone."""
+DEFAULT, LABELS = "rubric", "human"
+"""The specs of a judge that is given as a model alone, and of one given as `human:FILE`."""
 
 _ASIDE = {"name", "title", "reference", "model", "api_base", "file"}
 """Fields of a spec that do not change what it scores (the model counts on its own)."""
@@ -96,7 +97,7 @@ def _human(text: str, specs: Sequence[Path], sets: Mapping[str, Any] | None) -> 
     file = text.removeprefix("human:")
     if not file:
         raise SpecError("--judge human: names no file; expected human:FILE (.csv or .jsonl)")
-    spec = catalog.load(JudgeSpec, "judges", "human", specs=specs, sets=sets)
+    spec = catalog.load(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
     return _made(f"human:{Path(file).stem}", spec.model_copy(update={"file": file}), None)
 
 
@@ -108,7 +109,7 @@ def _spec(
     resolve_model: Callable[[str], str],
 ) -> Judge:
     spec = catalog.load(JudgeSpec, "judges", text, specs=specs, sets=sets)
-    if spec.kind != "rubric":
+    if "model" not in kind_of(spec).needs:
         if model is not None:
             raise SpecError(f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
                             f"expected --judge {text}, for it asks no model")  # fmt: skip
@@ -126,7 +127,7 @@ def _spec(
 def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
     """Return the judge with its fingerprint; labels are read and functions found now."""
     labels, version, found = None, None, None
-    if spec.kind == "human":
+    if "labels" in kind_of(spec).needs:
         if not spec.file:
             raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")
         labels = read_labels(Path(spec.file), spec)

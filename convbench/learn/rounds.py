@@ -8,9 +8,8 @@ from pathlib import Path
 from convbench import catalog
 from convbench.catalog.options import SpecOptions
 from convbench.errors import DataError, RunError, SpecError
-from convbench.judge import Judge, resolve_judge
-from convbench.judge.all import JudgeOptions, judge_with, judges_of
-from convbench.judge.all import judge as judge_command
+from convbench.judge import Judge
+from convbench.judge.all import judge_with, judges_of, resolved
 from convbench.judge.evaluate import EvalOptions, evaluate, splits_of
 from convbench.learn.start import TrainOptions, sort_sets, train_once
 from convbench.rollout.calls import CallOptions, count_below, ended
@@ -128,13 +127,10 @@ def judge_of(root: Run, options: RoundsOptions) -> Judge:
         )
     if name in known:
         return known[name]
-    found = resolve_judge(name, options.specs.folders)
-    if found.spec.kind == "adaptation":
-        return found
-    plain = replace(options.specs, sets=())
-    asked = (name,) if options.judge else ()  # else the task's own, which the user did not name
-    judge_command(JudgeOptions(asked, root.path, specs=plain, calls=options.calls))
-    return next(judge for judge in judges_of(root) if judge.name == name)
+    found = resolved(name, replace(options.specs, sets=()), options.calls)
+    named = [found.model] if options.judge and found.model else []  # else it is the task's own
+    score(root, found, options.calls.naming(*named))
+    return found
 
 
 def score(run: Run, judge: Judge, calls: CallOptions) -> None:

@@ -29,6 +29,7 @@ from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
 from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.judge.kinds import kind_of
 from convbench.learn import rounds as looping
 from convbench.learn.rounds import RoundsOptions, RoundsResult
 from convbench.learn.start import sort_sets
@@ -87,7 +88,7 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     done = looping.rounds(replace(options, specs=filtered(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
-    if judge.spec.kind == "adaptation":
+    if kind_of(judge.spec).measures == "adaptations":
         if baselines:
             for model in args.others:
                 learn_from(model, done.run, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from convbench.judge.kinds import kind_of
 from convbench.report.policies import Policy, Row, judge_spec
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
@@ -104,8 +105,6 @@ def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
     return measures if found else []
 
 
-LIKE_THE_PAPERS = ("rubric", "rules", "human")
-"""Kinds of judges whose metrics of the paper's names are the paper's columns."""
 LONGEST = 20
 """Longest label that heads a column."""
 
@@ -117,7 +116,7 @@ def _scale(
     spec = judge_spec(policies, judge)
     if spec is None:
         return {}, None
-    paper = HEADS if spec.kind in LIKE_THE_PAPERS else {}
+    paper = HEADS if kind_of(spec).measures == "talk" else {}
     labels = {
         m.name: m.label if len(m.label) <= LONGEST else m.name.capitalize()
         for m in spec.metrics

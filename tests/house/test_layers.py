@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from convbench.judge import kinds as judge_kinds
+from convbench.schema.judge import JudgeKind
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "convbench"
@@ -61,6 +66,73 @@ def test_imports_go_downward(path: Path) -> None:
             continue
         assert other in HEIGHT, f"{path.name} imports {other}, which has no layer"
         assert HEIGHT[room] <= HEIGHT[other], f"{room} must not import {other}, which lies above"
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name."""
+    found = {}
+    for path in FILES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def uses(path: Path, known: Mapping[str, Path]) -> set[str]:
+    """The modules that a file imports, inside functions and for types too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in known else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name in known and known[name] != path}
+
+
+def test_no_circle_anywhere() -> None:
+    """Not between rooms, not between two files of one room."""
+    known = modules()
+    left = {name: uses(path, known) for name, path in known.items() if ".sandbox" not in name}
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    tied = {name: needs & left.keys() for name, needs in left.items()}
+    assert not tied, f"these import each other, or what does: {tied}"
+
+
+KINDS = set(get_args(JudgeKind))
+LEARNERS = {path.stem for path in (ROOT / "trainers").glob("*.py")}
+
+
+def compared(path: Path) -> list[str]:
+    """Names in quotes that a file compares something with: `x == "name"`, `x in ("name", …)`."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            for side in (node.left, *node.comparators):
+                found += [
+                    leaf.value
+                    for leaf in ast.walk(side)
+                    if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
+                ]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_learner_or_judge_kind_is_known_by_name(path: Path) -> None:
+    """What differs between them is said where they are registered, and asked there."""
+    if path == PACKAGE / "schema" / "judge.py":
+        return  # where the kinds' names are listed
+    named = [name for name in compared(path) if name in KINDS | LEARNERS]
+    assert not named, f"{path.name} compares with {named}; ask judge.kinds or the trainer"
+
+
+def test_every_judge_kind_is_registered() -> None:
+    assert set(judge_kinds.KINDS) == KINDS
+    for kind in judge_kinds.KINDS.values():
+        assert callable(kind.opened)
+        assert callable(kind.score)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "trainers").glob("*.py")), ids=lambda p: p.name)

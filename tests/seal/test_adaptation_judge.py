@@ -23,8 +23,7 @@ from convbench.judge.adaptation.grading import by_model
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.verdict import adapted
-from convbench.judge.loop import Judged
+from convbench.judge.loop import Judged, score
 from convbench.rollout.calls import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
@@ -36,7 +35,7 @@ INNER = Inner(max_tokens=16)
 
 def judged(run: Run, judge: Judge) -> Judged:
     with run.lock():
-        return asyncio.run(adapted(run, judge, QUIET))
+        return asyncio.run(score(run, judge, QUIET))
 
 
 def good(run_example: object) -> str:
@@ -214,12 +213,12 @@ def strict(messages: list[Message], example: Mapping[str, Any]) -> str:
     return "Yes." if "Answer given: the Broncos" in text else "No."
 
 
-def test_a_judge_model_grades() -> None:
+def test_a_judge_model_grades(run: Run) -> None:
     inner = settings_of(runs.quick_judge(**{"args.inner.grade": "model"})).inner
     asked = [Question((), ("Denver Broncos",), f"q{i}") for i in range(3)]
 
     async def go(grader: str | None) -> list[float]:
-        async with by_model(grader, inner, Caller(), QUIET) as rate:
+        async with by_model(run, grader, inner, Caller(), QUIET) as rate:
             assert rate is not None
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, rate, asked, ["the Broncos", "", "no idea"])

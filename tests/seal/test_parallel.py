@@ -13,7 +13,8 @@ import torch
 from convbench.engine import Stopped
 from convbench.judge.adaptation.learner import Learner, Outcome
 from convbench.judge.adaptation.runner import Runner
-from convbench.judge.adaptation.verdict import adapted, with_runner
+from convbench.judge.adaptation.verdict import with_runner
+from convbench.judge.loop import score
 from convbench.learn.seal import unadapted
 from convbench.models.where import where
 from convbench.rollout.calls import CallOptions
@@ -27,7 +28,7 @@ from tests.seal.test_adaptation_judge import good
 def verdicts(run: Run, many: int | None) -> dict[str, Any]:
     with run.lock():
         calls = CallOptions(concurrency=many, quiet=True)
-        done = asyncio.run(adapted(run, runs.quick_judge(**{"args.inner.seeds": 2}), calls))
+        done = asyncio.run(score(run, runs.quick_judge(**{"args.inner.seeds": 2}), calls))
     assert (done.jobs.done, done.failed) == (6, 0)
     found = {v.conversation_id.partition("-note")[2]: v for v in run.verdicts()}
     return {k: (v.scores, v.details["replies"], v.details["steps"]) for k, v in found.items()}

@@ -1,34 +1,31 @@
-"""Judge `adaptation`: train on every self-edit, ask closed book, write verdicts."""
+"""Judge `adaptation`: train on a self-edit, ask closed book, say what it taught."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from convbench.engine import Summary, run_jobs
 from convbench.engine import run as run_loop
-from convbench.engine.status import Status
+from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge import Judge, failed_verdict
 from convbench.judge.adaptation.grading import by_model
-from convbench.judge.adaptation.learner import Grade
 from convbench.judge.adaptation.runner import Runner, cache_of, open_runner, settings_of
-from convbench.judge.loop import Judged, unscored
-from convbench.rewards import reward
+from convbench.judge.case import Case
+from convbench.judge.resolve import Judge
+from convbench.judge.verdicts import scored
+from convbench.judge.work import Tools, Work
 from convbench.rollout.calls import CallOptions, at_once, calling
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict, text_of
 from convbench.store import Run
-from convbench.store.jsonl import Appender
 from convbench.views import policy_turns
 
 LEAST = 1e-9
 """A gain above this is one."""
 
 T = TypeVar("T")
-Keep = Callable[[Conversation, Verdict], None]
 
 
 def with_runner(
@@ -61,72 +58,36 @@ def with_runner(
         return run_loop(go)
 
 
-async def adapted(run: Run, judge: Judge, calls: CallOptions) -> Judged:
-    """Let an adaptation judge score what it has not scored; the caller holds the run's lock."""
-    pending, kept = unscored(run, judge)
-    judged = Judged(judge.name, kept=kept)
-    if not pending:
-        return judged
-    run.keep_judge(judge.fingerprint, judge.spec)
-    settings = settings_of(judge)
+@asynccontextmanager
+async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+    """Open the learner, its cache, and the grader where a model grades.
 
-    with Appender(run.verdicts_file) as file:
-
-        def keep(conversation: Conversation, verdict: Verdict) -> None:
-            file.write(verdict.model_dump_json().encode())
-            judged.count(verdict)
-
-        async with calling(run, calls, f"judge {judge.name}", at_once(calls, [])) as caller:
-            caller.status.total = len(pending)
-            async with by_model(run, settings.grader, settings.inner, caller, calls) as grade:
-                judged.jobs = await adapt_all(
-                    run, judge, pending, keep,
-                    many=calls.concurrency or 1, status=caller.status, grade=grade,
-                )  # fmt: skip
-    return judged
-
-
-async def adapt_all(
-    run: Run,
-    judge: Judge,
-    pending: Collection[str],
-    keep: Keep,
-    *,
-    many: int = 1,
-    status: Status | None = None,
-    grade: Grade | None = None,
-) -> Summary:
-    """Score these conversations, `many` at once, each in a thread of its own.
-
-    What is finished is in the run's cache before its verdict is kept, so that a crash loses the
-    adaptations in flight and no more. An adaptation that breaks gives a failed verdict.
+    Every adaptation has a thread of its own, one at once unless the user says more. What is
+    finished is in the run's cache before its verdict is kept, so that a crash loses the
+    adaptations in flight and no more.
     """
+    settings, many = settings_of(work.judge), work.calls.concurrency or 1
     threads = ThreadPoolExecutor(many, "adaptation")
-    with cache_of(run) as kept:
-        runner = open_runner(run, settings_of(judge), kept)
-        runner.grade = grade
-        loop = asyncio.get_running_loop()
+    async with (
+        work.calling(at_once(work.calls, [])) as caller,
+        by_model(work.run, settings.grader, settings.inner, caller, work.calls) as grade,
+    ):
+        with cache_of(work.run) as kept:
+            runner = open_runner(work.run, settings, kept)
+            runner.grade = grade
+            try:
+                yield caller, Tools(caller, many, (runner, threads))
+            finally:  # the loop goes on meanwhile, so that a grade in flight can end
+                await asyncio.to_thread(threads.shutdown)
 
-        def jobs() -> Iterator[Conversation]:
-            return (c for c in run.conversations() if c.conversation_id in pending)
 
-        async def work(conversation: Conversation) -> Verdict:
-            example = run.examples[conversation.example_id]
-            return await loop.run_in_executor(
-                threads, verdict_of, runner, judge, conversation, example
-            )
-
-        try:
-            return await run_jobs(
-                jobs(),
-                work,
-                concurrency=many,
-                on_done=keep,
-                on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
-                status=status or Status(),
-            )
-        finally:  # the loop goes on meanwhile, so that a grade in flight can end
-            await asyncio.to_thread(threads.shutdown)
+async def score(case: Case, tools: Tools) -> Verdict:
+    """Adapt to the conversation's self-edit, in a thread."""
+    runner, threads = tools.held
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(
+        threads, verdict_of, runner, case.judge, case.conversation, case.example
+    )
 
 
 def verdict_of(
@@ -157,17 +118,7 @@ def verdict_of(
         **({"lost": lost} if runner.settings.penalty else {}),
         **({"reason": outcome.reason} if outcome.reason else {}),
     }
-    return Verdict(
-        conversation_id=conversation.conversation_id,
-        judge=judge.name,
-        fingerprint=judge.fingerprint,
-        scores=scores,
-        reward=reward(judge.spec.reward, protocol, scores, 0),
-        details=details,
-        cost_usd=0.0,
-        attempts=0,
-        ended=datetime.now(UTC).isoformat(timespec="milliseconds"),
-    )
+    return scored(judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0)
 
 
 def edit_of(protocol: ProtocolSpec, conversation: Conversation) -> str:

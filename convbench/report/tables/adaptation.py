@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED, Values
+from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
@@ -18,7 +19,7 @@ def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
     """Return accuracies by what was trained on: nothing, the passage alone (where `train seal`
     measured it), the base policy's edits, then every other policy's; empty for another judge."""
     spec = judge_spec(section.policies, judge)
-    if judge is None or spec is None or spec.kind != "adaptation":
+    if judge is None or spec is None or kind_of(spec).measures != "adaptations":
         return {}
     found: dict[str, Values] = {}
     if section.base is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED
+from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, metric
 from convbench.report.policies import Policy, judge_spec
@@ -72,10 +73,10 @@ def _measures(
     """Return (success, tests passed, cosine of pages) as far as this judge gives them; another
     measure of pages than CLIP's never stands under its name."""
     spec = judge_spec(section.policies, judge)
-    if judge is None or spec is None or spec.kind not in ("unit-tests", "render"):
+    if judge is None or spec is None or kind_of(spec).measures not in ("tests", "pages"):
         return ACCURACY, None, None
     overall = metric(judge, "overall")
-    if spec.kind == "unit-tests":
+    if kind_of(spec).measures == "tests":
         return metric(judge, "accuracy"), overall, None
     return None, None, overall if spec.args.get("measure") == "clip" else None
 

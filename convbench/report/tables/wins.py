@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import metric
 from convbench.report.paired import pairs
@@ -17,7 +18,7 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
     """Return wins, ties and losses of every two policies; None but for a judge of pages that
     scored two policies on the same tasks."""
     spec = judge_spec(section.policies, judge)
-    if judge is None or spec is None or spec.kind != "render":
+    if judge is None or spec is None or kind_of(spec).measures != "pages":
         return None
     score = metric(judge, "overall")
     rows = []

@@ -1,0 +1,54 @@
+"""Judges that are a function: rules, hidden unit tests, rendered pages."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+from convbench.errors import DataError
+from convbench.judge.case import Case
+from convbench.judge.resolve import Judge
+from convbench.judge.verdicts import scored
+from convbench.judge.work import Tools, plain
+from convbench.schema import Verdict
+
+opened = plain
+"""A function needs nothing opened."""
+
+
+async def score(case: Case, tools: Tools) -> Verdict:
+    """Score by the spec's function, which may return (scores, details) and be async.
+
+    It gets `mode`, `spec` and `examples` as keywords where it has parameters of these names.
+    """
+    judge, run = case.judge, {"mode": case.mode, "spec": case.judge.spec, "examples": case.examples}
+    function = judge.function
+    if function is None:
+        raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
+    known = inspect.signature(function).parameters
+    extra = {name: value for name, value in run.items() if name in known}
+    result = function(case.conversation, case.example, case.protocol, **extra)
+    if inspect.isawaitable(result):
+        result = await result
+    scores, details = result if isinstance(result, tuple) else (result, {})
+    _check(judge, scores)
+    return scored(judge, case.conversation, case.protocol, dict(scores), details=dict(details))
+
+
+def _check(judge: Judge, scores: Mapping[str, float]) -> None:
+    """Hold a function's scores to the spec: all metrics, no other, each in range."""
+    spec = judge.spec
+    expected = {metric.name for metric in spec.metrics} or {spec.reward.metric}
+    wrong = expected.symmetric_difference(scores) if spec.metrics else expected - set(scores)
+    wrong -= {metric.name for metric in spec.metrics if metric.optional}
+    if wrong:
+        raise DataError(
+            f"judge {judge.name}: {spec.function} gave {sorted(scores)}; "
+            f"expected {sorted(expected)}"
+        )
+    for name, value in scores.items():
+        if not spec.lowest <= value <= spec.highest:
+            raise DataError(
+                f"judge {judge.name}: {spec.function} gave {name} {value!r}; expected a number "
+                f"from {spec.lowest:g} to {spec.highest:g}"
+            )

@@ -1,0 +1,61 @@
+"""The kinds of judges, registered once: where each one's file is, what it needs, what it measures.
+
+A kind is a module (or folder) with two functions: `opened(work)` opens what it needs and
+`score(case, tools)` scores one conversation. A new kind is that module and one entry here, under a
+name that `JudgeKind` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from convbench.schema import JudgeSpec
+
+Need = Literal["model", "labels", "sandbox", "browser", "weights"]
+"""What a kind cannot score without: a judge model, a file of labels, the sandbox, a browser, the
+policy's own weights."""
+Measure = Literal["talk", "tests", "pages", "adaptations"]
+"""What the scores are of: how a conversation went, hidden tests that its answer passes, how like
+the wanted page its page looks, what a policy knows after training on its edit."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of judge."""
+
+    module: str
+    """Where its `opened` and `score` are; loaded when it judges."""
+    needs: frozenset[Need] = frozenset()
+    measures: Measure = "talk"
+
+    @property
+    def opened(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
+        """From a `Work` to what makes calls and the `Tools` of this kind, closed at the end."""
+        found: Callable[..., AbstractAsyncContextManager[Any]] = import_module(self.module).opened
+        return found
+
+    @property
+    def score(self) -> Callable[..., Any]:
+        """From a `Case` and the tools to its verdict: a failed one where there is no score to
+        give. Errors that end the whole run (wrong key, spent budget) pass through."""
+        found: Callable[..., Any] = import_module(self.module).score
+        return found
+
+
+KINDS: Mapping[str, Kind] = {
+    "rubric": Kind("convbench.judge.model", frozenset({"model"})),
+    "rules": Kind("convbench.judge.function"),
+    "human": Kind("convbench.judge.labelled", frozenset({"labels"})),
+    "unit-tests": Kind("convbench.judge.function", frozenset({"sandbox"}), "tests"),
+    "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
+    "adaptation": Kind("convbench.judge.adaptation.verdict", frozenset({"weights"}), "adaptations"),
+}
+
+
+def kind_of(spec: JudgeSpec) -> Kind:
+    """Return the kind of a judge."""
+    return KINDS[spec.kind]

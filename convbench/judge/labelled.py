@@ -1,0 +1,26 @@
+"""Judges that are people: their labels become verdicts."""
+
+from __future__ import annotations
+
+from convbench.errors import DataError
+from convbench.judge.case import Case
+from convbench.judge.verdicts import scored, unscorable
+from convbench.judge.work import Tools, plain
+from convbench.schema import Verdict
+
+opened = plain
+"""Labels are read when the judge is resolved."""
+
+
+async def score(case: Case, tools: Tools) -> Verdict:
+    """Return what people gave a conversation, averaged."""
+    judge, name = case.judge, case.conversation.conversation_id
+    if judge.labels is None:
+        raise DataError(f"judge {judge.name}: found no labels; expected human:FILE")
+    if name not in judge.labels.rows:
+        return unscorable(judge, name, "NotLabelled", f"{judge.labels.file}: no label of {name}")
+    scores, details, note = judge.labels.scores(name)
+    words = {judge.spec.reward.metric: note} if note else {}
+    return scored(
+        judge, case.conversation, case.protocol, scores, justifications=words, details=details
+    )

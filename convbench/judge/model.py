@@ -1,0 +1,59 @@
+"""Judges that are a model with a rubric."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from convbench.engine.caller import Caller
+from convbench.errors import DataError
+from convbench.judge.ask import ask, judge_messages
+from convbench.judge.case import Case
+from convbench.judge.rubric import Complaint, Scores
+from convbench.judge.verdicts import scored, unscorable
+from convbench.judge.work import Tools, Work
+from convbench.rollout.calls import at_once, open_for
+from convbench.schema import Verdict, text_of
+
+
+@asynccontextmanager
+async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+    """Open the judge's model and what makes its calls."""
+    judge = work.judge
+    if judge.model is None:
+        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
+    model = open_for(work.run, judge.model, judge.spec.api_base, work.calls)
+    try:
+        many = at_once(work.calls, [model])
+        async with work.calling(many) as caller:
+            yield caller, Tools(caller, many, model)
+    finally:
+        await model.aclose()
+
+
+async def score(case: Case, tools: Tools) -> Verdict:
+    """Ask the model; its reply is read by the rubric, or asked for again."""
+    judge, conversation = case.judge, case.conversation
+    if tools.caller is None or tools.held is None:
+        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
+    key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
+    messages = judge_messages(judge.spec, conversation, case.example)
+    done = await ask(tools.caller, tools.held, judge, messages, key, case.asked)
+    usage = {
+        "attempts": case.asked + len(done.replies),
+        "prompt_tokens": done.total("prompt_tokens"),
+        "completion_tokens": done.total("completion_tokens"),
+        "cost_usd": done.total("cost_usd"),
+    }
+    if isinstance(done.result, Scores):
+        return scored(
+            judge, conversation, case.protocol, done.result.scores,
+            justifications=done.result.justifications, **usage,
+        )  # fmt: skip
+    name = conversation.conversation_id
+    raw = text_of(done.replies[-1].content) if done.replies else None
+    if isinstance(done.result, Complaint):
+        message = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
+        return unscorable(judge, name, "UnreadableReply", message, reply=raw, **usage)
+    kind = type(done.result).__name__
+    return unscorable(judge, name, kind, str(done.result), reply=raw, **usage)

@@ -1,0 +1,55 @@
+"""How verdicts are made: scored, or failed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from convbench.errors import ConvbenchError
+from convbench.judge.resolve import Judge
+from convbench.rewards import reward
+from convbench.schema import Conversation, Failure, ProtocolSpec, Verdict
+from convbench.views import asking_turns
+
+
+def scored(
+    judge: Judge,
+    conversation: Conversation,
+    protocol: ProtocolSpec,
+    scores: dict[str, float],
+    **more: Any,
+) -> Verdict:
+    """Return the verdict with these scores and the reward they make."""
+    questions = len(asking_turns(protocol, conversation))
+    return Verdict(
+        conversation_id=conversation.conversation_id,
+        judge=judge.name,
+        fingerprint=judge.fingerprint,
+        scores=scores,
+        reward=reward(judge.spec.reward, protocol, scores, questions),
+        ended=_now(),
+        **more,
+    )
+
+
+def unscorable(judge: Judge, conversation_id: str, kind: str, message: str, **more: Any) -> Verdict:
+    """Return the verdict of a conversation that this judge gives no score."""
+    return Verdict(
+        conversation_id=conversation_id,
+        judge=judge.name,
+        fingerprint=judge.fingerprint,
+        failure=Failure(kind=kind, message=message),
+        ended=_now(),
+        **more,
+    )
+
+
+def failed_verdict(judge: Judge, conversation_id: str, error: Exception) -> Verdict:
+    """Return the record of a job that broke outside the judge's own replies."""
+    kind = type(error).__name__
+    message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
+    return unscorable(judge, conversation_id, kind, message, attempts=0)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
