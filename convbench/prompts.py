@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from convbench import templates
 from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
-
-LINE: Final = 600
-"""Most characters of an error about a template."""
 
 
 def render(text: str, fields: Mapping[str, Any], origin: str = "template") -> str:
@@ -23,7 +20,7 @@ def render(text: str, fields: Mapping[str, Any], origin: str = "template") -> st
         return templates.fill(templates.template(text), fields)
     except templates.Refused as error:
         raise SpecError(
-            _line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")
+            templates.one_line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")
         ) from None
 
 
@@ -33,16 +30,9 @@ def value(text: str, fields: Mapping[str, Any]) -> templates.Plain:
         return templates.evaluate(templates.expression(text), fields)
     except templates.Missing as error:
         told = "no such field" if error.name == text.strip() else str(error)
-        raise SpecError(_line(told)) from None
+        raise SpecError(templates.one_line(told)) from None
     except templates.Refused as error:
-        raise SpecError(_line(str(error))) from None
-
-
-def _line(text: str) -> str:
-    """Return one line that is fit for a terminal, whatever a template put into it."""
-    signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
-    line = " ".join(signs.split())
-    return line if len(line) <= LINE else line[: LINE - 1] + "…"
+        raise SpecError(templates.one_line(str(error))) from None
 
 
 def letters(labels: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from convbench.catalog.find import locate
 from convbench.catalog.read import parse, plain, read
+from convbench.catalog.texts import check_templates
 from convbench.errors import SpecError
 
 S = TypeVar("S", bound=BaseModel)
@@ -101,6 +102,7 @@ def check(model: type[S], value: Any, origin: str) -> S:
     try:
         spec = model.model_validate(value)
         plain(spec.model_dump(), origin)  # text such as 1e999 became a number only now
+        check_templates(spec, origin)
         return spec
     except ValidationError as error:
         raise SpecError(f"{origin}: {_line(model, error)}") from None

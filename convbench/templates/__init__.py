@@ -1,16 +1,18 @@
 """Templates: Jinja's language read by Jinja, walked by us over plain data, with every step counted.
 
 A template is data from anywhere. Jinja parses it; nothing of it is ever compiled to Python.
-What a template may hold is listed (`source`, `functions`), what it may reach is plain data
-(`plain`), and what it may cost is a number (`budget`).
+What a template may hold is listed (`source`), so is what it may call (`filters`, `conditions`,
+`methods`); what it may reach is plain data (`plain`), and what it may cost is a number (`budget`).
+`walk` and `values` fill it in.
 """
 
-from convbench.templates.budget import Budget, Missing, Refused
+from convbench.templates.budget import LINE, Budget, Missing, Refused, one_line
 from convbench.templates.plain import Plain, world
 from convbench.templates.source import expression, template
 from convbench.templates.walk import evaluate, fill
 
 __all__ = [
+    "LINE",
     "Budget",
     "Missing",
     "Plain",
@@ -18,6 +20,7 @@ __all__ = [
     "evaluate",
     "expression",
     "fill",
+    "one_line",
     "template",
     "world",
 ]

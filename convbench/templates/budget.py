@@ -17,6 +17,9 @@ DEEPEST: Final = 40
 BITS: Final = 256
 """Largest number in a calculation, in bits."""
 
+LINE: Final = 600
+"""Most characters of an error about a template."""
+
 
 class Refused(ValueError):
     """A template asks for what no template may have."""
@@ -50,8 +53,10 @@ class Budget:
             raise Refused(f"makes a text of {length:.3g} characters; expected at most {LONGEST:,}")
         self.spend(length)
 
-    def handle(self, value: object, depth: int = 0) -> None:
-        """Count a value that is handled whole: its items, and the characters of its texts."""
+    def handle(self, value: object, depth: int = 0) -> int:
+        """Count a value that is handled whole, its items and the characters of its texts; return
+        the units."""
+        before = self.left
         self.spend(ITEM)
         if isinstance(value, str):
             self.spend(len(value))
@@ -62,3 +67,11 @@ class Budget:
                 self.handle(item, depth + 1)
                 if isinstance(value, dict):
                     self.handle(value[item], depth + 1)
+        return before - self.left
+
+
+def one_line(text: str) -> str:
+    """Return one line that is fit for a terminal, whatever a template put into it."""
+    signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
+    line = " ".join(signs.split())
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"

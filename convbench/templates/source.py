@@ -6,6 +6,7 @@ Python code with the reach of Python.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,9 @@ from jinja2 import Environment, TemplateError, nodes
 from jinja2.parser import Parser
 
 from convbench.templates.budget import BITS, Refused
-from convbench.templates.functions import FILTERS, METHODS, TESTS
+from convbench.templates.conditions import TESTS
+from convbench.templates.filters import FILTERS
+from convbench.templates.methods import METHOD_NAMES
 
 LONGEST_SOURCE: Final = 100_000
 """Most characters of a template's own text."""
@@ -96,12 +99,12 @@ def _checked(tree: nodes.Node) -> frozenset[str]:
 
 
 def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
-    """Yield every node with its depth, without recursion."""
-    todo = [(tree, 0)]
+    """Yield every node with its depth, outer ones first, without recursion."""
+    todo = deque([(tree, 0)])
     while todo:
-        node, depth = todo.pop()
+        node, depth = todo.popleft()
         yield node, depth
-        todo += [(child, depth + 1) for child in node.iter_child_nodes()]
+        todo.extend((child, depth + 1) for child in node.iter_child_nodes())
 
 
 def _at(node: nodes.Node) -> str:
@@ -131,11 +134,11 @@ def _check_call(node: nodes.Call | nodes.Filter | nodes.Test) -> None:
         named = node.node
         if isinstance(named, nodes.Name) and named.name == "range":
             return
-        if not isinstance(named, nodes.Getattr) or named.attr not in METHODS:
+        if not isinstance(named, nodes.Getattr) or named.attr not in METHOD_NAMES:
             found = getattr(named, "attr", getattr(named, "name", "a value"))
             raise Refused(
                 f"{_at(node)}{found!r} is not to be called; there is: "
-                f"range, {', '.join(sorted(METHODS))}"
+                f"range, {', '.join(sorted(METHOD_NAMES))}"
             )
     else:
         known = FILTERS if isinstance(node, nodes.Filter) else TESTS

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from convbench import catalog, prompts, templates
-from convbench.errors import SpecError
+from convbench.errors import DataError, SpecError
 from convbench.judge.ask import judge_fields
-from convbench.schema import Choice, Example, JudgeSpec, TaskSpec
+from convbench.schema import Choice, Example, JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.tasks.load import load_examples
 from tests.hub.conftest import hub, hub_client
 from tests.hub.worker import Client
@@ -134,6 +134,9 @@ COST = {
     "brackets": "{{ " + "[" * 10_000 + "]" * 10_000 + " }}",
     "nots": "{{ " + "not " * 20_000 + "1 }}",
     "signs": "{{ " + "-" * 50_000 + "1 }}",
+    "json-indent": "{{ nums | tojson(indent=3000000000) }}",
+    "json-indent-by-text": "{{ nums | tojson(big) }}",
+    "json": "{{ big | tojson }}",
     "sums": "{{ " + "+".join("1" * 5_000) + " }}",
     "filters": "{{ 1" + " | abs" * 3_000 + " }}",
     "dots": "{{ question" + ".a" * 5_000 + " }}",
@@ -154,6 +157,7 @@ SHAPE = {
     "escape-sequence": "{{ '\\x1b]0;owned\\x07' | abs }}{{ '\n\n' }}",
     "names": "{% set a, b = [1] %}",
 }
+REFUSED = COST["self-calling-macro"]
 ALL = {**REACH, **COST, **SHAPE}
 
 
@@ -164,7 +168,7 @@ def test_a_hostile_template_ends_in_one_line(case: str) -> None:
     line = str(refused.value)
     assert line.startswith("step x: ")
     assert line.isprintable()
-    assert len(line) <= prompts.LINE
+    assert len(line) <= templates.LINE
 
 
 def inside(text: str) -> str:
@@ -185,10 +189,37 @@ def test_a_hostile_expression_ends_in_one_line(case: str) -> None:
     assert str(refused.value).isprintable()
 
 
-def test_a_row_s_hostile_expression_names_the_task_and_the_key() -> None:
-    demo = catalog.load(TaskSpec, "tasks", "demo", sets={"rows.key": "id.center(3000000000)"})
-    with pytest.raises(Exception, match=r"task demo: rows\.key: .*'center' is not to be called"):
-        load_examples(demo, 0)
+@pytest.mark.parametrize("key", ["where", "key", "question", "inputs.more", "hidden.more"])
+def test_a_hostile_expression_of_a_task_names_file_and_key(key: str) -> None:
+    with pytest.raises(SpecError, match=rf"demo\.yaml .*: rows\.{key}: .*'center' is not to be"):
+        catalog.load(TaskSpec, "tasks", "demo", sets={f"rows.{key}": "id.center(3000000000)"})
+
+
+def test_a_hostile_expression_of_a_run_names_task_and_key() -> None:
+    """A manifest is read as it is: what it says is met by the first row."""
+    demo = catalog.load(TaskSpec, "tasks", "demo")
+    hostile = demo.model_copy(
+        update={"rows": demo.rows.model_copy(update={"key": "id.center(3000000000)"})}
+    )
+    with pytest.raises(DataError, match=r"task demo: rows\.key: .*'center' is not to be called"):
+        load_examples(hostile, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "name", "key"),
+    [
+        (TaskSpec, "tasks", "demo", "overrides.direct.systems.assistant"),
+        (TaskSpec, "tasks", "demo", "overrides.direct.steps.question"),
+        (ProtocolSpec, "protocols", "direct", "speakers.assistant.system"),
+        (JudgeSpec, "judges", "rubric", "system"),
+        (JudgeSpec, "judges", "rubric", "prompt"),
+    ],
+)
+def test_a_hostile_template_of_a_spec_names_file_and_key(
+    model: type[Any], kind: str, name: str, key: str
+) -> None:
+    with pytest.raises(SpecError, match=rf"{name}\.yaml .*{key}: .*macro is not for templates"):
+        catalog.load(model, kind, name, sets={key: REFUSED})
 
 
 @pytest.mark.parametrize(
@@ -208,6 +239,8 @@ def test_a_row_s_hostile_expression_names_the_task_and_the_key() -> None:
         ("{% for x in [] %}{% else %}nothing{% endfor %}{# a comment #}", "nothing"),
         ("{{ '%s' }}{% raw %}{{ x }}{% endraw %}", "%s{{ x }}"),
         ("{{ {'b': [1, none, true]} | tojson }}", '{"b": [1, null, true]}'),
+        ("{{ [1] | tojson(indent=2) }}", "[\n  1\n]"),
+        ("{{ '' | default('b', boolean=true) }}{{ no | d('c', true) }}{{ 0 | d('e') }}", "bc0"),
     ],
 )  # fmt: skip
 def test_what_templates_need_still_works(text: str, said: str) -> None:

@@ -1,0 +1,57 @@
+"""The templates in a spec, so that what is wrong with one is said where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pydantic import BaseModel
+
+from convbench import templates
+from convbench.errors import SpecError
+from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
+from convbench.schema.base import Text
+from convbench.schema.task import Rows
+
+
+def check_templates(spec: BaseModel, origin: str) -> None:
+    """SpecError that names the key of the first template or expression that is none."""
+    for key, text in expressions(spec):
+        _check(templates.expression, text, f"{origin}: {key}")
+    for key, text_or_two in texts(spec):
+        for one in text_or_two.values() if isinstance(text_or_two, dict) else (text_or_two,):
+            _check(templates.template, one, f"{origin}: {key}")
+
+
+def expressions(spec: BaseModel) -> Iterator[tuple[str, str]]:
+    """Yield key and text of every expression over a row."""
+    if isinstance(spec, TaskSpec):
+        for name in Rows.model_fields:
+            value = getattr(spec.rows, name)
+            if isinstance(value, str) and name != "maker":
+                yield f"rows.{name}", value
+            elif isinstance(value, dict):
+                yield from ((f"rows.{name}.{key}", text) for key, text in value.items())
+
+
+def texts(spec: BaseModel) -> Iterator[tuple[str, Text]]:
+    """Yield key and text of every template."""
+    if isinstance(spec, TaskSpec):
+        for name, override in spec.overrides.items():
+            for part in ("systems", "steps"):
+                for key, text in getattr(override, part).items():
+                    yield f"overrides.{name}.{part}.{key}", text
+    elif isinstance(spec, ProtocolSpec):
+        for name, speaker in spec.speakers.items():
+            yield f"speakers.{name}.system", speaker.system or ""
+        for step in spec.all_steps():
+            yield f"steps.{step.id}", step.say or step.ask or ""
+    elif isinstance(spec, JudgeSpec):
+        yield "system", spec.system or ""
+        yield "prompt", spec.prompt or ""
+
+
+def _check(parse: Callable[[str], object], text: str, where: str) -> None:
+    try:
+        parse(text)
+    except templates.Refused as error:
+        raise SpecError(templates.one_line(f"{where}: {error}")) from None

@@ -1,0 +1,60 @@
+"""Our walk over a template prints what Jinja itself prints, for every template that is shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from jinja2 import Environment, StrictUndefined
+
+from convbench import catalog, prompts
+from convbench.catalog.texts import expressions, texts
+from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
+
+KINDS = {"tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec}
+JINJA = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+CHOICES = [{"label": "A", "text": "a <b> & 'c'"}, {"label": "B", "text": "{{ no }}"}]
+FIELDS = {
+    name: f"the {name}\n of it "
+    for name in ("question", "letters", "title", "passage", "answer", "reference", "transcript",
+                 "student_attempt", "unknown", "property", "kind", "subject")
+} | {"choices": CHOICES, "turns": 5, "turn": 2}  # fmt: skip
+
+
+def shipped() -> Iterator[tuple[str, str]]:
+    """Every template of every shipped spec, one for each mode, with where it stands."""
+    for kind, model in KINDS.items():
+        for name in catalog.names(kind):
+            spec = catalog.load(model, kind, name)  # type: ignore[type-var]
+            for key, text in texts(spec):
+                modes = text.items() if isinstance(text, dict) else [("", text)]
+                yield from ((f"{name}.{key}.{mode}", one) for mode, one in modes if one)
+
+
+SHIPPED = dict(shipped())
+
+
+@pytest.mark.parametrize("instruction", ["", "Mind the gap."])
+@pytest.mark.parametrize("where", SHIPPED)
+def test_a_shipped_template_prints_what_jinja_prints(where: str, instruction: str) -> None:
+    fields = {**FIELDS, "instruction": instruction}
+    expected = JINJA.from_string(SHIPPED[where]).render(fields)
+    assert prompts.render(SHIPPED[where], fields, where) == expected
+
+
+ROW = {
+    **{name: f"a_{name}" for name in ("hint", "subject", "question", "id", "question_stem", "q")},
+    "image": None,
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    sorted({text for name in catalog.names("tasks")
+            for _, text in expressions(catalog.load(TaskSpec, "tasks", name))}),
+)  # fmt: skip
+def test_a_shipped_expression_gives_what_jinja_gives(text: str) -> None:
+    names = {name: f"a_{name}" for name in prompts.templates.expression(text).names}
+    row = {**names, **ROW}
+    assert prompts.value(text, row) == JINJA.compile_expression(text)(row)
