@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from jinja2 import Environment, StrictUndefined
 from convbench import catalog, prompts
 from convbench.catalog.texts import expressions, texts
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
+from convbench.templates.conditions import TESTS
+from convbench.templates.filters import FILTERS
+from convbench.templates.methods import METHOD_NAMES
 
 KINDS = {"tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec}
 JINJA = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
@@ -58,3 +62,11 @@ def test_a_shipped_expression_gives_what_jinja_gives(text: str) -> None:
     names = {name: f"a_{name}" for name in prompts.templates.expression(text).names}
     row = {**names, **ROW}
     assert prompts.value(text, row) == JINJA.compile_expression(text)(row)
+
+
+def test_the_guide_names_every_filter_test_and_method() -> None:
+    guide = (catalog.shipped().parent / "docs" / "howto" / "specs.md").read_text()
+    named = set(re.findall(r"[a-z]+", guide))
+    known = {*FILTERS, *TESTS, *METHOD_NAMES}
+    alike = {"equalto", "greaterthan", "lessthan"}  # other names of eq, gt and lt
+    assert {name for name in known if name.isalpha()} - named == alike
