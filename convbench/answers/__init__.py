@@ -3,9 +3,11 @@
 from convbench.answers.final import after_marker, final_answer
 from convbench.answers.grade import Graded, grade, grade_texts
 from convbench.answers.tags import TAG, closes, left_open, segments, thinking, visible
+from convbench.answers.wording import TAKEN_BACK
 
 __all__ = [
     "TAG",
+    "TAKEN_BACK",
     "Graded",
     "after_marker",
     "closes",

@@ -38,9 +38,13 @@ def plain(text: str) -> str:
     if "\\" in text or "$$" in text:
         text = _MATH.sub("$", text)
     if "<" in text:
-        text = _ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nAnswer: ", text)
-        text = _MARK_TAG.sub("", _LINE_TAG.sub("\n", text))
+        text = untagged(_ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nAnswer: ", text))
     return text
+
+
+def untagged(text: str) -> str:
+    """Return the text without HTML's emphasis, its paragraphs and cells on lines of their own."""
+    return _MARK_TAG.sub("", _LINE_TAG.sub("\n", text))
 
 
 def seen(text: str) -> str:

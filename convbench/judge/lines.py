@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_THOUGHT = re.compile(r"\A\s*<(think|thinking)>.*?</\1>", re.IGNORECASE | re.DOTALL)
+from convbench.judge.forms import normal
+
 _ESCAPED_BREAK = re.compile(r"\\n(?![a-z])")
-_LEAD = re.compile(r"^(?:[^\w\[(\"'|]|\(?\d{1,2}[.)]\s+)*+")
+_LEAD = re.compile(
+    r"^(?:[^\w\[(\"'|]|\(?\d{1,2}[.)]\s+|\(?[A-Fa-f][.)]\s+|(?:metric|criterion)\s+\d{1,2}\s*[:.–—-]\s*)*+",
+    re.IGNORECASE,
+)
 _RULE = re.compile(r"^[\s*_=~`|:-]*$")
 _HEAD = re.compile(
-    r"(?P<label>[A-Za-z][A-Za-z /&'-]{0,60}?)\s*+(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
-    r"(?P<link>[:=–—]++|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
+    r"[\"']?(?P<label>[A-Za-z][A-Za-z _/&'-]{0,60}?)[\"']?\s*+(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
+    r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
 )
 _SCORE_ASIDE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
 
@@ -36,18 +40,12 @@ class Line:
 
 
 def lines(reply: str) -> list[Line]:
-    """Return the lines that say something; a leading thought and code fences are dropped."""
-    reply = _ESCAPED_BREAK.sub("\n", _THOUGHT.sub("", reply, count=1))
+    """Return the lines that say something; code fences are dropped."""
     return [
-        _line(_table_row(raw))
-        for raw in reply.splitlines()
+        _line(raw)
+        for raw in _ESCAPED_BREAK.sub("\n", reply).splitlines()
         if not _RULE.match(raw) and not raw.lstrip().startswith("```")
     ]
-
-
-def normal(label: str) -> str:
-    """Return a label in lower case, letters and digits only, single spaces."""
-    return " ".join(re.sub(r"[^a-z0-9 ]", " ", label.lower()).split())
 
 
 def _line(raw: str) -> Line:
@@ -65,7 +63,7 @@ def _line(raw: str) -> Line:
         label=normal(head["label"]),
         shown=head["label"].strip(),
         rest=rest,
-        linked=bool(head["link"]),
+        linked=head["link"].lower() not in ("", "is"),
         set_apart=bool(set(marks) & set("#0123456789")) or "**" in marks or "__" in marks,
     )
 
@@ -74,12 +72,3 @@ def _plain(text: str) -> str:
     """Drop bold, italic and code marks; underscores only around words."""
     text = re.sub(r"[*`]+", "", text)
     return re.sub(r"(?<!\w)_+|_+(?!\w)", "", text).strip()
-
-
-def _table_row(raw: str) -> str:
-    """Write `| Accuracy | 8 | clear |` as `Accuracy: 8 clear`."""
-    row = raw.strip()
-    if not (row.startswith("|") and row.endswith("|") and row.count("|") > 2):
-        return raw
-    first, *others = (cell.strip() for cell in row.strip("|").split("|"))
-    return f"{first}: {' '.join(others)}"

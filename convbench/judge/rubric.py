@@ -1,9 +1,10 @@
 """Read a rubric judge's reply: all scores, or a complaint that says what to mend.
 
-Tolerant of form: markdown (bold labels, headings, bullets, numbers, tables, code fences),
-"8/10", "8 out of 10", decimals, "Score: 8", the justification on the same line or the next.
-Strict about content: each metric exactly once, a number in range, no metric of its own. A reply
-that cannot be read never becomes a score.
+Tolerant of form: markdown (bold labels, headings, bullets, numbers, tables, code fences), HTML,
+JSON, lists in one line, "8/10", "8 out of 10", decimals, "Score: 8", the justification on the same
+line or the next. Strict about content: each metric exactly once, one number in range, no metric of
+its own, in the judge's own words (`own`) and not taken back. A reply that cannot be read never
+becomes a score.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from convbench.judge.lines import Line, lines, normal
+from convbench.judge.forms import as_lines, normal
+from convbench.judge.lines import Line, lines
+from convbench.judge.own import DISOWNED, own_words
+from convbench.judge.score import SCORE, read_score, takes_back
 from convbench.schema import JudgeSpec
 
 
@@ -30,15 +34,8 @@ class Complaint:
     text: str
 
 
-_SCORE = re.compile(
-    r"(?:(?:score|rating|points?)\s*+[:=]?\s*+)?[\[(]?\s*+"
-    r"(?P<value>[-+−]?\d+(?:\.\d+|,\d(?!\d))?)(?![\w%]|,\d)"
-    r"(?P<range>\s?[-–—]\s?\d|\s*(?:to|or|and)\s+\d)?"
-    r"(?:\s*(?:/|out\s+of|of)\s*(?P<of>\d+(?:\.\d+)?))?"
-    r"(?:\s*points?\b)?\s*[\])]?",
-    re.IGNORECASE,
-)
 _AFTER = re.compile(r"^[\s.,;:–—-]+")
+_SCORE_LINE = re.compile(r"(?:score|rating)\s*+[:=]?\s*+[-+−\[(]?\d", re.IGNORECASE)
 _JUSTIFICATION = re.compile(
     r"^(?:overall |brief )?(?:justification|rationale)\s*:\s*", re.IGNORECASE
 )
@@ -68,7 +65,10 @@ def parse(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     reading = _Reading(spec)
     if not reply.strip():
         return Complaint(_sentence(reading, ["the reply is empty"]))
-    _walk(reading, lines(reply))
+    own = as_lines(own_words(reply), {*_labels(spec), *_aliases(spec)})
+    _walk(reading, lines(own))
+    if (said := DISOWNED.search(own)) is not None:
+        reading.faults.append(f"the scores are disowned: {_shown(said[0])}")
     missing = [metric.label for metric in spec.metrics if metric.name not in reading.seen]
     faults = reading.faults + ([f"missing: {', '.join(missing)}"] if missing else [])
     if faults:
@@ -81,17 +81,12 @@ def parse(reply: str, spec: JudgeSpec) -> Scores | Complaint:
 
 def _walk(reading: _Reading, todo: list[Line]) -> None:
     """Go through the lines: a metric's line starts it, other lines are its justification."""
-    labels = {normal(metric.label): metric.name for metric in reading.spec.metrics}
-    aliases = {
-        normal(text): metric.name
-        for metric in reading.spec.metrics
-        for text in (metric.name, *metric.aliases)
-    }
+    labels, aliases = _labels(reading.spec), _aliases(reading.spec)
     at: str | None = None
     for index, line in enumerate(todo):
-        source = _source(line, todo[index + 1] if index + 1 < len(todo) else None)
+        source = _source(line, todo[index + 1 :], {*labels, *aliases})
         name = labels.get(line.label)
-        if name is None and _SCORE.match(source.text if source is not line else line.rest):
+        if name is None and SCORE.match(source.text if source is not line else line.rest):
             name = aliases.get(line.label)  # without a score it may be prose: "Reasoning: ..."
         if name is not None:
             at = name
@@ -100,12 +95,33 @@ def _walk(reading: _Reading, todo: list[Line]) -> None:
             reading.faults.append(f"unknown metric: {line.shown}")
             at = None
         elif at is not None and not line.used:
-            reading.words.setdefault(at, []).append(_JUSTIFICATION.sub("", line.text))
+            _justify(reading, at, _JUSTIFICATION.sub("", line.text))
 
 
-def _source(line: Line, after: Line | None) -> Line:
-    """Return the line that holds the score: the next one where this is a label alone."""
-    return after if after is not None and line.label and not line.rest else line
+def _labels(spec: JudgeSpec) -> dict[str, str]:
+    return {normal(metric.label): metric.name for metric in spec.metrics}
+
+
+def _aliases(spec: JudgeSpec) -> dict[str, str]:
+    return {
+        normal(text): metric.name
+        for metric in spec.metrics
+        for text in (metric.name, *metric.aliases)
+    }
+
+
+def _source(line: Line, after: list[Line], known: set[str]) -> Line:
+    """Return the line that holds the score: where this is a label alone the next one, or the next
+    one that says "Score:" before another metric begins."""
+    if not after or not line.label or line.rest:
+        return line
+    if line.label in known:
+        for other in after:
+            if other.label in known:
+                break
+            if _SCORE_LINE.match(other.text):
+                return other
+    return after[0]
 
 
 def _metric(reading: _Reading, name: str, line: Line, source: Line) -> None:
@@ -116,31 +132,24 @@ def _metric(reading: _Reading, name: str, line: Line, source: Line) -> None:
         return
     reading.seen.append(name)
     text = line.rest if source is line else source.text
-    match = _SCORE.match(text)
-    fault = _fault(reading.spec, match)
-    if match is None or fault:
-        found = repr(text if len(text) <= 60 else text[:57] + "...") if text else "nothing"
-        reading.faults.append(f"{label}: found {found}; {fault}")
+    score = read_score(reading.spec, text)
+    if isinstance(score, str):
+        reading.faults.append(f"{label}: found {_shown(text)}; {score}")
         return
     source.used = True
-    reading.scores[name] = _value(match)
-    reading.words[name] = list(filter(None, [_AFTER.sub("", text[match.end() :])]))
+    reading.scores[name] = score.value
+    _justify(reading, name, _AFTER.sub("", score.rest))
 
 
-def _fault(spec: JudgeSpec, match: re.Match[str] | None) -> str | None:
-    """Return what is wrong with a score, None where nothing is."""
-    low, high = f"{spec.lowest:g}", f"{spec.highest:g}"
-    if match is None or match["range"]:
-        return f"expected one number from {low} to {high}"
-    if match["of"] is not None and float(match["of"]) != spec.highest:
-        return f"expected a score out of {high}"
-    if not spec.lowest <= _value(match) <= spec.highest:
-        return f"out of range, expected a number from {low} to {high}"
-    return None
+def _justify(reading: _Reading, name: str, words: str) -> None:
+    """Add to a metric's justification; one that takes its score back is a fault."""
+    reading.words.setdefault(name, []).extend(filter(None, [words]))
+    if takes_back(words):
+        reading.faults.append(f"{name}: the score is taken back ({_shown(words)})")
 
 
-def _value(match: re.Match[str]) -> float:
-    return float(match["value"].replace(",", ".").replace("−", "-"))
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...") if text else "nothing"
 
 
 def _foreign(line: Line) -> bool:
@@ -151,7 +160,7 @@ def _foreign(line: Line) -> bool:
     """
     if not line.linked or line.label in _NO_METRIC or not 0 < len(line.label) <= 40:
         return False
-    match = _SCORE.match(line.rest)
+    match = SCORE.match(line.rest)
     if match is None:
         return False
     return line.set_apart or not line.rest[match.end() :].strip(" .")

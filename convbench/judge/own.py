@@ -1,0 +1,133 @@
+"""What of a judge's reply is the judge's own: no thought, no quotation, no echo of the talk.
+
+Scores that stand in a quoted or echoed text alone are the policy's or the format's, not a
+verdict. An echo is told by its form: a `>` quotation, a code fence with speakers' lines, a block
+between tags, what follows a line such as "Transcript:" or "The assistant wrote:".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from convbench.answers import segments
+
+_BLOCK = re.compile(
+    r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|example|format|template)"
+    r"\b[^<>]{0,80}>.*?(?:</\1\s*>|\Z)"
+    r"|\[(transcript|conversation|dialogue|history)\].*?(?:\[/\2\]|\[end[^\]]{0,30}\]|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+_FENCE = re.compile(
+    r"^[ \t]*(?:```|~~~)(?P<name>[^\n`]*)\n(?P<body>.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_SPEAKER = re.compile(
+    r"^[\W_]*(?:assistant|teacher|student|user|human|agent|tutor|learner|policy|bot|ai)"
+    r"\s*(?:\(?\d{1,2}\)?)?[\W_]*?:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TALK = r"(?:transcripts?|conversation|dialogue|chat(?:\s+log)?|history|excerpt)"
+_SHOWN = r"(?:example|template|sample|placeholder|format)"
+_HEADING = re.compile(
+    rf"^[\W_]*(?:(?:begin|start|full|complete|original|the|here\s+is|this\s+is|below\s+is)\s+){{0,3}}"
+    rf"(?:{_TALK}(?:\s+(?:history|transcript|log|again|so\s+far|below))*"
+    rf"|(?:expected\s+|exact\s+|required\s+)?{_SHOWN}(?:\s+(?:output|reply|evaluation|scores))?)"
+    r"[\W_]*$",
+    re.IGNORECASE,
+)
+"""A line that names what is no verdict and says nothing else."""
+_INTRODUCED = re.compile(
+    r"\b(?:wrote|writes|says?|said|replied|(?:would|might|could)\s+(?:look|read|be)|looks?\s+like"
+    r"|for\s+(?:instance|example))\b[^.:]{0,60}:\s*$",
+    re.IGNORECASE,
+)
+"""The end of a line that puts the next paragraph in another's mouth."""
+_END = re.compile(
+    r"^\s*(?:[-*_=—]{3,}\s*$|#+\s)"
+    r"|^[\W_]*(?:end\b.{0,40}|(?:(?:my|the|final)\s+){0,2}"
+    r"(?:evaluation|scores?|ratings?|verdict|assessment|judge?ment)[\W_]*)$",
+    re.IGNORECASE,
+)
+
+_NUMBERS = r"(?:scores?|ratings?|numbers?|values?|evaluations?|verdicts?|figures?)"
+_THESE = r"(?:these|those|the|this|my|all\s+(?:of\s+)?(?:these|the))"
+DISOWNED = re.compile(
+    r"\b(?:ignore|disregard|discard|retract|withdraw|take\s+back|scrap|forget"
+    rf"|(?:do\s+not|don['’]t)\s+(?:use|trust|count|record))\s+(?:{_THESE}\s+(?:above\s+)?{_NUMBERS}"
+    r"|(?:the|all)\s+(?:of\s+the\s+)?above)\b"
+    rf"|\b{_THESE}\s+(?:above\s+)?{_NUMBERS}\s+(?:above\s+)?(?:are|is|were|was|merely|only|just)\s+"
+    r"(?:only\s+|just\s+|merely\s+|simply\s+|purely\s+)?(?:an?\s+)?(?:example|placeholder|hypothetic"
+    r"|illustrat|show|not\b|made\s+up|random|wrong|incorrect|invalid|draft|sample|template|arbitrary"
+    r"|guess|fiction|the\s+assistant)"
+    r"|\b(?:these|those|they|this)\s+(?:are|is|were)\s+(?:only\s+|just\s+|merely\s+)?"
+    rf"(?:not\s+(?:my|the|real|actual|final|meant)\b|(?:an?\s+)?(?:example|placeholder)"
+    rf"|(?:the\s+)?{_NUMBERS}\s+(?:that\s+)?the\s+(?:assistant|student|teacher|model|agent|policy))"
+    r"|\bI\s+(?:can(?:not|['’]t)|could\s+not|couldn['’]t|will\s+not|won['’]t|refuse|decline"
+    r"|am\s+(?:unable|not\s+able)|have\s+not|haven['’]t)(?:\s+[\w]+){0,3}?\s+(?:evaluat|rat|scor|judg"
+    r"|assess|grad)(?:e|ed|ing)?\b(?!\s+(?:it\s+|this\s+|them\s+)?(?:higher|above|more|better|fully))"
+    rf"|\b(?:made|make)\s+(?:{_THESE}\s+{_NUMBERS}\s+up|up\s+{_THESE}\s+{_NUMBERS})"
+    rf"|\b{_NUMBERS}\s+(?:should|must|are\s+to)\s+be\s+(?:ignored|disregarded|discarded)"
+    rf"|\b(?:format|{_NUMBERS})\s+(?:would|might|could)\s+(?:look|read)\b"
+    rf"|\b{_NUMBERS}\s+(?:merely|only|just)\s+(?:show|illustrate)",
+    re.IGNORECASE,
+)
+"""Words by which a reply disowns the scores in it, before or after them."""
+
+
+def own_words(reply: str) -> str:
+    """Return the reply without thoughts, quotations and echoes."""
+    reply = _BLOCK.sub("\n", _after_thought(reply))
+    reply = _FENCE.sub(_fence, reply)
+    kept = (line for line in reply.splitlines() if not line.lstrip().startswith((">", "&gt;")))
+    return "\n".join(_unechoed(kept))
+
+
+def _after_thought(reply: str) -> str:
+    """Drop the thought before the reply; a thought that does not end is all there is."""
+    pieces = [piece for piece in segments(reply) if reply[piece.start : piece.stop].strip()]
+    if not pieces or not pieces[0].thinking:
+        return reply
+    return reply[pieces[1].start :] if len(pieces) > 1 else ""
+
+
+def _fence(block: re.Match[str]) -> str:
+    """Return a fenced block's body, or nothing where it is named or written like a talk."""
+    name, body = block["name"], block["body"]
+    before = block.string[: block.start()].rstrip().rpartition("\n")[2]
+    echoed = _SPEAKER.search(body) or _HEADING.match(name) or _INTRODUCED.search(before)
+    return "\n---\n" if echoed and name.strip().lower() != "json" else f"\n{body}\n"
+
+
+def _unechoed(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the lines outside echoes. A speaker's line opens one only before the judge's own
+    numbers: within a verdict it is a quotation."""
+    over: Callable[[str], bool] | None = None
+    own = False
+    for line in lines:
+        if over is not None and not over(line):
+            continue
+        over = None
+        if _HEADING.match(line) or (not own and _SPEAKER.match(line)):
+            over = _verdict_begins
+        elif _INTRODUCED.search(line):
+            over = _paragraph()
+        else:
+            own = own or re.search(r"\d", line) is not None
+            yield line
+
+
+def _verdict_begins(line: str) -> bool:
+    return _END.match(line) is not None and not _HEADING.match(line)
+
+
+def _paragraph() -> Callable[[str], bool]:
+    """Return whether the paragraph that begins with the next words is over."""
+    begun = False
+
+    def over(line: str) -> bool:
+        nonlocal begun
+        begun = begun or bool(line.strip())
+        return begun and not line.strip()
+
+    return over

@@ -1,0 +1,108 @@
+"""One score as judges write it, and what makes it unclear."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from convbench.answers import TAKEN_BACK
+from convbench.schema import JudgeSpec
+
+_NUMBER = r"[-+−]?\d+(?:\.\d+|,\d(?!\d))?"
+SCORE = re.compile(
+    r"(?:(?:score|rating|points?)\s*+[:=]?\s*+)?[\[(\"']?\s*+"
+    rf"(?P<value>{_NUMBER})(?![\w%]|,\d)"
+    r"(?P<range>\s?[-–—]\s?\d(?!\d\d)|\s*(?:to|or|and)\s+\d)?"
+    r"(?:\s*(?:/|out\s+of|of)\s*(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
+    r"(?:\s*(?P<points>points?)\b)?\s*[\])\"']?",
+    re.IGNORECASE,
+)
+_UNCLEAR = re.compile(
+    r"""\s*(?:
+      \.?\d                                               # 8.5.2, 8 7
+    | [+?%~±×*^²³…♭<>→⇒➜⟶] | \.\.\. | \.\.\d | [-=]> | \(\s*\?   # 8+, 8?, 7 -> 5, 8 (?)
+    | [,;:/|&]\s*(?:(?:no|or|and|then|now|but|max\w*)\b[\s,]*)*[-+]?\d   # 8, 7; 7, no, 5; 8/10/9
+    | (?:percent|per\s+cent|and\s+a\s+half|vs|versus|plus|minus|times|or\s+so)\b
+    | (?:[^\w\s.,;:–—-]+\s*)?(?:[^\W\d]+\s+){0,2}?(?:out\s+)?of\s+     # 8 stars of 20
+      (?:the\s+|a\s+|max\w*\s+)?\d
+    | (?:[^\W\d]+\s+)?on\s+a\s+scale\b
+    | for\s+(?:the\s+)?(?:turn|step|part|first|last|previous)\b
+    | (?:before|previously|earlier|initially|at\s+first|originally)\b
+    | \(\s*(?:\w+\s+){0,2}?(?:previous|before|earlier|last|first|initial|old|draft|turn|prior
+        |example|max\w*|provisional|tentative|actually)\b[^()]*\)
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What may not follow a number that is to be the score."""
+_REPLACED = re.compile(
+    r"\b(?:no|now|then|rather|actually|instead|correct(?:ed|ion)|revised|changed|lowered|raised"
+    r"|reduced|adjusted|updated|make\s+(?:it|that)|i\s+meant?|scratch\s+that)\b[^.\d]{0,20}?"
+    r"\d+(?:[.,]\d+)?(?=\s*(?:$|[.;,)\]]|/\s*\d|out\s+of))",
+    re.IGNORECASE,
+)
+"""A second number put in the first one's place."""
+_COUNTED = re.compile(
+    r"\s*(?!(?:because|since|as|for|due|with|but|given|overall|it|the|this)\b)[a-z]"
+)
+"""A word that a bare number counts: "3 options are never weighed"."""
+_LATE = re.compile(
+    rf"\b(?:score|rating)\s*[:=]\s*(?P<one>{_NUMBER}.*)"
+    rf"|(?:[.!?;–—-]\s*|\()(?P<two>{_NUMBER}\s*(?:/|out\s+of)\s*\d+)\s*\)?\.?\s*$",
+    re.IGNORECASE,
+)
+"""A score behind its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score that could be read, and what follows it in its line."""
+
+    value: float
+    rest: str
+
+
+def read_score(spec: JudgeSpec, text: str) -> Score | str:
+    """Return the score that a text begins or ends with, or what is wrong with it."""
+    match = SCORE.match(text)
+    late = _late(text) if match is None else None
+    if late is not None:
+        start = late.start("one") if late["one"] else late.start("two")
+        match = SCORE.match(text, start)
+        text = text if late["one"] else text[: late.end("two")]
+    fault = _fault(spec, match, text)
+    if match is None or fault:
+        return fault or ""
+    rest = text[: late.start()] if late is not None else text[match.end() :]
+    return Score(_value(match), rest)
+
+
+def takes_back(words: str) -> bool:
+    """Whether a sentence of a justification takes the score back for another number."""
+    taken = TAKEN_BACK.search("\n" + words)
+    return taken is not None and re.match(r"[^.!?]*\d", ("\n" + words)[taken.end() :]) is not None
+
+
+def _late(text: str) -> re.Match[str] | None:
+    """Return the one score that stands behind its justification, None where it is not one."""
+    found = list(_LATE.finditer(text))
+    return found[0] if len(found) == 1 else None
+
+
+def _fault(spec: JudgeSpec, match: re.Match[str] | None, text: str) -> str | None:
+    """Return what is wrong with a score, None where nothing is."""
+    low, high = f"{spec.lowest:g}", f"{spec.highest:g}"
+    if match is None or match["range"]:
+        return f"expected one number from {low} to {high}"
+    if match["of"] is not None and float(match["of"]) != spec.highest:
+        return f"expected a score out of {high}"
+    if not spec.lowest <= _value(match) <= spec.highest:
+        return f"out of range, expected a number from {low} to {high}"
+    tail = text[match.end() :]
+    bare = match["of"] is None and match["points"] is None
+    if _UNCLEAR.match(tail) or _REPLACED.search(tail) or (bare and _COUNTED.match(tail)):
+        return f"expected one number from {low} to {high} and nothing that puts it in question"
+    return None
+
+
+def _value(match: re.Match[str]) -> float:
+    return float(match["value"].replace(",", ".").replace("−", "-"))

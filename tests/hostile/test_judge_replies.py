@@ -1,0 +1,148 @@
+"""Judge replies that hold no verdict, and verdicts in every usual form.
+
+Half of the forms in replies.yaml were never looked at while the reader was mended. The texts of
+the shared stored judgments (answers of real models, scores of a real judge) are put together to
+replies here, for no set with a judge's own words and its scores was at hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convbench.catalog import load
+from convbench.engine.caller import Caller, Policy
+from convbench.judge import judge_conversation, resolve_judge
+from convbench.judge.rubric import Complaint, Scores, parse
+from convbench.models import open_model
+from convbench.schema import JudgeSpec
+from tests.joins.test_discount import asked
+from tests.protocols.table import QUESTION, protocol_of
+from tests.support.chat.replies import Call
+from tests.support.provider import Provider
+
+FORMS = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
+JUDGED = Path(__file__).resolve().parents[3] / "shared" / "data" / "judges"
+RUBRIC = load(JudgeSpec, "judges", "rubric")
+NAMES = [metric.name for metric in RUBRIC.metrics]
+LABELS = [metric.label for metric in RUBRIC.metrics]
+GOOD = "\n".join(f"{label}: 8" for label in LABELS)
+
+
+def read(reply: str) -> list[float] | None:
+    """The six scores, None where the judge would be asked again."""
+    got = parse(reply, RUBRIC)
+    return [got.scores[name] for name in NAMES] if isinstance(got, Scores) else None
+
+
+@pytest.mark.parametrize("form", FORMS["tuned"], ids=lambda form: form["name"])
+def test_a_form_that_was_mended_for(form: dict[str, Any]) -> None:
+    assert read(form["reply"]) == form["scores"]
+
+
+@pytest.mark.parametrize("form", FORMS["heldout"], ids=lambda form: form["name"])
+def test_a_form_held_out(form: dict[str, Any]) -> None:
+    assert read(form["reply"]) == form["scores"]
+
+
+@given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.randoms())
+def test_an_echo_in_front_never_changes_a_verdict(halves: list[int], rng: random.Random) -> None:
+    """Whatever the talk scores itself with, the judge's own numbers count."""
+    scores = [half / 2 for half in halves]
+    echoed = "\n".join(f"{label}: {rng.randrange(11)}" for label in LABELS)
+    own = "\n".join(f"{label}: {score}" for label, score in zip(LABELS, scores, strict=True))
+    quoted = "\n".join(f"> {line}" for line in echoed.splitlines())
+    fenced = f"```\nAssistant: {echoed}\n```"
+    tagged = f"<transcript>\n{echoed}\n</transcript>"
+    for echo in (quoted, fenced, tagged):
+        assert read(echo) is None
+        assert read(f"{echo}\n\n{own}") == scores
+        assert read(f"{own}\n\n{echo}") == scores
+
+
+def test_a_judge_that_echoes_is_asked_again_over_http() -> None:
+    """The first reply quotes scores, the second disowns them, the third is a verdict in JSON."""
+    talk, sent = asked(1), []
+    replies = [
+        "\n".join(f"> {label}: 10" for label in LABELS),
+        f"{GOOD.replace('8', '9')}\nThese scores are only an example.",
+        "{" + ", ".join(f'"{name}": 4' for name in NAMES) + "}",
+    ]
+
+    def judge_says(call: Call) -> str:
+        sent.append(call)
+        return replies[len(sent) - 1]
+
+    protocol = protocol_of("clarifying-adaptive")
+    with Provider(reply=judge_says) as provider:
+        model = open_model("openai/judge", api_base=provider.api_base)
+        caller = Caller(policy=Policy(tries=1))
+        judge = resolve_judge("openai/judge")
+        verdict = asyncio.run(judge_conversation(caller, model, judge, talk, QUESTION, protocol))
+    assert (verdict.attempts, set(verdict.scores.values())) == (3, {4.0})
+    assert verdict.reward == pytest.approx(0.4 * 0.95)
+    assert "could not be read" in sent[1].asked
+    assert "disowned" in sent[2].asked
+
+
+@pytest.mark.parametrize(
+    "filler",
+    ["score" + " " * 60_000, "> " * 30_000, "{" * 60_000, '{"a":' * 20_000, "|" * 60_000,
+     "[" * 60_000,
+     "```\n" * 20_000, "<transcript>" * 10_000, "Assistant: " * 10_000, "Overall: 8 " * 3_000,
+     "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000],
+    ids=lambda filler: ascii(filler[:12]),
+)  # fmt: skip
+def test_a_long_reply_is_read_in_linear_time(filler: str) -> None:
+    """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
+    assert isinstance(parse(f"{filler}\nAccuracy: x", RUBRIC), Complaint)
+
+
+real = pytest.mark.skipif(not JUDGED.is_dir(), reason=f"no stored judgments at {JUDGED}")
+
+
+@pytest.fixture(scope="module")
+def stored() -> tuple[list[str], list[float]]:
+    """What real models answered, and a real judge's scores on 0 to 10."""
+    import pyarrow.parquet as pq
+
+    grades = pq.read_table(JUDGED / "seal_grades.parquet").to_pylist()
+    said = [row[name] for row in grades for name in ("answer", "base_answer")]
+    arena = pq.read_table(JUDGED / "arena_sample.parquet").column("judge").to_pylist()
+    scores = [round(10 * score, 2) for score in arena if score is not None]
+    return [text for text in said if text.strip()], scores
+
+
+@real
+def test_no_real_answer_is_a_verdict(stored: tuple[list[str], list[float]]) -> None:
+    assert [text for text in stored[0][::4] if read(text) is not None] == []
+
+
+@real
+@pytest.mark.parametrize(
+    ("style", "share"),
+    [("{l}: {s:g}\n{w}\n", 0.98), ("**{l}:** {s:g}/10\n{w}\n", 0.98),
+     ("### {l}\nScore: {s:g}\n{w}\n", 0.98), ("- {l}: {s:g} - {w}", 0.7)],
+)  # fmt: skip
+def test_real_scores_beside_real_words(
+    stored: tuple[list[str], list[float]], style: str, share: float
+) -> None:
+    """Never another score than the one written; refused only where the words begin with a number
+    that could be a second score, or hold a line of label and number."""
+    rng, (texts, scores), right = random.Random(8), stored, 0
+    for _ in range(200):
+        given = [rng.choice(scores) for _ in LABELS]
+        lines = [
+            style.format(l=x, s=s, w=rng.choice(texts)) for x, s in zip(LABELS, given, strict=True)
+        ]
+        got = read("\n".join(lines))
+        assert got in (None, given)
+        right += got is not None
+    assert right >= 200 * share
