@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from convbench import __version__
+from convbench.blot import keys
 from convbench.cli.console import err
 from convbench.errors import ConvbenchError
 
@@ -51,10 +52,10 @@ def main() -> None:
         app(args=arguments)
     except ConvbenchError as error:
         if verbose:
-            traceback.print_exc()
+            err.print(keys(traceback.format_exc()), markup=False, end="")
         from convbench.cli.say import told
 
-        told(err, "error: ", "red", " ".join(str(error).split()))
+        told(err, "error: ", "red", " ".join(keys(str(error)).split()))
         sys.exit(1)
     except KeyboardInterrupt:
         _interrupted()

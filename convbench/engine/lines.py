@@ -9,19 +9,23 @@ from typing import Any
 
 import orjson
 
+from convbench.blot import exact, known
 from convbench.errors import RunError
 
 
 class Lines:
-    """JSON objects, one a line. What was written is in the system's cache; no fsync."""
+    """JSON objects, one a line, without keys in use. What was written is in the system's cache; no
+    fsync."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._hidden = known()
         self._file: FileIO | None = None
 
     def append(self, line: bytes) -> None:
         """Write a line, its end included. OSError (disk full, ...) goes up to the caller."""
         file = self._file or self._open()
+        line = exact(line, self._hidden)
         if file.write(line) != len(line):
             raise OSError(28, f"{self.path}: no space left on device")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench import catalog
+from convbench.blot import address
 from convbench.catalog.options import SpecOptions, load_plugins, sort_sets
 from convbench.engine import run as run_loop
 from convbench.engine.need import usual_prompt
@@ -131,7 +132,8 @@ def resolved(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
 
     found = resolve_judge(name, specs.folders, sets=sets, resolve_model=model)
     # Kept with the run, so that an evaluation asks the same model at the same address.
-    update = {"model": found.model, "api_base": calls.api_base if found.model else None}
+    base = calls.api_base if found.model else None
+    update = {"model": found.model, "api_base": address(base) if base else None}
     return replace(found, spec=found.spec.model_copy(update=update))
 
 

@@ -38,7 +38,7 @@ def unscorable(judge: Judge, conversation_id: str, kind: str, message: str, **mo
         conversation_id=conversation_id,
         judge=judge.name,
         fingerprint=judge.fingerprint,
-        failure=Failure(kind=kind, message=message),
+        failure=Failure.said(kind, message),
         ended=_now(),
         **more,
     )

@@ -26,12 +26,18 @@ def load_litellm() -> Any:
     """Import litellm without its network fetch, telemetry and prints."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOG", "ERROR")
+    before = os.environ.get("LITELLM_MODE")
+    os.environ["LITELLM_MODE"] = "PRODUCTION"  # else it reads a .env in any folder above
     try:
         import litellm
     except ImportError:
         raise MissingDependency(
             "litellm", needed_for="this provider", install="pip install litellm"
         ) from None
+    finally:
+        os.environ.pop("LITELLM_MODE")
+        if before is not None:
+            os.environ["LITELLM_MODE"] = before
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = False

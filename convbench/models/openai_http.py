@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from convbench.blot import address, keys
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
@@ -113,12 +114,12 @@ class OpenAIModel:
             raise FatalModelError(f"{self.ref}: certificate of {error.host} is not valid") from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreachable(
-                f"{self.ref}: cannot connect to {_address(self.url)} ({_reason(error)}); "
+                f"{self.ref}: cannot connect to {address(self.url)} ({_reason(error)}); "
                 "is the server running, is --api-base right?"
             ) from None
         except aiohttp.InvalidURL:
             raise FatalModelError(
-                f"{self.ref}: --api-base: found {_address(self.url)!r}; expected http(s)://…/v1"
+                f"{self.ref}: --api-base: found {address(self.url)!r}; expected http(s)://…/v1"
             ) from None
         except (aiohttp.ClientError, ConnectionError) as error:
             raise BrokenReply(f"{self.ref}: connection lost ({_reason(error)})") from None
@@ -203,19 +204,13 @@ def _start(raw: bytes) -> str:
     """Return how a body begins, for a message."""
     if raw.lstrip()[:1] == b"<":
         return message(raw)
-    return raw[:60].decode("utf-8", "replace")
+    return keys(raw[:4000].decode("utf-8", "replace"))[:60]
 
 
 def _reason(error: BaseException) -> str:
     inner = getattr(error, "os_error", None)
     text = getattr(inner, "strerror", None) or str(inner or error) or type(error).__name__
     return text.split("\n")[0][:120]
-
-
-def _address(url: str) -> str:
-    """Return a URL without the user and password it may hold."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _proxy(url: str) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from convbench.blot import keys
 from convbench.errors import FatalModelError, ModelError, TransientModelError
 from convbench.net.tidy import loads
 
@@ -29,7 +30,6 @@ _NO_SYSTEM = re.compile(
 )
 _FILTER = re.compile(r"content[ _](?:filter|policy|management)|safety system", re.IGNORECASE)
 _NO_MONEY = re.compile(r"insufficient_quota|credit balance|billing|payment", re.IGNORECASE)
-_KEY = re.compile(r"\b(?:sk|pk|gsk|xai|hf|key|AIza)[-_A-Za-z0-9*]{12,}")
 _PAGE = re.compile(r"^\s*<|<(?:!doctype|html|head|body|title|h1|p|div)\b", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>?")
 _TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
@@ -100,7 +100,7 @@ def message(raw: bytes) -> str:
         said = _dig(loads(raw))
     except ValueError:
         said = _without_page(raw.decode("utf-8", "replace"))
-    said = _KEY.sub("[key]", " ".join(said.split()))
+    said = " ".join(keys(said).split())
     said = "".join(sign if sign.isprintable() else "?" for sign in said[:400])
     return said if len(said) <= 300 else said[:297] + "..."
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 import yaml
 
+from convbench.blot import told
 from convbench.errors import RunError
 from convbench.publish.card import card
 from convbench.publish.figures import Figures, figures
@@ -19,7 +20,7 @@ from convbench.publish.secrets import refuse_secrets
 from convbench.schema import ImagePart, JudgeSpec, Noun, RunManifest
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, lines
-from convbench.store.portable import portable
+from convbench.store.portable import ADDRESS, portable
 
 RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
 """Files of records, restored as they are by `pull`. The journal of calls stays at home."""
@@ -113,12 +114,24 @@ def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
         with (folder / name).open("wb") as file:
             for _, line in lines(run.path / name):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
-                    file.write(line)
+                    file.write(_without_places(line))
     for name in sorted(_pictures(run, without)):
         if (run.media / name).is_symlink() or not (run.media / name).is_file():
             raise RunError(f"{run.media / name}: found no such image; expected a plain file")
         (folder / "media").mkdir(exist_ok=True)
         shutil.copyfile(run.media / name, folder / "media" / name)
+
+
+def _without_places(line: bytes) -> bytes:
+    """Return a record; of one that failed, without the addresses and paths in its failure."""
+    if b'"failure":{' not in line:
+        return line
+    record = orjson.loads(line)
+    failure = record.get("failure")
+    if not isinstance(failure, dict):
+        return line
+    failure["message"] = ADDRESS.sub("[address]", told(str(failure.get("message"))))
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _pictures(run: Run, without: frozenset[str]) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,46 +9,9 @@ from typing import Any
 
 import orjson
 
+from convbench.blot import _START, PATTERNS, in_use
 from convbench.errors import RunError
 
-_START = r"(?<![A-Za-z0-9])"
-PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("an Anthropic API key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{16,}"),
-    ("an OpenAI-style API key", ("sk-",), r"sk-[A-Za-z0-9_-]{20,}"),
-    ("a Hugging Face token", ("hf_", "api_org_"), r"(?:hf|api_org)_[A-Za-z0-9]{20,}"),
-    ("an AWS access key", ("AKIA", "ASIA"), r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
-    ("a Google API key", ("AIza",), r"AIza[0-9A-Za-z_-]{35}"),
-    (
-        "a GitHub token",
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        r"(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})",
-    ),
-    ("a Slack token", ("xox",), r"xox[abprs]-[A-Za-z0-9-]{10,}"),
-    (
-        "a provider's API key",
-        ("gsk_", "xai-", "r8_", "nvapi-", "pplx-", "fw_"),
-        r"(?:gsk_|xai-|r8_|nvapi-|pplx-|fw_)[A-Za-z0-9_-]{24,}",
-    ),
-    (
-        "a private key",
-        ("PRIVATE KEY",),
-        r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----",
-    ),
-    (
-        "an address with a password",
-        ("://",),
-        r"[a-z][a-z0-9+.]{1,15}://[^/\s:@\"'\\<>]{1,200}:[^/\s:@\"'\\<>]{3,200}@[\w.-]+",
-    ),
-    (
-        "an authorization header",
-        ("Bearer ",),
-        r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*Bearer\s+[\w.~+/-]{16,}",
-    ),
-)
-"""What it is, texts of which one must be there (a quick look), and how it looks."""
-NAMES = re.compile(r"(?:_API_KEY|_SECRET|_TOKEN|_ACCESS_KEY|_PASSWORD)$|^HF_TOKEN$|^API_KEY$")
-SHORTEST = 8
-"""Values of environment variables shorter than this are no secrets that can be searched for."""
 TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt")
 
 
@@ -57,12 +19,7 @@ class Scanner:
     """Finds key-like text and the values of this machine's own key variables."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        known = os.environ if environment is None else environment
-        self._values = {
-            value: name
-            for name, value in known.items()
-            if NAMES.search(name) and len(value) >= SHORTEST
-        }
+        self._values = in_use(environment)
         self._patterns = [(kind, marks, re.compile(_START + p)) for kind, marks, p in PATTERNS]
 
     def find(self, text: str) -> str | None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
 from convbench.models import known
 from convbench.models.aliases import aliases
@@ -139,14 +140,22 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
 
 def open_member(run: Run, member: Member, api_base: str | None, options: CallOptions) -> Model:
     """Open the model of a member of the cast."""
-    permit(run, member.model, api_base, options)
-    return open_permitted(run, alias_of(member.model, options.specs), api_base, options)
+    base = as_typed(api_base, options)
+    permit(run, member.model, base, options)
+    return open_permitted(run, alias_of(member.model, options.specs), base, options)
 
 
 def open_for(run: Run, ref: str, api_base: str | None, options: CallOptions) -> Model:
     """Open any other model for a run: a judge's, a grader's, a learner's."""
-    permit(run, ref, api_base, options)
-    return open_permitted(run, ref, api_base, options)
+    base = as_typed(api_base, options)
+    permit(run, ref, base, options)
+    return open_permitted(run, ref, base, options)
+
+
+def as_typed(recorded: str | None, options: CallOptions) -> str | None:
+    """Return the address as the user typed it where a run recorded it without user and query."""
+    typed = options.api_base
+    return typed if typed and recorded == address(typed) else recorded
 
 
 def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:

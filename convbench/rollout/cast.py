@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from convbench.blot import address
 from convbench.catalog.options import SpecOptions
 from convbench.errors import SpecError
 from convbench.models.aliases import default_policy, resolve
@@ -69,7 +70,7 @@ def make_member(
         Member(
             model=resolved.ref,
             sampling=sampling_of(max_tokens),
-            api_base=api_base,
+            api_base=address(api_base) if api_base else None,
             weights=resolved.alias.weights,
         )
     )

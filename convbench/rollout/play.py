@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from convbench import __version__, prompts
-from convbench.errors import ConvbenchError, FatalModelError, SpecError, TransientModelError
+from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.base import Model
 from convbench.rollout.plan import Job
 from convbench.schema import (
@@ -88,7 +88,7 @@ async def play(
     except (TransientModelError, FatalModelError) as error:
         if isinstance(error, FatalModelError) and error.stops_run:
             raise
-        return _record(job, run, state, failure(error))
+        return _record(job, run, state, Failure.of(error))
     state.stop = state.stop or "complete"
     return _record(job, run, state, None)
 
@@ -200,16 +200,9 @@ def _sampling(state: Play, speaker: str) -> Sampling:
     )
 
 
-def failure(error: Exception) -> Failure:
-    """Return what a record says of an error: its kind and one line."""
-    kind = type(error).__name__
-    known = isinstance(error, ConvbenchError)
-    return Failure(kind=kind, message=str(error) if known else f"{kind}: {error}")
-
-
 def failed(job: Job, run: RunManifest, error: Exception) -> Conversation:
     """Return the record of an attempt that broke outside the models."""
-    return _record(job, run, None, failure(error))
+    return _record(job, run, None, Failure.of(error))
 
 
 def _record(

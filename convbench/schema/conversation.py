@@ -6,8 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from convbench.blot import told
+from convbench.errors import ConvbenchError
 from convbench.schema.base import Noun
 from convbench.schema.chat import Content, FinishReason
+
+LONGEST = 1000
+"""Characters of a failure's words."""
 
 Stop = Literal["complete", "marker", "limit"]
 
@@ -40,6 +45,18 @@ class Failure(Noun):
     """Name of the error's class."""
     message: str
     """One line."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Return what a record says of an error: its kind and one line, without keys and paths."""
+        kind = type(error).__name__
+        known = isinstance(error, ConvbenchError)
+        return cls.said(kind, str(error) if known else f"{kind}: {error}")
+
+    @classmethod
+    def said(cls, kind: str, message: str) -> Failure:
+        """Return a failure of these words, without keys and paths."""
+        return cls(kind=kind, message=told(message)[:LONGEST])
 
 
 class Branch(Noun):

@@ -15,14 +15,16 @@ from typing import Any, Self
 
 import orjson
 
+from convbench.blot import exact, known
 from convbench.errors import RunError
 
 
 class Appender:
-    """Appends whole lines. Opening it cuts off a torn last line."""
+    """Appends whole lines, without keys in use. Opening it cuts off a torn last line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._hidden = known()
         try:
             self._file = path.open("ab+", buffering=0)
             _cut_torn_line(self._file.fileno())
@@ -34,7 +36,7 @@ class Appender:
 
         A line that does not fit on the disk leaves nothing behind.
         """
-        data = memoryview(line + b"\n")
+        data = memoryview(exact(line, self._hidden) + b"\n")
         written = 0
         try:
             while written < len(data):
@@ -104,11 +106,11 @@ def loads(path: Path, number: int, line: bytes) -> Any:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there whole or not at all."""
+    """Write a small file so that it is there whole or not at all, without keys in use."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            file.write(exact(data))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
+from convbench.blot import address
 from convbench.schema import JudgeSpec, RunManifest
 
 N = TypeVar("N", RunManifest, JudgeSpec)
@@ -109,8 +109,7 @@ def plain(text: str) -> str:
     if MINE.match(text):
         return re.split(r"[/\\]", text.rstrip("/\\"))[-1]
     if rest.startswith("//"):
-        parts = urlsplit(text)
-        return f"{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return address(text)
     if colon and scheme.isalpha() and MINE.match(rest):
         return f"{scheme}:{plain(rest)}"
     return text

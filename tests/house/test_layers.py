@@ -30,6 +30,7 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
+    ("blot",),
     ("errors",),
 )
 """The stages, last first: each may use those below it, never one above it."""

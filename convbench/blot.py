@@ -1,0 +1,194 @@
+"""Blot out what no record and no error may hold: keys, and where this machine keeps things.
+
+`exact` takes out the values of the keys in use (the environment's and the Hub's), as they are and
+as JSON, an address or base64 writes them; every record passes it on its way to the disk. `told`
+is for errors, which repeat what a stranger's server or a library said: it also takes out what
+looks like a key or stands where one stands, paths, and all of a traceback but its last line.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from urllib.parse import quote, quote_plus, urlsplit
+
+KEY = "[key]"
+"""What stands in the place of a key."""
+SHORTEST = 8
+"""Values shorter than this are no secrets that can be searched for."""
+_NAMES = frozenset({
+    "KEY", "KEYS", "APIKEY", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "PASS", "PAT",
+    "CREDENTIAL", "CREDENTIALS",
+})  # fmt: skip
+"""Parts of the names of variables that hold keys."""
+_NO_KEY = re.compile(r"(?i)[a-z _-]{1,15}|[~./].*|\w:\\.*|https?://[^@?]*|[\d.,:\s-]+|\$.*")
+"""Placeholders (`not-needed`), paths, plain addresses and numbers."""
+
+_START = r"(?<![A-Za-z0-9])"
+PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("an Anthropic API key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{16,}"),
+    ("an OpenAI-style API key", ("sk-",), r"sk-[A-Za-z0-9_-]{20,}"),
+    ("a Hugging Face token", ("hf_", "api_org_"), r"(?:hf|api_org)_[A-Za-z0-9]{20,}"),
+    ("an AWS access key", ("AKIA", "ASIA"), r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9])"),
+    ("a Google API key", ("AIza",), r"AIza[0-9A-Za-z_-]{35}"),
+    ("a Google access token", ("ya29.",), r"ya29\.[A-Za-z0-9_-]{20,}"),
+    (
+        "a GitHub token",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        r"(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})",
+    ),
+    ("a Slack token", ("xox",), r"xox[abprs]-[A-Za-z0-9-]{10,}"),
+    (
+        "a provider's API key",
+        ("gsk_", "xai-", "r8_", "nvapi-", "pplx-", "fw_", "csk-", "dapi"),
+        r"(?:(?:gsk_|xai-|r8_|nvapi-|pplx-|fw_|csk-)[A-Za-z0-9_-]{24,}|dapi[0-9a-f]{32})",
+    ),
+    (
+        "a signed token",
+        ("eyJ",),
+        r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    ),
+    (
+        "a private key",
+        ("PRIVATE KEY",),
+        r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----",
+    ),
+    (
+        "an address with a password",
+        ("://",),
+        r"[a-z][a-z0-9+.]{1,15}://[^/\s:@\"'\\<>]{1,200}:[^/\s:@\"'\\<>]{3,200}@[\w.-]+",
+    ),
+    (
+        "an authorization header",
+        ("Bearer ",),
+        r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*Bearer\s+[\w.~+/-]{16,}",
+    ),
+)
+"""What it is, texts of which one must be there (a quick look), and how it looks."""
+_WHERE = re.compile(
+    r"""(?ix)
+    ( (?:authorization|api[-_\ ]?key|x-api-key|access[-_]?token|token|secret|password|signature
+       |credential|(?<=[?&])key)
+      (?:\ provided)? ["'\\]* \s*[:=]\s* ["'\\]* (?:(?:bearer|basic)\s+)?
+    | \b(?:bearer|basic)\s+ )
+    (?=[^\s"'&,;<>]*\d) [^\s"'&,;<>\\]{16,}"""
+)
+"""Where a key stands, and a value there that could be one: 16 signs or more, a digit among them."""
+_USER = re.compile(r"(?<=://)[^/\s@]{1,300}@")
+_PATH = re.compile(r"(?<![\w:/.\]])(?:~|/[\w.+-]+)(?:/[^\s/'\":,;()<>]+)*/(?=[^\s/'\":,;()<>])")
+
+
+def exact(data: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
+    """Return bytes without the values of the keys in use; `hidden` saves looking them up."""
+    for form in known() if hidden is None else hidden:
+        if form in data:
+            data = data.replace(form, KEY.encode())
+    return data
+
+
+def told(text: str) -> str:
+    """Return an error's words as one line for a record: no keys, no paths, no traceback."""
+    if "Traceback (most recent call last)" in text:
+        text = next(line for line in reversed(text.splitlines()) if line.strip())
+    return " ".join(_PATH.sub(_shown, keys(text)).split())
+
+
+def keys(text: str) -> str:
+    """Return a text without the keys in use, also where a line break splits them, and without
+    what looks like a key or stands in a key's place."""
+    text = exact(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+    for pattern in _wrapped(tuple(in_use())):
+        text = pattern.sub(KEY, text)
+    for pattern in _looks():
+        text = pattern.sub(KEY, text)
+    return _USER.sub(f"{KEY}@", _WHERE.sub(rf"\1{KEY}", text))
+
+
+def address(url: str) -> str:
+    """Return an address without user, query and fragment, which may hold a key."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def known() -> tuple[bytes, ...]:
+    """Return the keys in use in every form that is looked for, longest first."""
+    return _forms(tuple(in_use()))
+
+
+def in_use(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the keys in use: value to the name of what holds it."""
+    here = os.environ if environment is None else environment
+    found = {}
+    for name, value in here.items():
+        if not _NAMES.isdisjoint(name.upper().split("_")):
+            found.update({part: name for part in (value, *value.split(",")) if _is_key(part)})
+    if environment is None and (token := _hub_token()):
+        found[token] = "the Hub's token"
+    return found
+
+
+def _is_key(value: str) -> bool:
+    return len(value) >= SHORTEST and not _NO_KEY.fullmatch(value)
+
+
+def _hub_token() -> str | None:
+    """Return the token that `hf auth login` keeps, which the Hub's clients use."""
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    place = Path(os.environ.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
+    try:
+        found = place.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    return found if _is_key(found) else None
+
+
+@lru_cache(maxsize=8)
+def _forms(values: tuple[str, ...]) -> tuple[bytes, ...]:
+    found = {form.encode("utf-8", "surrogatepass") for value in values for form in _written(value)}
+    return tuple(sorted((form for form in found if len(form) >= SHORTEST), key=len, reverse=True))
+
+
+def _written(value: str) -> Iterator[str]:
+    """Yield a value as JSON (in JSON), addresses and base64 write it."""
+    yield value
+    for ascii_only in (True, False):
+        once = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        yield once
+        yield json.dumps(once)[1:-1]
+    yield quote(value, safe="")
+    yield quote(value)
+    yield quote_plus(value)
+    for lead in range(3):  # base64 of anything that ends in the value, as user:password does
+        data = b"x" * lead + value.encode("utf-8", "surrogatepass")
+        whole = data[: len(data) // 3 * 3]
+        code = base64.b64encode(whole).decode()[(0, 2, 3)[lead] :]
+        if len(code) >= 2 * SHORTEST or len(code) >= len(value):
+            yield code
+            yield code.replace("+", "-").replace("/", "_")
+
+
+@lru_cache(maxsize=8)
+def _wrapped(values: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    between = r"(?:\s|\\+[nrt])*"
+    return tuple(re.compile(between.join(map(re.escape, value))) for value in values)
+
+
+@cache
+def _looks() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(_START + pattern) for _, _, pattern in PATTERNS)
+
+
+@cache
+def _roots() -> frozenset[str]:
+    return frozenset(path.name for path in Path("/").iterdir() if path.is_dir())
+
+
+def _shown(found: re.Match[str]) -> str:
+    """Return nothing for the folders of a path of this machine; other words as they are."""
+    first = found[0].split("/")[1]
+    return "" if found[0].startswith("~") or first in _roots() else found[0]
