@@ -11,6 +11,7 @@ import orjson
 
 from convbench.engine.booking import Booked
 from convbench.engine.lines import Lines, parse
+from convbench.net.tidy import count, dollars
 
 
 class Attempts:
@@ -58,9 +59,7 @@ class Attempts:
 
 
 def amount(record: dict[str, Any]) -> tuple[int, float]:
-    """Return the tokens and known dollars that a line holds; what is no amount counts 0."""
-    tokens, usd = record.get("tokens"), record.get("usd")
-    return (
-        tokens if isinstance(tokens, int) else 0,
-        float(usd) if isinstance(usd, int | float) else 0.0,
-    )
+    """Return the tokens and known dollars that a line holds; what is no amount counts 0, so that
+    no line of a file from elsewhere makes room in a budget."""
+    tokens, usd = count(record.get("tokens")), dollars(record.get("usd"))
+    return tokens or 0, usd or 0.0

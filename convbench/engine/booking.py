@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from convbench.engine.need import USUAL_TOKEN, Rates, Size
+from convbench.engine.need import Rates, Size
 from convbench.errors import Usage
 
 LONGEST_TOKEN = 16
 """Bytes a token on average, at most: a smaller count is none."""
+WORDY_TOKEN = 6
+"""Bytes a token of the wordiest reply: a longer one has not kept its limit."""
 LARGEST = 64
 """Times the bound of a call that a count may be: a larger one is none."""
 LONGEST_CONTEXT = 10_000_000
@@ -72,7 +74,7 @@ def _enough(told: int | None, text: int) -> int | None:
 
 def _most(limit: float, received: int) -> float:
     """Return the tokens of a reply at most: its limit, unless its text shows that none was kept."""
-    return limit if received <= USUAL_TOKEN * limit else received
+    return limit if received <= WORDY_TOKEN * limit else received
 
 
 def _cost(told: float | None, listed: float | None) -> float | None:

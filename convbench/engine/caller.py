@@ -228,18 +228,19 @@ class _Call:
         self, completion: Completion, attempt: str | None
     ) -> tuple[Completion, str | None, Booked]:
         """Book an answered call; return it with what was told of it and can be."""
-        told = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
+        said = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
         received = len(text_of(completion.content).encode("utf-8", "replace"))
-        booked, told = self._book(told, received)
+        booked, told = self._book(said, received)
         self.caller.budget.book(booked)
         self.status.calls += 1
         self._show(booked, told)
-        completion = replace(
-            completion,
-            prompt_tokens=told.prompt_tokens,
-            completion_tokens=told.completion_tokens,
-            cost_usd=told.cost_usd,
-        )
+        if told != said:
+            completion = replace(
+                completion,
+                prompt_tokens=told.prompt_tokens,
+                completion_tokens=told.completion_tokens,
+                cost_usd=told.cost_usd,
+            )
         return completion, attempt, booked
 
     def _lose(self, attempt: str | None, error: BaseException) -> None:

@@ -13,6 +13,7 @@ import orjson
 from convbench.engine.attempts import Attempts, amount
 from convbench.engine.booking import Booked
 from convbench.engine.lines import Lines, parse
+from convbench.net.tidy import count
 from convbench.schema import Completion, ImagePart, Message, Noun, Sampling, TextPart
 
 _START = b'{"key":"'
@@ -65,7 +66,8 @@ class Journal:
         replied: list[str] = []
         for line in self._lines.read():
             record = _parse(line) or {}
-            booked = record.get("booked") or _told(record)
+            booked = record.get("booked")
+            booked = booked if isinstance(booked, dict) else _told(record)
             more_tokens, more_usd = amount(booked)
             tokens, usd = tokens + more_tokens, usd + more_usd
             replied.append(str(record.get("attempt")))
@@ -130,8 +132,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _told(record: dict[str, Any]) -> dict[str, Any]:
     """Return what the provider told of a call, as a booking."""
-    counts = (record.get("prompt_tokens") or 0) + (record.get("completion_tokens") or 0)
-    return {"tokens": counts, "usd": record.get("cost_usd")}
+    counts = (count(record.get(name)) or 0 for name in ("prompt_tokens", "completion_tokens"))
+    return {"tokens": sum(counts), "usd": record.get("cost_usd")}
 
 
 def _plain(value: object) -> object:

@@ -18,8 +18,10 @@ IMAGE_TOKENS = 1500
 """Tokens of an image, until replies tell better."""
 CAUTION = 64.0
 """Times its bounds that a call is held for while no reply has told how a model bills."""
-TRUST = 2.0
-"""Times its bounds that it is held for when many have: replies differ."""
+TRUST = 4.0
+"""Times its bounds that it is held for when many have: a model may change its ways."""
+HALVED = 32
+"""Replies that halve the caution."""
 SPREAD = 1.1
 """Times the densest prompt so far that the next one is likely to be at most."""
 
@@ -113,7 +115,7 @@ class Rates:
 
     def held(self) -> Estimate:
         """Return what the calls in flight are held for: the more, the less is known."""
-        margin = max(TRUST, CAUTION / (1 + self._replies))
+        margin = max(TRUST, CAUTION * HALVED / (HALVED + self._replies))
         prompt, reply = self._held_prompt * self.prompt, self._held_reply * self.reply
         return self._estimate(prompt * margin, reply * margin)
 

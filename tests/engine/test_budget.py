@@ -51,12 +51,12 @@ def test_a_call_is_held_for_less_the_more_replies_there_are() -> None:
     rates = Budget(usd=1).rates(mini())
     rates.hold(CALL, 1)
     held = []
-    for _ in range(100):
+    for _ in range(600):
         held.append(rates.held().tokens)
         rates.learn(CALL, prompt=10, reply=10, usd=None)
     assert held == sorted(held, reverse=True)
     assert held[0] == 64 * 40
-    assert held[-1] == 2 * 40
+    assert held[-1] == 4 * 40
 
 
 def test_spent_money_refuses_at_once() -> None:

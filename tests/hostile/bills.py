@@ -49,6 +49,9 @@ CASES = {
     "content filter": always("filter"),
     "max_tokens ignored": always("endless"),
     "max_tokens ignored by a tenth": Case({"faults": {"endless": 0.1}}),
+    "max_tokens ignored from the 40th call": Case(
+        {"schedule": {str(number): "endless" for number in range(40, 9000)}}
+    ),
     "max_tokens ignored, usage untold by half": Case({"faults": {"endless": 0.5, "untold": 0.5}}),
     "Chinese, 1.8 tokens a character": Case({"dense": 0.61}, CHINESE),
     "base64, 1 token a byte": Case({"dense": 1.0}, RANDOM),

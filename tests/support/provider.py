@@ -161,18 +161,18 @@ class Provider(LocalServer):
         if fault is not None:
             stats.faults[fault] += 1
             stats.faulted_by_request[key] += 1
+        text = self._reply(call)
+        sent = first_words(text, call.max_tokens)
+        said = bill(fault, call, sent, plan.dense)
+        if fault is None or fault in BILLED:
+            stats.bill(said.prompt, said.reply)  # for the work, whoever waits for it
         delay = plan.latency(key, attempt)
         if delay and fault not in IMMEDIATE:
             await asyncio.sleep(delay)
-        text = self._reply(call)
         if fault in BILLED:
-            said = bill(fault, call, first_words(text, call.max_tokens), plan.dense)
-            return await charged(fault, request, call, key, said, stats)
+            return charged(fault, request, call, key, said)
         if fault is not None:
             return await failed(fault, request, plan, dialect, call, key)
-        sent = first_words(text, call.max_tokens)
-        said = bill(None, call, sent, plan.dense)
-        stats.bill(said.prompt, said.reply)
         stats.answer(key, said.prompt, said.reply)
         cut = len(sent) < len(text)
         return json_reply(dialect.write(call, key, sent, said.prompt, said.reply, cut))

@@ -16,7 +16,6 @@ from aiohttp import web
 from ..serve import drop, json_reply
 from .dialects import OpenAI, Refusal
 from .replies import Call
-from .stats import Stats
 
 ENDLESS = 22
 """Times `max_tokens` that a model writes which takes no notice of it."""
@@ -42,7 +41,7 @@ class Bill:
 
 
 def bill(kind: str | None, call: Call, text: str, dense: float | None) -> Bill:
-    """Charge a call: words, or `dense` tokens for each byte of UTF-8."""
+    """Return what a call is charged with: words, or `dense` tokens for each byte of UTF-8."""
 
     def tokens(said: str) -> int:
         return len(said.split()) if dense is None else round(len(said.encode()) * dense)
@@ -55,11 +54,10 @@ def bill(kind: str | None, call: Call, text: str, dense: float | None) -> Bill:
     return Bill(_prompt(call, dense), tokens(text), text)
 
 
-async def charged(
-    kind: str, request: web.BaseRequest, call: Call, key: str, said: Bill, stats: Stats
+def charged(
+    kind: str, request: web.BaseRequest, call: Call, key: str, said: Bill
 ) -> web.StreamResponse:
-    """Charge, then answer as the kind says."""
-    stats.bill(said.prompt, said.reply)
+    """Answer a call that was charged, as its kind says."""
     if kind == "billed_500":
         refusal = Refusal(500, "server_error", "The server had an error after all the work")
         return json_reply(OpenAI().error(refusal), 500)
