@@ -2,151 +2,74 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
-
-from convbench.cli.main import app
-from convbench.cli.options import RunDir, RunDirs
-
-
-@app.command(
-    epilog="Examples:\n\n"
-    '  convbench query "select temperature, avg(correct::int) from conversations group by 1"\n\n'
-    '  convbench query "select * from verdicts where overall < 3" --format csv\n\n'
-    '  convbench query "describe conversations"'
+from convbench.cli.command import command
+from convbench.options.data import (
+    ExportOptions,
+    ImportOptions,
+    PublishOptions,
+    PullOptions,
+    QueryOptions,
 )
-def query(
-    sql: Annotated[
-        str,
-        typer.Argument(help="One SELECT; tables: examples, conversations, turns, verdicts, runs."),
-    ],
-    run: RunDirs = None,
-    form: Annotated[
-        Literal["table", "json", "csv", "parquet"],
-        typer.Option("--format", help="How the result is written."),
-    ] = "table",
-    out_file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="File to write it to.")
-    ] = None,
-) -> None:
-    """Ask a run, or several, in SQL (DuckDB, read-only)."""
+
+
+@command("query", QueryOptions)
+def query(options: QueryOptions) -> None:
+    """Answer SQL."""
     from convbench.cli.console import out
     from convbench.commands.query import check_format, query, write_result
     from convbench.store import find_run
 
-    chosen = check_format(form, out_file)
-    runs = [find_run(path) for path in run] if run else [find_run(None)]
-    write_result(query(sql, runs), chosen, out_file, out.width)
+    chosen = check_format(options.format, options.out)
+    runs = [find_run(path) for path in options.runs] or [find_run(None)]
+    write_result(query(options.sql, runs), chosen, options.out, out.width)
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "  convbench publish me/arc-thinking --dry-run\n\n"
-    "  convbench publish me/arc-thinking --private\n\n"
-    "  convbench publish me/arc-swift --checkpoint runs/latest/checkpoints/swift"
-)
-def publish(
-    repo: Annotated[str, typer.Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
-    run: RunDir = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Publish this checkpoint as a model, not the run."),
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(help="Whose reward stands beside messages and results, if several judged."),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Make a new repository private.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write the folder that would be sent; send nothing.")
-    ] = False,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Where --dry-run writes; without it RUN/publish (DIR/publish)."
-        ),
-    ] = None,
-    leave_out_leaks: Annotated[
-        bool,
-        typer.Option(
-            "--leave-out-leaks",
-            help="Leave out conversations whose messages hold "
-            "hidden text; without it they stop the publishing.",
-        ),
-    ] = False,
-) -> None:
-    """Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint as a
-    model with its card."""
+@command("publish", PublishOptions)
+def publish(options: PublishOptions) -> None:
+    """Publish a run or a checkpoint."""
+    import typer
+
     from convbench.cli.say_data import say_checkpoint, say_published
     from convbench.commands.publish import publish, publish_model
     from convbench.store import find_run
 
+    repo, checkpoint = options.repo, options.checkpoint
     if checkpoint is not None:
-        if leave_out_leaks:
+        if options.leave_out_leaks:
             raise typer.BadParameter("--leave-out-leaks is for runs; leave it out")
         sent = publish_model(
-            repo, checkpoint, run, private=private, dry_run=dry_run, target=folder, judge=judge
-        )
+            repo, checkpoint, options.run, private=options.private, dry_run=options.dry_run,
+            target=options.folder, judge=options.judge,
+        )  # fmt: skip
         say_checkpoint(repo, checkpoint, sent)
         return
-    found = find_run(run)
-    say_published(
-        repo,
-        found,
-        publish(
-            repo,
-            found,
-            private=private,
-            dry_run=dry_run,
-            folder=folder,
-            judge=judge,
-            leave_out_leaks=leave_out_leaks,
-        ),
-    )
+    found = find_run(options.run)
+    done = publish(
+        repo, found, private=options.private, dry_run=options.dry_run, folder=options.folder,
+        judge=options.judge, leave_out_leaks=options.leave_out_leaks,
+    )  # fmt: skip
+    say_published(repo, found, done)
 
 
-@app.command(epilog="Example:\n\n  convbench pull me/arc-thinking")
-def pull(
-    repo: Annotated[str, typer.Argument(metavar="REPO_ID", help="OWNER/NAME on the Hub.")],
-    run: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run goes; without it into runs/.")
-    ] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit; without it main.")
-    ] = None,
-) -> None:
-    """Restore a published run, which every command then accepts."""
+@command("pull", PullOptions)
+def pull(options: PullOptions) -> None:
+    """Restore a published run."""
     from convbench.cli.say import fact, next_command, shown
     from convbench.commands.pull import pull
 
-    pulled = pull(repo, run, revision)
+    pulled = pull(options.repo, options.run, options.revision)
     fact("run", shown(pulled.run.path))
     fact("from", f"{pulled.repo} at {pulled.commit[:12]}")
     next_command('convbench query "select count(*) from conversations"', "convbench train swift")
 
 
-@app.command(
-    "import",
-    epilog="Example:\n\n  convbench import logs.jsonl     then: convbench train swift",
-)
-def import_(
-    file: Annotated[
-        Path,
-        typer.Argument(help="JSON lines: messages and reward; optional group, temperature, split."),
-    ],
-    run: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the run goes; without it into runs/.")
-    ] = None,
-) -> None:
-    """Make a run of conversations and rewards that were logged elsewhere."""
+@command("import", ImportOptions)
+def import_(options: ImportOptions) -> None:
+    """Make a run of logs."""
     from convbench.cli.say import fact, next_command, note, shown
     from convbench.commands.importing import import_
 
-    done = import_(file, run)
+    done = import_(options.file, options.run)
     fact("run", shown(done.run.path))
     fact(
         "conversations",
@@ -159,38 +82,17 @@ def import_(
     )
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "  convbench export --to trl --recipe swift\n\n"
-    "  convbench export --to openai --recipe refit --scale 3"
-)
-def export(
-    to: Annotated[
-        Literal["trl", "openai", "sharegpt", "ms-swift"], typer.Option(help="The format.")
-    ],
-    run: RunDir = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Weigh the train split: refit, swift or star-gate.")
-    ] = None,
-    scale: Annotated[
-        float | None,
-        typer.Option(help="Repeat whole conversations floor or ceil of scale * weight times."),
-    ] = None,
-    judge: Annotated[
-        str | None, typer.Option(help="Whose reward weighs, where several judged.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the rounding.")] = 0,
-    out_dir: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder; without it RUN/export/FORMAT."),
-    ] = None,
-) -> None:
-    """Write a run in another trainer's format, one file a split."""
+@command("export", ExportOptions)
+def export(options: ExportOptions) -> None:
+    """Write another trainer's format."""
     from convbench.cli.say import fact, note, shown
     from convbench.commands.export import export
     from convbench.store import find_run
 
-    done = export(find_run(run), to, out_dir, recipe=recipe, scale=scale, judge=judge, seed=seed)
+    done = export(
+        find_run(options.run), options.to, options.out, recipe=options.recipe,
+        scale=options.scale, judge=options.judge, seed=options.seed,
+    )  # fmt: skip
     for split, path in done.files.items():
         fact(split, f"{done.rows[split]} rows in {shown(path)}")
     if done.failed:

@@ -100,14 +100,12 @@ def ended(summary: Summary, path: Path, command: str) -> None:
 
 
 @contextmanager
-def spending() -> Iterator[Budget]:
-    """Give a command its ledger; say what was spent when it ends, however it ends."""
-    from convbench.engine.budget import Budget
+def spending(ledger: Budget) -> Iterator[None]:
+    """Say what was spent when a command ends, however it ends."""
     from convbench.engine.spending import spending as line
 
-    ledger = Budget()
     try:
-        yield ledger
+        yield
     finally:
         if found := line(ledger):
             told(err, "spent: ", "bold", found)

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from convbench.catalog.options import (
+from convbench.errors import BudgetError, RunError, SpecError
+from convbench.models.open import policy_or_default
+from convbench.options.build import BuildOptions
+from convbench.options.shared import CallOptions
+from convbench.options.specs import (
     load_plugins,
     load_protocol,
     load_task,
     sized,
     sort_sets,
 )
-from convbench.errors import BudgetError, RunError, SpecError
-from convbench.models.open import policy_or_default
-from convbench.rollout.calls import CallOptions, open_cast
+from convbench.rollout.calls import open_cast
 from convbench.rollout.cast import make_cast
-from convbench.rollout.fill import BuildOptions, fill
+from convbench.rollout.fill import fill
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
 from convbench.rollout.resume import resume

@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions, as_sets
 from convbench.commands.build import build
+from convbench.commands.judge import judge
 from convbench.commands.publish import publish
-from convbench.commands.report import ReportOptions, ReportResult, report
+from convbench.commands.report import ReportResult, report
 from convbench.errors import RunError
-from convbench.judge.all import JudgeOptions, judge
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.start import TrainOptions, train_once
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.fill import BuildOptions
-from convbench.rollout.manifest import Shape
+from convbench.judge.evaluate import evaluate
+from convbench.learn.start import train_once
+from convbench.options.build import BuildOptions
+from convbench.options.demo import DemoOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.report import ReportOptions
+from convbench.options.shared import Shape, SpecOptions
+from convbench.options.specs import as_sets
+from convbench.options.train import TrainOptions
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
@@ -26,17 +30,6 @@ SETTINGS = "pocket"
 
 Say = Callable[[str, str], None]
 """Gets a step's title and why it is done."""
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """How large the demo is."""
-
-    run: Path = Path("runs") / "demo"
-    count: int = 300
-    """Questions."""
-    learners: tuple[str, ...] = ("swift", "star-gate")
-    calls: CallOptions = CallOptions()
 
 
 @dataclass

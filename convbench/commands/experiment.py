@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions, as_sets
 from convbench.commands.build import build
-from convbench.commands.report import ReportOptions, ReportResult, report
+from convbench.commands.judge import judge
+from convbench.commands.report import ReportResult, report
 from convbench.commands.train import train_rounds
 from convbench.errors import RunError, SpecError
-from convbench.judge.all import JudgeOptions, judge
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.rounds import RoundsOptions, recipe_of, rounds_of
-from convbench.learn.start import TrainOptions, train_once
-from convbench.rollout.calls import CallOptions, count_below
-from convbench.rollout.fill import BuildOptions
-from convbench.rollout.manifest import Shape
+from convbench.judge.evaluate import evaluate
+from convbench.learn.rounds import recipe_of, rounds_of
+from convbench.learn.start import train_once
+from convbench.options.build import BuildOptions
+from convbench.options.demo import ExperimentOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.report import ReportOptions
+from convbench.options.shared import Shape
+from convbench.options.specs import as_sets
+from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.rollout.calls import count_below
 from convbench.rollout.preview import Preview
 from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
@@ -85,17 +90,6 @@ class ExperimentResult:
     runs: list[Path] = field(default_factory=list)
     planned: Planned | None = None
     report: ReportResult | None = None
-
-
-@dataclass(frozen=True)
-class ExperimentOptions:
-    """What a user asks of `experiment`."""
-
-    name: str
-    root: Path | None = None
-    dry_run: bool = False
-    specs: SpecOptions = SpecOptions()
-    calls: CallOptions = CallOptions()
 
 
 def cells(spec: ExperimentSpec) -> Iterator[Cell]:

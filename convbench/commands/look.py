@@ -9,16 +9,11 @@ from pathlib import Path
 import yaml
 
 from convbench import catalog
-from convbench.catalog.options import (
-    SpecOptions,
-    load_plugins,
-    load_protocol,
-    load_task,
-    sort_sets,
-)
 from convbench.errors import ConvbenchError, SpecError
+from convbench.options.shared import Shape, SpecOptions
+from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
 from convbench.rollout.calls import SCRIPT
-from convbench.rollout.manifest import Shape, make_manifest
+from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
 from convbench.schema import Conversation, Example, Member, RunManifest, Verdict
 from convbench.store import Run, all_runs, find_run

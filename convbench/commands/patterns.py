@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench.commands.report import write
+from convbench.options.report import PatternOptions
 from convbench.report.document import Document
 from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.analysis import patterns as analyse
@@ -14,16 +15,6 @@ from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import responses
 from convbench.store import Run, find_run
 from convbench.store.jsonl import write_whole
-
-
-@dataclass(frozen=True)
-class PatternOptions:
-    """What a user asks of `patterns`."""
-
-    runs: tuple[Path, ...] = ()
-    """Each run is one policy; one run alone (or none: the newest) stands with its children."""
-    split: str = "test"
-    out: Path | None = None
 
 
 @dataclass

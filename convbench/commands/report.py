@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 from convbench.errors import RunError
+from convbench.options.report import ReportOptions
 from convbench.report.build import document
 from convbench.report.document import Document
 from convbench.report.html import html
@@ -15,27 +16,11 @@ from convbench.report.latex import latex
 from convbench.report.markdown import markdown
 from convbench.report.sections import Section, sections
 from convbench.stats.agreement import spearman, weighted_kappa
-from convbench.stats.estimate import ErrorKind
 from convbench.store import Run, find_run
 from convbench.store.jsonl import disk_error, write_whole
 
 WRITERS = {"markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html")}
 """Formats that are text, with the ending of their file."""
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """What a user asks of `report`."""
-
-    runs: tuple[Path, ...] = ()
-    split: str = "test"
-    judge: str | None = None
-    kind: ErrorKind = "clustered"
-    paper: bool = False
-    plots: bool = False
-    pool: bool = False
-    allow: bool = False
-    """Set runs that are not comparable in one table all the same."""
 
 
 @dataclass

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from convbench import catalog
 from convbench.blot import address
-from convbench.catalog.options import SpecOptions, load_plugins, sort_sets
 from convbench.engine import run as run_loop
-from convbench.engine.need import usual_prompt
-from convbench.errors import RunError
 from convbench.judge import (
     Judge,
     Panel,
     again,
-    judge_messages,
     panel,
     resolve_judge,
 )
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged, score, unscored
+from convbench.judge.loop import Judged, score
 from convbench.models.aliases import resolve
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.preview import dollars
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.specs import sort_sets
 from convbench.schema import Message
-from convbench.store import Run, find_run
-
-
-@dataclass(frozen=True)
-class JudgeOptions:
-    """What a user asks of `judge`."""
-
-    judges: tuple[str, ...] = ()
-    run: Path | None = None
-    dry_run: bool = False
-    specs: SpecOptions = SpecOptions()
-    calls: CallOptions = CallOptions()
+from convbench.store import Run
 
 
 @dataclass
@@ -64,21 +47,6 @@ class JudgeResult:
     """Conversations that failed to build: there is nothing to judge."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
-
-
-def judge(options: JudgeOptions) -> JudgeResult:
-    """Judge every conversation of a run that these judges have not scored.
-
-    Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
-    stopped loses at most the calls in flight.
-    """
-    load_plugins(options.specs)
-    run = find_run(options.run)
-    judges = [resolved(name, options.specs, options.calls) for name in _names(run, options)]
-    if options.dry_run:
-        return JudgeResult(run, previews=[_preview(run, item) for item in judges])
-    typed = [item.model for item in judges if item.model and options.judges]
-    return judge_with(run, judges, options.calls.naming(*typed))
 
 
 def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
@@ -110,19 +78,6 @@ def judges_of(run: Run) -> list[Judge]:
     return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
 
 
-def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
-    """Return the judges asked for, or the task's own."""
-    if options.judges:
-        return tuple(dict.fromkeys(options.judges))
-    if run.manifest.task.judge:
-        return (run.manifest.task.judge,)
-    known = ", ".join(catalog.names("judges", options.specs.folders))
-    raise RunError(
-        f"task {run.manifest.task.name} names no judge; expected --judge NAME: a model "
-        f"(claude-opus, gpt-4o, …), human:FILE, or one of {known}"
-    )
-
-
 def resolved(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
     """Return a judge with the model its name stands for, so that the fingerprint holds it."""
     sets = sort_sets(specs.sets, ("judge",)).of("judge")
@@ -135,28 +90,3 @@ def resolved(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
     base = calls.api_base if found.model else None
     update = {"model": found.model, "api_base": address(base) if base else None}
     return replace(found, spec=found.spec.model_copy(update=update))
-
-
-def _preview(run: Run, judge: Judge) -> JudgePreview:
-    """Return what this judge would be sent, with tokens and dollars for all of it."""
-    pending = unscored(run, judge)[0]
-    shown: list[Message] = []
-    prompt = 0
-    for conversation in run.conversations():
-        if conversation.conversation_id in pending and judge.model is not None:
-            example = run.examples[conversation.example_id]
-            messages = judge_messages(judge.spec, conversation, example)
-            shown = shown or messages
-            prompt += usual_prompt(messages)
-    if judge.model is None:
-        return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
-    reply = judge.spec.max_tokens * len(pending)
-    return JudgePreview(
-        judge.name,
-        judge.model,
-        shown,
-        len(pending),
-        prompt,
-        reply,
-        dollars(judge.model, prompt, reply),
-    )

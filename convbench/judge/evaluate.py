@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convbench.catalog.options import SpecOptions, load_plugins, load_protocol, sort_sets
 from convbench.errors import RunError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.loop import permit_judge
-from convbench.rollout.calls import CallOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.specs import load_plugins, load_protocol, sort_sets
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
@@ -23,23 +23,6 @@ from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.splits import counted, refuse_untested
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
-
-
-@dataclass(frozen=True)
-class EvalOptions:
-    """What a user asks of `eval`."""
-
-    policy: str
-    """Checkpoint folder, or any model reference."""
-    run: Path | None = None
-    """The parent; without it the run the checkpoint was trained in, else the newest."""
-    name: str | None = None
-    """Name of the child run; without it the checkpoint's."""
-    protocol: str | None = None
-    """Protocol; without it the recipe's eval protocol, else the parent's."""
-    split: str = "test"
-    specs: SpecOptions = SpecOptions()
-    calls: CallOptions = CallOptions()
 
 
 @dataclass
@@ -130,7 +113,7 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
         options.policy, limit, options.calls.api_base, options.specs
     )
     return ask_again(
-        old, cast, split=options.split, protocol=protocol,  # type: ignore[arg-type]
+        old, cast, split=options.split, protocol=protocol,
         kind="eval", checkpoint=options.policy, extra=_trained(options.policy),
     )  # fmt: skip
 

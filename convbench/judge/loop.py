@@ -15,7 +15,8 @@ from convbench.judge.resolve import Judge
 from convbench.judge.run import verdict_on
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Tools, Work
-from convbench.rollout.calls import CallOptions, permit
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import permit
 from convbench.schema import Conversation, Verdict
 from convbench.store import Run
 from convbench.store.jsonl import Appender

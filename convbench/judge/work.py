@@ -10,7 +10,8 @@ from typing import Any
 from convbench.engine.caller import Caller
 from convbench.judge.ask import Calls
 from convbench.judge.resolve import Judge
-from convbench.rollout.calls import CallOptions, at_once, calling
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import at_once, calling
 from convbench.store import Run
 
 

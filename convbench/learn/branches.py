@@ -17,8 +17,9 @@ from convbench.judge.all import judge_with, judges_of
 from convbench.judge.loop import permit_judge, unscored
 from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
+from convbench.options.shared import CallOptions
 from convbench.rollout.branch import branches
-from convbench.rollout.calls import CallOptions, ended, open_cast
+from convbench.rollout.calls import ended, open_cast
 from convbench.rollout.cast import fingerprinted
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.launch import MARK
@@ -22,7 +21,7 @@ from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
 from convbench.models.where import content, named, positions
-from convbench.rollout.calls import CallOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import TRAINING
 from convbench.store.run import Run

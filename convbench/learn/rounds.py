@@ -6,37 +6,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
 from convbench.errors import DataError, RunError, SpecError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of, resolved
-from convbench.judge.evaluate import EvalOptions, evaluate, splits_of
-from convbench.learn.start import TrainOptions, sort_sets, train_once
-from convbench.rollout.calls import CallOptions, count_below, ended
+from convbench.judge.evaluate import evaluate, splits_of
+from convbench.learn.start import sort_sets, train_once
+from convbench.options.evaluate import EvalOptions
+from convbench.options.shared import CallOptions
+from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.rollout.calls import count_below, ended
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
 from convbench.tasks.splits import listed, refuse_untested
-
-
-@dataclass(frozen=True)
-class RoundsOptions:
-    """What a user asks of `train RECIPE --rounds N`."""
-
-    recipe: str
-    rounds: int | None = None
-    """None takes the recipe's `args.rounds`."""
-    run: Path | None = None
-    """The first round's run, built with the policy to start from."""
-    judge: str | None = None
-    """Whose verdicts are the reward; None takes the run's only judge, or the task's."""
-    evaluate: bool = True
-    """Evaluate every round's policy on the test split."""
-    in_process: bool = False
-    specs: SpecOptions = SpecOptions()
-    calls: CallOptions = CallOptions()
 
 
 @dataclass

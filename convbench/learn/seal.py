@@ -12,7 +12,6 @@ from typing import Literal
 from pydantic import Field
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
 from convbench.errors import RunError
 from convbench.judge import Judge
 from convbench.judge.adaptation import passages
@@ -28,11 +27,14 @@ from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
-from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.judge.evaluate import evaluate
 from convbench.judge.kinds import kind_of
 from convbench.learn import rounds as looping
-from convbench.learn.rounds import RoundsOptions, RoundsResult
+from convbench.learn.rounds import RoundsResult
 from convbench.learn.start import sort_sets
+from convbench.options.evaluate import EvalOptions
+from convbench.options.shared import SpecOptions
+from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import ended
 from convbench.schema.base import Noun
 from convbench.schema.recipe import Recipe

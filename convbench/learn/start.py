@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions, load_plugins
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation
@@ -18,7 +17,8 @@ from convbench.learn.rows import pair_rows, preview, preview_pairs, training_row
 from convbench.learn.trainers import recipe_text, start
 from convbench.learn.weights import Weighted
 from convbench.models.where import check_model, named, policy_weights
-from convbench.rollout.calls import CallOptions
+from convbench.options.specs import load_plugins
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.run import Run, find_run
@@ -30,24 +30,6 @@ BEGUN = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
 """What shows in a checkpoint's folder that a training was begun, or one that it prepares with."""
 SHOWN = 3
 """Conversations a dry run shows."""
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """What a user asks of `train`; None leaves the default."""
-
-    recipe: str
-    run: Path | None = None
-    model: str | None = None
-    judge: str | None = None
-    out: Path | None = None
-    launch: str | None = None
-    dry_run: bool = False
-    specs: SpecOptions = SpecOptions()
-    calls: CallOptions = CallOptions()
-    """How models are asked, where a learner samples (branches, candidates)."""
-    in_process: bool = False
-    """Train in this process where one is enough: saves loading torch again and again."""
 
 
 @dataclass

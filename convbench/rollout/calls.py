@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.blot import address
@@ -14,6 +13,7 @@ from convbench.models.aliases import aliases
 from convbench.models.base import Model
 from convbench.models.consent import consent
 from convbench.models.open import open_model
+from convbench.options.shared import CallOptions
 from convbench.schema import Member
 from convbench.store import Run
 
@@ -26,42 +26,9 @@ SCRIPT = "script"
 """Stands for a model where all of a speaker's steps are scripted."""
 
 
-@dataclass(frozen=True)
-class CallOptions:
-    """What a user says about model calls."""
-
-    api_base: str | None = None
-    """Address of an OpenAI-compatible server."""
-    concurrency: int | None = None
-    """Most calls in flight; None leaves 32, or what a model in this process does best with."""
-    budget: float | None = None
-    """Most dollars, over all runs of a command, what they spent before included."""
-    budget_tokens: int | None = None
-    """Most tokens, likewise."""
-    vllm_python: Path | None = None
-    """Interpreter of the environment that has vLLM."""
-    quiet: bool = False
-    """No progress display."""
-    timeout: float = 120.0
-    """Longest that one attempt of a call may take, in seconds."""
-    specs: tuple[Path, ...] = ()
-    """Folders whose `models.yaml` goes before the shipped one."""
-    allow: tuple[str, ...] = ()
-    """`MODEL@HOST` that a pulled run may have called."""
-    named: tuple[str, ...] = ()
-    """References of the models that the user named: a pulled run may have them called too."""
-
-    ledger: Budget = field(default_factory=Budget, compare=False, repr=False)
-    """What is spent: one for all runs of a command, shared by every copy of these options."""
-
-    def naming(self, *models: str) -> CallOptions:
-        """Return these options of a user who names these models."""
-        return replace(self, named=(*self.named, *models))
-
-
 def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
     """Return the command's ledger, with what this run has spent before."""
-    ledger = options.ledger
+    ledger: Budget = options.ledger
     ledger.limit(options.budget, options.budget_tokens)
     if ledger.limited:
         count(ledger, journal)

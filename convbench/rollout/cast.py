@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from convbench.blot import address
-from convbench.catalog.options import SpecOptions
 from convbench.errors import SpecError
 from convbench.models.aliases import default_policy, resolve
 from convbench.models.fingerprint import weights_fingerprint
-from convbench.rollout.calls import SCRIPT, CallOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import sampling_of
 from convbench.schema import Member, ProtocolSpec, TaskSpec
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 from convbench import __version__
 from convbench.errors import RunError, SpecError
+from convbench.options.shared import Shape
 from convbench.schema import (
     Member,
     Mode,
@@ -21,27 +21,13 @@ from convbench.schema import (
     TaskSpec,
     fingerprint,
 )
+from convbench.words import SplitChoice
 
 DEFAULT_TEMPERATURES = (0.3, 0.7, 1.0)
 """Mukherjee et al. solve each task three times at different temperatures (section 4) and do not
 say which; these are ours."""
 
 PACKAGES = ("litellm", "transformers", "torch", "vllm", "datasets", "huggingface_hub")
-
-SplitChoice = Literal["train", "validation", "test", "all"]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The numbers of a run that the user may choose; None leaves the default."""
-
-    mode: Mode | None = None
-    turns: int | None = None
-    samples: int | None = None
-    temperatures: tuple[float, ...] | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    split: SplitChoice | None = None
 
 
 def new_run_id(now: datetime | None = None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from convbench.catalog import names
-from convbench.catalog.options import Sets, load_protocol, load_task, sized, sort_sets, with_sets
 from convbench.errors import RunError
+from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_sets, with_sets
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.cast import fingerprinted, make_cast
 from convbench.rollout.manifest import refuse_changes
@@ -14,7 +14,7 @@ from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.store import Run
 
 if TYPE_CHECKING:
-    from convbench.rollout.fill import BuildOptions
+    from convbench.options.build import BuildOptions
 
 
 def resume(run: Run, options: BuildOptions) -> RunManifest:

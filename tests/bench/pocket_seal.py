@@ -17,17 +17,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions, as_sets
-from convbench.commands.build import BuildOptions, build
+from convbench.commands.build import build
+from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
 from convbench.judge.adaptation.accuracies import UNTRAINED, Values, accuracies
-from convbench.judge.all import JudgeOptions, judge, judges_of
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.rounds import RoundsOptions, rounds
+from convbench.judge.all import judges_of
+from convbench.judge.evaluate import evaluate
+from convbench.learn.rounds import rounds
 from convbench.learn.seal import FILTERS
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.specs import as_sets
+from convbench.options.train import RoundsOptions
 from convbench.report.taught import as_markdown
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape, SplitChoice
+from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
@@ -84,9 +89,10 @@ def compare(
         run = logged(folder / f"seed{seed}" / "untrained", seed, tasks, samples)
         for name in filters:
             place = folder / f"seed{seed}" / name
-            done, table = train_rounds(
+            found = train_rounds(
                 copied(run, place, seed, f"args.filter={name}", f"args.pretraining={+more}")
             )
+            done, table = found.result, found.table
             assert table is not None
             print(f"seed {seed}, {name}\n{table.read_text()}", flush=True)
             for way, values in done.taught.items():

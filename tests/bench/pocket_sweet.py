@@ -21,17 +21,20 @@ from statistics import fmean
 from typing import Any
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions, as_sets
-from convbench.commands.build import BuildOptions, build
-from convbench.judge.all import JudgeOptions, judge
-from convbench.judge.evaluate import EvalOptions, evaluate
+from convbench.commands.build import build
+from convbench.commands.judge import judge
+from convbench.judge.evaluate import evaluate
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
-from convbench.learn.start import TrainOptions, train
+from convbench.learn.start import train
 from convbench.learn.sweet.pairs import Sweet
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.specs import as_sets
+from convbench.options.train import TrainOptions
 from convbench.pocket.words import PROPERTIES
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape
 from convbench.schema.experiment import ExperimentSpec
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run

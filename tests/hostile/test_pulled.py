@@ -16,18 +16,22 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
-from convbench.commands.build import BuildOptions, build
+from convbench.commands.build import build
+from convbench.commands.judge import judge
 from convbench.errors import ConvbenchError
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
-from convbench.judge.all import JudgeOptions, judge, judges_of
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.rounds import RoundsOptions, rounds
-from convbench.learn.start import TrainOptions, train
+from convbench.judge.all import judges_of
+from convbench.judge.evaluate import evaluate
+from convbench.learn.rounds import rounds
+from convbench.learn.start import train
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.publish.publish import publish
-from convbench.rollout.calls import CallOptions, permit
-from convbench.rollout.manifest import Shape
+from convbench.rollout.calls import permit
 from convbench.schema import ImagePart, JudgeSpec, Member
 from convbench.store import Run
 from convbench.store.portable import plain, portable, within_limits

@@ -19,10 +19,10 @@ import pytest
 from aiohttp import web
 
 from convbench import blot
-from convbench.catalog.options import SpecOptions
 from convbench.commands.build import BuildOptions, build
 from convbench.errors import ConvbenchError
 from convbench.judge.all import JudgeOptions, judge
+from convbench.options.specs import SpecOptions
 from convbench.publish.publish import publish
 from convbench.rollout.calls import CallOptions
 from convbench.rollout.manifest import Shape

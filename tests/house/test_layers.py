@@ -26,12 +26,13 @@ STAGES = (
     ("learn",),
     ("judge",),
     ("rollout",),
+    ("options",),
     ("engine", "store", "models", "tasks", "catalog", "hub", "sandbox", "pocket", "formats"),
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
     ("blot",),
-    ("errors",),
+    ("words", "errors"),
 )
 """The stages, last first: each may use those below it, never one above it."""
 HEIGHT = {name: height for height, names in enumerate(STAGES) for name in names}

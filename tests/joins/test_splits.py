@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
-from convbench.commands.build import BuildOptions, build
-from convbench.commands.experiment import ExperimentOptions, experiment
+from convbench.commands.build import build
+from convbench.commands.experiment import experiment
+from convbench.commands.judge import judge
 from convbench.errors import DataError
-from convbench.judge.all import JudgeOptions, judge
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.rounds import RoundsOptions
+from convbench.judge.evaluate import evaluate
 from convbench.learn.seal import seal
-from convbench.learn.start import TrainOptions, train
-from convbench.rollout.calls import CallOptions
+from convbench.learn.start import train
+from convbench.options.build import BuildOptions
+from convbench.options.demo import ExperimentOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.schema import Example, TaskSpec
 from convbench.store import Run
 from convbench.tasks.draw import ELSEWHERE

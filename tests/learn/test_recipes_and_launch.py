@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn import launch as launching
-from convbench.learn.start import TrainOptions, choose_launch, sort_sets
+from convbench.learn.start import choose_launch, sort_sets
+from convbench.options.shared import SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Fit, Launch, Recipe
 
 

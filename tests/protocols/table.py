@@ -9,7 +9,8 @@ from typing import Any
 
 from convbench import catalog
 from convbench.models.base import Model
-from convbench.rollout.manifest import Shape, make_manifest
+from convbench.options.shared import Shape
+from convbench.rollout.manifest import make_manifest
 from convbench.rollout.plan import Job
 from convbench.rollout.play import play
 from convbench.schema import (

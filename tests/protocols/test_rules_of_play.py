@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from convbench.commands.build import BuildOptions, build
+from convbench.commands.build import build
 from convbench.errors import SpecError
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape
+from convbench.judge.evaluate import evaluate
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.shared import CallOptions, Shape
 from convbench.schema import ProtocolSpec, text_of
 from convbench.store import Run
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from convbench import catalog
 from convbench.judge.resolve import resolve_judge
-from convbench.rollout.manifest import Shape, make_manifest
+from convbench.options.shared import Shape
+from convbench.rollout.manifest import make_manifest
 from convbench.schema import (
     Choice,
     Conversation,

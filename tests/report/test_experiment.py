@@ -5,12 +5,12 @@ import json
 import pytest
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
-from convbench.commands.experiment import ExperimentOptions, cells, experiment, plan
+from convbench.commands.experiment import cells, experiment, plan
 from convbench.errors import BudgetError
+from convbench.options.demo import ExperimentOptions
+from convbench.options.shared import CallOptions, SpecOptions
 from convbench.report.policies import NAMES
 from convbench.report.published import paper_tables
-from convbench.rollout.calls import CallOptions
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.report.test_report_tables import table_of

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from convbench.commands.report import ReportOptions, report, text
+from convbench.commands.report import report, text
+from convbench.options.report import ReportOptions
 from convbench.report.document import Cell
 from convbench.report.references import colbench, self_edits
 from tests.report.synthetic import make, questions

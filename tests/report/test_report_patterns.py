@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("sklearn")
 pytest.importorskip("umap")
 
-from convbench.commands.patterns import PatternOptions, patterns
+from convbench.commands.patterns import patterns
 from convbench.errors import DataError, RunError
+from convbench.options.report import PatternOptions
 from convbench.report.patterns.analysis import cluster
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.common import common_words, frequencies, is_common

@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from convbench.commands.report import ReportOptions, agreement, report, write
+from convbench.commands.report import agreement, report, write
+from convbench.options.report import ReportOptions
 from convbench.report.measures import ACCURACY
 from convbench.report.plots.dots import clipped, dots
 from convbench.report.plots.lines import by_size

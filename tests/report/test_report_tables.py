@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from convbench.commands.report import ReportOptions, report
+from convbench.commands.report import report
 from convbench.errors import RunError
+from convbench.options.report import ReportOptions
 from convbench.report import build
 from convbench.report.document import Cell
 from convbench.report.measures import ACCURACY, THINKING, metric

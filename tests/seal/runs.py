@@ -8,8 +8,8 @@ from pathlib import Path
 from convbench import catalog
 from convbench.judge import Judge, resolve_judge
 from convbench.models.where import where
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape, make_manifest
+from convbench.options.shared import CallOptions, Shape
+from convbench.rollout.manifest import make_manifest
 from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSpec, Turn
 from convbench.store import Run
 from convbench.tasks.load import load_examples

@@ -24,7 +24,7 @@ from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.loop import Judged, score
-from convbench.rollout.calls import CallOptions
+from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from tests.seal import runs

@@ -9,16 +9,11 @@ import pytest
 import torch
 
 from convbench import catalog
-from convbench.commands.experiment import (
-    ExperimentOptions,
-    ExperimentResult,
-    cells,
-    experiment,
-    plan,
-)
+from convbench.commands.experiment import ExperimentResult, cells, experiment, plan
 from convbench.commands.report import text
 from convbench.errors import SpecError
 from convbench.judge.adaptation.runner import Learning
+from convbench.options.demo import ExperimentOptions
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.seal import runs

@@ -8,16 +8,17 @@ from statistics import fmean
 import pytest
 import torch
 
-from convbench.catalog.options import SpecOptions
 from convbench.judge.adaptation.accuracies import accuracies
 from convbench.judge.adaptation.runner import Learning
 from convbench.judge.all import judge_with
-from convbench.judge.evaluate import EvalOptions, evaluate
-from convbench.learn.rounds import RoundsOptions, RoundsResult
+from convbench.judge.evaluate import evaluate
+from convbench.learn.rounds import RoundsResult
 from convbench.learn.seal import learn_from, taught
+from convbench.options.evaluate import EvalOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.train import RoundsOptions
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
-from convbench.rollout.calls import CallOptions
 from convbench.store import Run
 from tests.seal import runs
 from tests.support.provider import Call, Provider

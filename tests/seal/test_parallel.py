@@ -17,7 +17,7 @@ from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.loop import score
 from convbench.learn.seal import unadapted
 from convbench.models.where import where
-from convbench.rollout.calls import CallOptions
+from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from convbench.store.jsonl import records

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from convbench.catalog.options import SpecOptions
-from convbench.commands.build import BuildOptions, build
-from convbench.learn.rounds import RoundsOptions, rounds
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape
+from convbench.commands.build import build
+from convbench.learn.rounds import rounds
+from convbench.options.build import BuildOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import RoundsOptions
 
 QUIET = CallOptions(quiet=True)
 SETS = (

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from convbench.catalog.options import SpecOptions
 from convbench.commands.train import train_rounds
 from convbench.errors import RunError, SpecError
 from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.passages import forgetting, pretrained
 from convbench.judge.all import judges_of
-from convbench.learn.rounds import RoundsOptions, RoundsResult
+from convbench.learn.rounds import RoundsResult
 from convbench.learn.seal import seal
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.train import RoundsOptions
 from convbench.report.forgetting import table, write
 from convbench.report.taught import as_markdown
-from convbench.rollout.calls import CallOptions
 from convbench.store import Run
 from tests.seal import runs
 from tests.seal.test_adaptation_judge import good
@@ -63,7 +63,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, RoundsRes
         line = f"- {name} has {prop} {first['answer']}."
         edits[example.example_id] = [good(example), f"- {title}" if number else line]
     run = runs.edits_run(folder / "run", examples, edits)
-    result, _ = train_rounds(options(run, folder / "quick.yaml"))
+    result = train_rounds(options(run, folder / "quick.yaml")).result
     assert list(result.taught) == [
         "nothing", "passage only", "untrained self-edits", "round 1", "round 2",
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     with pytest.raises(RunError, match="found 2 passages of split test; expected 8"):
         seal(options(run, judge, "args.sequences=1"))
     more = ("args.pretraining=1", "args.sequences=1", "args.length=2")
-    _, file = train_rounds(options(run, judge, *more))
+    file = train_rounds(options(run, judge, *more)).table
     assert file is not None
     text = file.read_text()
     assert text.count("| passage only |") == 2, "one passage at a time, and all at once"

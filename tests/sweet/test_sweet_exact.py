@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from convbench.catalog.options import SpecOptions
 from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
-from convbench.learn.start import TrainOptions, train
+from convbench.learn.start import train
 from convbench.learn.sweet.critic import advantages, padded, pair_loss, scores, turn_log_probs
 from convbench.learn.sweet.pairs import Row, Sweet, trajectories
 from convbench.models.fingerprint import weights_fingerprint
-from convbench.rollout.calls import CallOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Lora
 from tests.learn.tiny import save_model, tokenizer
 

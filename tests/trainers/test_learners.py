@@ -13,14 +13,15 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from convbench.catalog.options import SpecOptions
 from convbench.errors import SpecError, TrainError
 from convbench.learn import fitting, launch
 from convbench.learn.distil import distillation
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
-from convbench.learn.start import TrainOptions, TrainResult, train
+from convbench.learn.start import TrainResult, train
 from convbench.learn.weighted_sft import trainer_for
+from convbench.options.shared import SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Distil
 from convbench.store.run import Run
 from tests.learn import tiny

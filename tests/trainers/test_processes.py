@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
 from convbench.errors import TrainError
 from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.start import TrainOptions, train
+from convbench.learn.start import train
+from convbench.options.shared import SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from tests.learn import tiny

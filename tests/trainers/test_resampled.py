@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 
 from convbench import catalog
-from convbench.catalog.options import SpecOptions
-from convbench.commands.build import BuildOptions, build
+from convbench.commands.build import build
+from convbench.commands.judge import judge
 from convbench.errors import BudgetError, TrainError
-from convbench.judge.all import JudgeOptions, judge
 from convbench.learn import launch
 from convbench.learn.branches import Branching
 from convbench.learn.job import Job, Means
-from convbench.learn.start import TrainOptions, TrainResult, resolve, train
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape
+from convbench.learn.start import TrainResult, resolve, train
+from convbench.options.build import BuildOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from convbench.views import messages, policy_turns

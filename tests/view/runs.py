@@ -10,7 +10,8 @@ import orjson
 
 from convbench import catalog
 from convbench.judge.resolve import resolve_judge
-from convbench.rollout.manifest import Shape, make_manifest
+from convbench.options.shared import Shape
+from convbench.rollout.manifest import make_manifest
 from convbench.schema import (
     Choice,
     Conversation,

@@ -11,7 +11,8 @@ from convbench.errors import SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.models.base import Model
-from convbench.rollout.calls import CallOptions, open_for
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import open_for
 from convbench.schema import Message, Sampling, fingerprint, text_of
 from convbench.store import Run
 

@@ -17,7 +17,7 @@ from convbench.judge.adaptation.runner import Runner, settings_of
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
 from convbench.judge.adaptation.verdict import edit_of, with_runner
-from convbench.rollout.calls import CallOptions
+from convbench.options.shared import CallOptions
 from convbench.schema import Example, fingerprint
 from convbench.store import Run
 

@@ -17,7 +17,8 @@ from convbench.judge.case import Case
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored
 from convbench.judge.work import Tools, Work
-from convbench.rollout.calls import CallOptions, at_once, calling
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import at_once, calling
 from convbench.schema import Conversation, Example, ProtocolSpec, Verdict, text_of
 from convbench.store import Run
 from convbench.views import policy_turns

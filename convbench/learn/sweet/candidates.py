@@ -14,8 +14,9 @@ from convbench.learn.pairs import CUT
 from convbench.learn.select import Logged, Selection
 from convbench.learn.sweet.pairs import Sweet, is_held
 from convbench.models.where import policy_weights
+from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate
-from convbench.rollout.calls import CallOptions, at_once, calling, ended, open_for
+from convbench.rollout.calls import at_once, calling, ended, open_for
 from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import Appender, records

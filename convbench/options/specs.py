@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
@@ -13,21 +12,10 @@ from pydantic import BaseModel
 from convbench import catalog
 from convbench.catalog.load import assign
 from convbench.errors import SpecError
+from convbench.options.shared import SpecOptions
 from convbench.schema import ProtocolSpec, TaskSpec
 
 S = TypeVar("S", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class SpecOptions:
-    """What a user says about specs."""
-
-    folders: tuple[Path, ...] = ()
-    """`--specs`, searched before `./specs` and the shipped ones."""
-    sets: tuple[str, ...] = ()
-    """`--set kind.key=value` pairs."""
-    plugins: tuple[Path, ...] = ()
-    """`--plugin` files whose functions specs may name."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,112 @@
+"""A command of the command line, made from its class of options."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from convbench.cli.main import app
+from convbench.options.declare import Flat, flat, made
+
+T = TypeVar("T")
+
+
+def command(name: str, options: type[T]) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
+    """Register a function of these options under the word that is typed."""
+
+    def register(run: Callable[[T], None]) -> Callable[[T], None]:
+        listed = flat(options)
+
+        def typed(**values: Any) -> None:
+            asked = made(options, {one.name: _value(one, values[one.name]) for one in listed})
+            with _spending(asked):
+                run(asked)
+
+        typed.__doc__ = options.__doc__
+        typed.__signature__ = inspect.Signature([_parameter(one) for one in listed])  # type: ignore[attr-defined]
+        typed.__annotations__ = {one.name: _annotation(one) for one in listed}
+        app.command(name, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
+        return run
+
+    return register
+
+
+def _spending(options: Any) -> typing.ContextManager[Any]:
+    """Say at the end what was spent, where models are called."""
+    calls = getattr(options, "calls", None)
+    if calls is None:
+        return nullcontext()
+    from convbench.cli.say import spending
+
+    return spending(calls.ledger)
+
+
+def _examples(lines: tuple[str, ...]) -> str | None:
+    head = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n\n".join([head, *(f"  {line}" for line in lines)]) if lines else None
+
+
+def _parameter(one: Flat) -> inspect.Parameter:
+    missing = one.default is dataclasses.MISSING
+    default = inspect.Parameter.empty if missing else _shown(one)
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_annotation(one)
+    )
+
+
+def _shown(one: Flat) -> Any:
+    """The default on the command line: none where several values start with none."""
+    return None if one.default == () else one.default
+
+
+def _annotation(one: Flat) -> Any:
+    opt = one.opt
+    kind = (str if _required(one) else str | None) if opt.parse else _kind(one.kind)
+    more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
+    if opt.metavar:
+        more["metavar"] = opt.metavar
+    if opt.least is not None:
+        more["min"] = opt.least
+    if opt.most is not None:
+        more["max"] = opt.most
+    if opt.argument:
+        return Annotated[kind, typer.Argument(**more)]
+    return Annotated[kind, typer.Option(*_flags(one), **more)]
+
+
+def _required(one: Flat) -> bool:
+    return one.default is dataclasses.MISSING
+
+
+def _flags(one: Flat) -> tuple[str, ...]:
+    flag = one.opt.flag or "--" + one.name.replace("_", "-")
+    long, slash, short = flag.partition("/")
+    return (long, short) if slash and short[:2] != "--" else (flag,)
+
+
+def _kind(kind: Any) -> Any:
+    """The type as typer takes it: a list for several values."""
+    if typing.get_origin(kind) is tuple:
+        return list[typing.get_args(kind)[0]] | None  # type: ignore[misc]
+    if typing.get_origin(kind) is types.UnionType:
+        return kind
+    return kind
+
+
+def _value(one: Flat, found: Any) -> Any:
+    """From what typer read to what the field holds."""
+    if typing.get_origin(one.kind) is tuple:
+        return tuple(found or ())
+    if one.opt.parse is None or found is None:
+        return found
+    try:
+        return one.opt.parse(found)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=_flags(one)[0]) from None

@@ -1,0 +1,64 @@
+"""Options of `build`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from convbench.options.declare import MODELS, Opt
+from convbench.options.shared import CallOptions, DryRun, Shape, SpecOptions
+
+
+def _count(text: str) -> int | Literal["all"]:
+    if text == "all":
+        return "all"
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"found {text!r}; expected a number of at least 1, or all")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Have the conversations: draw questions, let the policy answer them over several turns."""
+
+    EXAMPLES: ClassVar = (
+        "convbench build arc --mode thinking --model openai/gpt-4o-mini",
+        "convbench build arc --model hosted_vllm/llama --api-base http://localhost:8000/v1",
+        "convbench build arc --tasks 50 --samples 1 --dry-run",
+        "convbench build --run runs/latest        (resume)",
+    )
+    ORDER: ClassVar = (
+        "task", "mode", "protocol", "tasks", "samples", "temperatures", "turns", "max_tokens",
+        "seed", "split", "run", "model", "teacher", "dry_run",
+    )  # fmt: skip
+
+    task: Annotated[
+        str | None, Opt("Task: a name from `convbench list tasks`, or a file.", argument=True)
+    ] = None
+    protocol: Annotated[str | None, Opt("Protocol; without it the task's own.")] = None
+    tasks: Annotated[
+        int | Literal["all"] | None,
+        Opt("Questions drawn (the task's own: 500).", metavar="N|all", parse=_count),
+    ] = None
+    shape: Shape = Shape()
+    model: Annotated[
+        str | None,
+        Opt(
+            "The policy: an alias, provider/name, hosted_vllm/NAME, vllm:HF_ID, local:PATH or "
+            "scripted:policy.",
+            panel=MODELS,
+        ),
+    ] = None
+    teacher: Annotated[
+        str | None,
+        Opt("Model of the other speaker, where the protocol asks for one.", panel=MODELS),
+    ] = None
+    run: Annotated[
+        Path | None, Opt("Where the run lies; one that exists is resumed.", metavar="DIR")
+    ] = None
+    dry_run: DryRun = False
+    tested: bool = False
+    """Refuse a set that has no question to evaluate on, before anything is built."""
+    calls: CallOptions = field(default_factory=CallOptions)
+    specs: SpecOptions = SpecOptions()

@@ -1,0 +1,115 @@
+"""Options of `query`, `publish`, `pull`, `import` and `export`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from convbench.options.declare import Opt
+from convbench.options.shared import RunDir, RunDirs
+
+Repo = Annotated[str, Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)]
+Into = Annotated[Path | None, Opt("Where the run goes; without it into runs/.", metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """Ask a run, or several, in SQL (DuckDB, read-only)."""
+
+    EXAMPLES: ClassVar = (
+        'convbench query "select temperature, avg(correct::int) from conversations group by 1"',
+        'convbench query "select * from verdicts where overall < 3" --format csv',
+        'convbench query "describe conversations"',
+    )
+
+    sql: Annotated[
+        str,
+        Opt("One SELECT; tables: examples, conversations, turns, verdicts, runs.", argument=True),
+    ]
+    runs: RunDirs = ()
+    format: Annotated[
+        Literal["table", "json", "csv", "parquet"],
+        Opt("How the result is written.", typed_only=True),
+    ] = "table"
+    out: Annotated[Path | None, Opt("File to write it to.", metavar="FILE", typed_only=True)] = None
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """Publish a run as a dataset (parquet, card, all that `pull` needs), or a checkpoint as a
+    model with its card."""
+
+    EXAMPLES: ClassVar = (
+        "convbench publish me/arc-thinking --dry-run",
+        "convbench publish me/arc-thinking --private",
+        "convbench publish me/arc-swift --checkpoint runs/latest/checkpoints/swift",
+    )
+
+    repo: Repo
+    run: RunDir = None
+    checkpoint: Annotated[
+        Path | None, Opt("Publish this checkpoint as a model, not the run.", metavar="DIR")
+    ] = None
+    judge: Annotated[
+        str | None,
+        Opt("Whose reward stands beside messages and results, if several judged."),
+    ] = None
+    private: Annotated[bool, Opt("Make a new repository private.")] = False
+    dry_run: Annotated[bool, Opt("Write the folder that would be sent; send nothing.")] = False
+    folder: Annotated[
+        Path | None,
+        Opt("Where --dry-run writes; without it RUN/publish (DIR/publish).", metavar="DIR"),
+    ] = None
+    leave_out_leaks: Annotated[
+        bool,
+        Opt(
+            "Leave out conversations whose messages hold hidden text; without it they stop the "
+            "publishing."
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class PullOptions:
+    """Restore a published run, which every command then accepts."""
+
+    EXAMPLES: ClassVar = ("convbench pull me/arc-thinking",)
+
+    repo: Repo
+    run: Into = None
+    revision: Annotated[str | None, Opt("Branch, tag or commit; without it main.")] = None
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Make a run of conversations and rewards that were logged elsewhere."""
+
+    EXAMPLES: ClassVar = ("convbench import logs.jsonl     then: convbench train swift",)
+
+    file: Annotated[
+        Path,
+        Opt("JSON lines: messages and reward; optional group, temperature, split.", argument=True),
+    ]
+    run: Into = None
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Write a run in another trainer's format, one file a split."""
+
+    EXAMPLES: ClassVar = (
+        "convbench export --to trl --recipe swift",
+        "convbench export --to openai --recipe refit --scale 3",
+    )
+
+    to: Annotated[Literal["trl", "openai", "sharegpt", "ms-swift"], Opt("The format.")]
+    run: RunDir = None
+    recipe: Annotated[str | None, Opt("Weigh the train split: refit, swift or star-gate.")] = None
+    scale: Annotated[
+        float | None,
+        Opt("Repeat whole conversations floor or ceil of scale * weight times."),
+    ] = None
+    judge: Annotated[str | None, Opt("Whose reward weighs, where several judged.")] = None
+    seed: Annotated[int, Opt("Seed of the rounding.")] = 0
+    out: Annotated[Path | None, Opt("Folder; without it RUN/export/FORMAT.", metavar="DIR")] = None

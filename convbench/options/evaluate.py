@@ -1,0 +1,34 @@
+"""Options of `eval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from convbench.options.declare import Opt
+from convbench.options.shared import CallOptions, RunDir, SpecOptions
+from convbench.words import Split
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Evaluate a policy on a run's test questions, with the same teacher and judges."""
+
+    EXAMPLES: ClassVar = (
+        "convbench eval runs/latest/checkpoints/swift",
+        "convbench eval openai/gpt-4o-mini --run runs/latest",
+    )
+
+    policy: Annotated[
+        str, Opt("A checkpoint folder, or any model that build takes.", argument=True)
+    ]
+    """Checkpoint folder, or any model reference."""
+    run: RunDir = None
+    """The parent; without it the run the checkpoint was trained in, else the newest."""
+    name: Annotated[str | None, Opt("Name of the child run; without it the checkpoint's.")] = None
+    protocol: Annotated[
+        str | None, Opt("Protocol; without it the recipe's eval protocol, else the run's.")
+    ] = None
+    split: Annotated[Split, Opt("Which split to evaluate on.")] = "test"
+    calls: CallOptions = field(default_factory=CallOptions)
+    specs: SpecOptions = SpecOptions()

@@ -1,0 +1,35 @@
+"""Options of `judge`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from convbench.options.declare import Opt
+from convbench.options.shared import CallOptions, DryRun, RunDir, SpecOptions
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Score every conversation of a run; what is scored already is kept."""
+
+    EXAMPLES: ClassVar = (
+        "convbench judge --judge claude-opus",
+        "convbench judge --judge gpt-4o --judge claude-opus --budget 20",
+        "convbench judge --judge rules",
+        "convbench judge --judge human:labels.csv",
+        "convbench judge --judge rubric-section4@gpt-4o --dry-run",
+    )
+
+    judges: Annotated[
+        tuple[str, ...],
+        Opt(
+            "A model (claude-opus, gpt-4o, provider/name), rules, human:FILE, a judge spec, or "
+            "SPEC@MODEL; several times for a panel. Without it the task's own.",
+            "--judge", "NAME",
+        ),
+    ] = ()  # fmt: skip
+    run: RunDir = None
+    dry_run: DryRun = False
+    calls: CallOptions = field(default_factory=CallOptions)
+    specs: SpecOptions = SpecOptions()

@@ -1,0 +1,68 @@
+"""Options of `list`, `show`, `doctor` and `view`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from convbench.options.declare import SPECS, Opt
+from convbench.options.shared import RunDirs, Runs, SpecOptions
+from convbench.words import Mode
+
+What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """Show what there is: specs by kind, models by alias, runs here."""
+
+    EXAMPLES: ClassVar = ("convbench list tasks", "convbench list runs")
+
+    what: Annotated[What | None, Opt("Which kind; without it all specs.", argument=True)] = None
+    specs: Annotated[
+        tuple[Path, ...],
+        Opt("Folder of your own specs, searched first.", metavar="DIR", panel=SPECS),
+    ] = ()
+
+
+@dataclass(frozen=True)
+class ShowOptions:
+    """Show one task with its prompts rendered on a sample, or one conversation."""
+
+    EXAMPLES: ClassVar = ("convbench show arc --mode thinking", "convbench show 3f9a0c12")
+
+    name: Annotated[str, Opt("A task, or (the start of) a conversation_id.", argument=True)]
+    mode: Annotated[Mode | None, Opt("Mode of the prompts.")] = None
+    protocol: Annotated[str | None, Opt("Protocol; without it the task's own.")] = None
+    turns: Annotated[int | None, Opt("Policy turns.")] = None
+    runs: RunDirs = ()
+    specs: SpecOptions = SpecOptions()
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Show what is installed, reachable and missing, with the fix for each."""
+
+    EXAMPLES: ClassVar = ("convbench doctor",)
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """Browse conversations: filter, read, compare, score. A local page of one or many runs."""
+
+    EXAMPLES: ClassVar = (
+        "convbench view",
+        "convbench view runs/arc-a runs/arc-b --port 9000 --no-open",
+        "convbench view --static site        (then any web server on that folder)",
+    )
+
+    runs: Runs = ()
+    static: Annotated[
+        Path | None,
+        Opt("Write the same pages as files, without scoring and free SQL.", metavar="DIR"),
+    ] = None
+    port: Annotated[int | None, Opt("Port on 127.0.0.1; without it 8642.", least=0, most=65535)] = (
+        None
+    )
+    open: Annotated[bool, Opt("Open the page in the browser.", "--open/--no-open")] = True

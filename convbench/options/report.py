@@ -1,0 +1,68 @@
+"""Options of `report` and `patterns`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from convbench.options.declare import Opt
+from convbench.options.shared import Runs
+from convbench.words import ErrorKind, SplitChoice
+
+Reported = Annotated[SplitChoice, Opt("Whose conversations are reported.")]
+Out = Annotated[Path | None, Opt("Write files there (RUN/reports with --plots).", metavar="DIR")]
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Compare Base and the learners: means with errors, paired differences, counts."""
+
+    EXAMPLES: ClassVar = (
+        "convbench report",
+        "convbench report runs/arc-a runs/arc-b --paper --format latex",
+        "convbench report --judge gpt-4o --se naive",
+        "convbench report --plots --out table1",
+    )
+    ORDER: ClassVar = ("runs", "paper", "kind", "judge", "split", "format", "plots")
+
+    runs: Runs = ()
+    split: Reported = "test"
+    judge: Annotated[str | None, Opt("Judge; without it one table for each.", metavar="NAME")] = (
+        None
+    )
+    kind: Annotated[
+        ErrorKind, Opt("Standard errors by group, or by conversation as the paper's.", "--se")
+    ] = "clustered"
+    paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
+    plots: Annotated[bool, Opt("Draw pictures too: PNG, SVG and one HTML page.")] = False
+    pool: Annotated[bool, Opt("Join methods of one name from runs that differ in the seed.")] = (
+        False
+    )
+    allow: Annotated[
+        bool,
+        Opt("Report runs of other judges, prompts or questions too.", "--allow-incomparable"),
+    ] = False
+    """Set runs that are not comparable in one table all the same."""
+    format: Annotated[
+        Literal["table", "markdown", "latex", "html"], Opt("How it is written.", typed_only=True)
+    ] = "table"
+    out: Annotated[
+        Path | None,
+        Opt("Write files there (RUN/reports with --plots).", metavar="DIR", typed_only=True),
+    ] = None
+
+
+@dataclass(frozen=True)
+class PatternOptions:
+    """Compare how policies talk: clusters of their final responses, diversity, telling words."""
+
+    EXAMPLES: ClassVar = (
+        "convbench patterns runs/latest runs/latest/evals/swift",
+        "convbench patterns runs/latest --out patterns        (with its evaluations)",
+    )
+
+    runs: Runs = ()
+    """Each run is one policy; one run alone (or none: the newest) stands with its children."""
+    split: Reported = "test"
+    out: Out = None

@@ -1,0 +1,166 @@
+"""Options that several commands share: specs, model calls, the shape of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from convbench.options.declare import MODELS, SPECS, WHERE, Opt
+from convbench.words import Mode, SplitChoice
+
+RunDir = Annotated[
+    Path | None,
+    Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE),
+]
+RunDirs = Annotated[
+    tuple[Path, ...],
+    Opt(
+        "Run directory, several times for several runs; without it the newest run.",
+        "--run", "DIR", WHERE,
+    ),
+]  # fmt: skip
+Runs = Annotated[
+    tuple[Path, ...],
+    Opt("Run directories; without any the newest run.", metavar="[RUN]…", argument=True),
+]
+DryRun = Annotated[
+    bool,
+    Opt(
+        "Show what would be sent and what it would cost; send and write nothing.",
+        typed_only=True,
+    ),
+]
+
+
+def _temperatures(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"found {text!r}; expected numbers, e.g. 0.7 or 0.3,0.7,1.0") from None
+
+
+@dataclass(frozen=True)
+class SpecOptions:
+    """What a user says about specs."""
+
+    folders: Annotated[
+        tuple[Path, ...], Opt("Folder of your own specs, searched first.", "--specs", "DIR", SPECS)
+    ] = ()
+    """`--specs`, searched before `./specs` and the shipped ones."""
+    sets: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Replace one value of a spec, e.g. task.sample.train=0.9; several times for several.",
+            "--set", "KEY=VALUE", SPECS,
+        ),
+    ] = ()  # fmt: skip
+    """`--set kind.key=value` pairs."""
+    plugins: Annotated[
+        tuple[Path, ...],
+        Opt(
+            "Python file whose functions specs may name as FILESTEM:function.",
+            "--plugin", "FILE", SPECS,
+        ),
+    ] = ()  # fmt: skip
+    """`--plugin` files whose functions specs may name."""
+
+
+def _ledger() -> Any:
+    from convbench.engine.budget import Budget
+
+    return Budget()
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What a user says about model calls."""
+
+    api_base: Annotated[
+        str | None,
+        Opt(
+            "Address of the OpenAI-compatible server of the policy (judging: of the judge).",
+            metavar="URL", panel=MODELS,
+        ),
+    ] = None  # fmt: skip
+    """Address of an OpenAI-compatible server."""
+    concurrency: Annotated[
+        int | None,
+        Opt(
+            "Most calls in flight (32); shrinks by itself when a provider says it is too many.",
+            least=1, panel=MODELS,
+        ),
+    ] = None  # fmt: skip
+    """Most calls in flight; None leaves 32, or what a model in this process does best with."""
+    budget: Annotated[
+        float | None,
+        Opt(
+            "Stop before the call that would pass this many dollars.",
+            metavar="USD", least=0, panel=MODELS,
+        ),
+    ] = None  # fmt: skip
+    """Most dollars, over all runs of a command, what they spent before included."""
+    budget_tokens: Annotated[
+        int | None,
+        Opt(
+            "Stop before the call that would pass this many tokens.",
+            metavar="N", least=0, panel=MODELS,
+        ),
+    ] = None  # fmt: skip
+    """Most tokens, likewise."""
+    vllm_python: Annotated[
+        Path | None,
+        Opt(
+            "Python of the environment that has vLLM, for vllm:HF_ID.", metavar="PATH", panel=MODELS
+        ),
+    ] = None
+    """Interpreter of the environment that has vLLM."""
+    quiet: Annotated[bool, Opt("No progress display.", "--quiet/-q")] = False
+    """No progress display."""
+    timeout: Annotated[
+        float,
+        Opt(
+            "Longest that one attempt of a call may take; then it is tried again.",
+            metavar="SECONDS", least=0.1, panel=MODELS,
+        ),
+    ] = 120.0  # fmt: skip
+    """Longest that one attempt of a call may take, in seconds."""
+    specs: tuple[Path, ...] = ()
+    """Folders whose `models.yaml` goes before the shipped one."""
+    allow: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Let a pulled set have this model called there, with your key; several times for "
+            "several. Models that you name yourself need no such leave.",
+            "--allow-calls", "MODEL@HOST", MODELS,
+        ),
+    ] = ()  # fmt: skip
+    """`MODEL@HOST` that a pulled run may have called."""
+    named: tuple[str, ...] = ()
+    """References of the models that the user named: a pulled run may have them called too."""
+
+    ledger: Any = field(default_factory=_ledger, compare=False, repr=False)
+    """What is spent (engine.Budget): one for all runs of a command, shared by every copy of these
+    options."""
+
+    def naming(self, *models: str) -> CallOptions:
+        """Return these options of a user who names these models."""
+        return replace(self, named=(*self.named, *models))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers of a run that the user may choose; None leaves the default."""
+
+    mode: Annotated[Mode | None, Opt("Whether the policy reasons in <thinking> tags.")] = None
+    turns: Annotated[
+        int | None, Opt("Policy turns; the protocol says how many it has.", least=1)
+    ] = None
+    samples: Annotated[int | None, Opt("Conversations a question (3).", least=1)] = None
+    temperatures: Annotated[
+        tuple[float, ...] | None,
+        Opt("One value, or one a sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures),
+    ] = None
+    max_tokens: Annotated[int | None, Opt("Limit of one reply in tokens (512).", least=1)] = None
+    seed: Annotated[int | None, Opt("Seed of everything that is drawn (0).")] = None
+    split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None

@@ -1,0 +1,74 @@
+"""Options of `train`, for one training and for several rounds of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from convbench.options.declare import Opt
+from convbench.options.shared import CallOptions, DryRun, RunDir, SpecOptions
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Train a policy on the judged conversations of a run.
+
+    Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
+    """
+
+    EXAMPLES: ClassVar = (
+        "convbench train swift",
+        "convbench train refit --judge gpt-4o --launch zero2",
+        "convbench train swift --set fit.learning_rate=1e-5 --set lora.r=16",
+        "convbench train swift --dry-run",
+        "convbench train step-dpo --set pairing.source=resampled --budget 5",
+        "convbench train swift --rounds 2",
+    )
+
+    recipe: Annotated[
+        str, Opt("Recipe: a name from `convbench list recipes`, or a file.", argument=True)
+    ]
+    run: RunDir = None
+    model: Annotated[
+        str | None,
+        Opt("Model to start from; without it the policy that had the conversations."),
+    ] = None
+    judge: Annotated[str | None, Opt("Whose verdicts are the reward, where several judged.")] = None
+    out: Annotated[
+        Path | None,
+        Opt("Where the checkpoint goes; without it into the run.", metavar="DIR"),
+    ] = None
+    launch: Annotated[str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3.")] = None
+    rounds: Annotated[
+        int | None,
+        Opt(
+            "Train, log again with the new policy, judge, train on; N times, each round "
+            "evaluated. Without it the recipe's args.rounds, where it has them (seal).",
+            metavar="N", least=1,
+        ),
+    ] = None  # fmt: skip
+    dry_run: DryRun = False
+    calls: CallOptions = field(default_factory=CallOptions)
+    """How models are asked, where a learner samples (branches, candidates)."""
+    specs: SpecOptions = SpecOptions()
+    in_process: bool = False
+    """Train in this process where one is enough: saves loading torch again and again."""
+
+
+@dataclass(frozen=True)
+class RoundsOptions:
+    """What is asked of `train RECIPE --rounds N`."""
+
+    recipe: str
+    rounds: int | None = None
+    """None takes the recipe's `args.rounds`."""
+    run: Path | None = None
+    """The first round's run, built with the policy to start from."""
+    judge: str | None = None
+    """Whose verdicts are the reward; None takes the run's only judge, or the task's."""
+    evaluate: bool = True
+    """Evaluate every round's policy on the test split."""
+    in_process: bool = False
+    calls: CallOptions = field(default_factory=CallOptions)
+    specs: SpecOptions = SpecOptions()

@@ -1,0 +1,14 @@
+"""Words that options and records share; nothing heavy, so that the command line starts at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Mode = Literal["thinking", "standard"]
+"""Whether a policy reasons in thinking tags."""
+Split = Literal["train", "validation", "test"]
+"""A question's part of the set."""
+SplitChoice = Literal["train", "validation", "test", "all"]
+"""What a user names: one split, or all."""
+ErrorKind = Literal["clustered", "naive"]
+"""Standard errors by group, or by conversation."""
