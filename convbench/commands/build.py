@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench.errors import BudgetError, RunError, SpecError
@@ -74,7 +74,7 @@ def build(options: BuildOptions) -> BuildResult:
             f"--budget {options.calls.budget:g}: the price of {', '.join(first.unpriced)} is "
             "unknown; limit tokens instead, e.g. --budget-tokens 2000000"
         )
-    calls = replace(options.calls, specs=options.specs.folders).naming(*_typed(options, manifest))
+    calls = options.calls.naming(*_typed(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
     asyncio.run(_openable(run, calls))
     if existing is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from convbench import catalog
 from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
@@ -10,7 +13,7 @@ from convbench.judge.all import JudgePreview, JudgeResult, judge_with, resolved
 from convbench.judge.loop import unscored
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
-from convbench.rollout.preview import dollars
+from convbench.rollout.preview import dollars, headroom
 from convbench.schema import Message
 from convbench.store import Run, find_run
 
@@ -25,7 +28,8 @@ def judge(options: JudgeOptions) -> JudgeResult:
     run = find_run(options.run)
     judges = [resolved(name, options.specs, options.calls) for name in _names(run, options)]
     if options.dry_run:
-        return JudgeResult(run, previews=[_preview(run, item) for item in judges])
+        folders = options.calls.specs
+        return JudgeResult(run, previews=[_preview(run, item, folders) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
     return judge_with(run, judges, options.calls.naming(*typed))
 
@@ -43,7 +47,7 @@ def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     )
 
 
-def _preview(run: Run, judge: Judge) -> JudgePreview:
+def _preview(run: Run, judge: Judge, specs: Sequence[Path] = ()) -> JudgePreview:
     """Return what this judge would be sent, with tokens and dollars for all of it."""
     pending = unscored(run, judge)[0]
     shown: list[Message] = []
@@ -56,7 +60,8 @@ def _preview(run: Run, judge: Judge) -> JudgePreview:
             prompt += usual_prompt(messages)
     if judge.model is None:
         return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
-    reply = judge.spec.max_tokens * len(pending)
+    most = judge.spec.max_tokens + headroom(judge.model, specs, judge.short)
+    reply = most * len(pending)
     return JudgePreview(
         judge.name,
         judge.model,
@@ -64,5 +69,5 @@ def _preview(run: Run, judge: Judge) -> JudgePreview:
         len(pending),
         prompt,
         reply,
-        dollars(judge.model, prompt, reply),
+        dollars(judge.model, prompt, reply, specs, judge.short),
     )

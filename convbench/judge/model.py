@@ -22,7 +22,8 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     judge = work.judge
     if judge.model is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
-    model = open_for(work.run, judge.model, judge.spec.api_base, work.calls)
+    address = judge.spec.api_base
+    model = open_for(work.run, judge.model, address, work.calls, short=judge.short)
     try:
         many = at_once(work.calls, [model])
         async with work.calling(many) as caller:

@@ -39,6 +39,11 @@ class Judge:
     function: Callable[..., Any] | None = None
     """What a judge that asks no model runs."""
 
+    @property
+    def short(self) -> str:
+        """The name its model was asked for by, where that is in its own: `MODEL`, `SPEC@MODEL`."""
+        return self.name.rpartition("@")[2]
+
     def scorable(self, conversation_ids: Collection[str]) -> set[str]:
         """Return which of a run's conversations this judge can score: all, or the labelled.
 

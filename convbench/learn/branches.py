@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge import Judge
@@ -64,7 +64,7 @@ class Branching:
                 f"it than this convbench has; judge again first: convbench judge --judge "
                 f"{judge.name} --run {run.path}"
             )
-        calls = replace(means.calls, specs=means.specs.folders)
+        calls = means.calls.seeing(means.specs.folders)
         there = (run.branches / "run.json").exists()
         held = Run.open(run.branches) if there else Run(run.branches, _manifest(run))
         found = cls(selection, judge, held, recipe, calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
@@ -74,6 +74,8 @@ class Resolved:
     """`scheme:rest` or `provider/name`; what a run records."""
     alias: Alias = field(default_factory=lambda: Alias(ref=""))
     """Its settings."""
+    short: str | None = None
+    """The short name it was asked for by."""
 
     @property
     def provider(self) -> str:
@@ -96,18 +98,35 @@ def aliases(specs: Sequence[Path] = ()) -> AliasFile:
         if path.is_file():
             content = check(AliasFile, read(path), str(path))
             default = default or content.default
-            models = {**content.models, **models}
+            models = {**models, **{n: a for n, a in content.models.items() if n not in models}}
     return AliasFile(default=default, models=models)
 
 
-def resolve(ref: str, *, api_base: str | None = None, specs: Sequence[Path] = ()) -> Resolved:
-    """Return what a name on the command line stands for.
+def resolve(
+    ref: str,
+    *,
+    api_base: str | None = None,
+    specs: Sequence[Path] = (),
+    short: str | None = None,
+) -> Resolved:
+    """Return what a name on the command line, or a reference that a run recorded, stands for.
 
-    FatalModelError where it is retired (naming the successor) or nobody knows it.
+    A reference has the settings of `short`, the name it was once asked for by, if that still
+    stands for it; else of the first short name that does. FatalModelError where a name is retired
+    (naming the successor) or nobody knows it.
     """
     known = aliases(specs).models
+    if short in known and known[short].ref == ref:
+        return Resolved(ref, known[short], short)
     if ref in known:
         return _alias(ref, known[ref])
+    found = _reference(ref, api_base, sorted(known))
+    alias = next((alias for alias in known.values() if alias.ref == found.ref), found.alias)
+    return replace(found, alias=alias)
+
+
+def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
+    """Return what anything but a short name stands for."""
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
         return Resolved(ref)
@@ -122,7 +141,7 @@ def resolve(ref: str, *, api_base: str | None = None, specs: Sequence[Path] = ()
         return Resolved(ref)
     if api_base is not None:
         return Resolved(f"openai/{ref}")
-    raise FatalModelError(_unknown(ref, sorted(known)))
+    raise FatalModelError(_unknown(ref, known))
 
 
 def default_policy(specs: Sequence[Path] = ()) -> str:
@@ -137,7 +156,7 @@ def _alias(name: str, alias: Alias) -> Resolved:
             f"{name}: {alias.retired}{instead}, or give the id that still serves it as "
             "provider/name (results with another model are not comparable)"
         )
-    return Resolved(alias.ref, alias)
+    return Resolved(alias.ref, alias, name)
 
 
 def _checkpoint(path: Path) -> bool:

@@ -24,17 +24,19 @@ def open_model(
     context: int | None = None,
     media: Path | None = None,
     specs: Sequence[Path] = (),
+    short: str | None = None,
     note: Note = to_stderr,
 ) -> Model:
-    """Return the model that a reference or alias names.
+    """Return the model that a reference or short name names, with that name's settings.
 
     Nothing is sent, started or loaded yet: servers start and weights load with the first call.
     `context` is the longest context in tokens for models that convbench runs itself, `media`
     the folder of image bytes, `log_dir` where a server's log goes, `downloaded` true for a
-    reference from a pulled run (it may then name no function but convbench's own). Raises
-    FatalModelError for an unknown or retired name or a missing key, MissingDependency.
+    reference from a pulled run (it may then name no function but convbench's own), `short` the
+    name that a recorded reference was asked for by. Raises FatalModelError for an unknown or
+    retired name or a missing key, MissingDependency.
     """
-    found = resolve(ref, api_base=api_base, specs=specs)
+    found = resolve(ref, api_base=api_base, specs=specs, short=short)
     scheme, _, rest = found.ref.partition(":")
     if scheme == "rule":
         from convbench.models.rule import RuleModel
@@ -70,7 +72,7 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
         limit="max_completion_tokens" if base == OPENAI else "max_tokens",
         note=note,
     )
-    price = _price(found)
+    price = price_of(found)
     if found.provider not in OPENAI_LIKE:
         from convbench.models.litellm_model import LitellmModel
 
@@ -146,7 +148,7 @@ def _missing(found: Resolved, variable: str) -> str:
     )
 
 
-def _price(found: Resolved) -> Price | None:
+def price_of(found: Resolved) -> Price | None:
     """Return the alias's price, else the list's; None where neither knows it."""
     alias = found.alias
     if alias.input_per_million is not None and alias.output_per_million is not None:

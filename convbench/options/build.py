@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import MODELS, Opt
-from convbench.options.shared import CallOptions, DryRun, Shape, SpecOptions
+from convbench.options.shared import Asking, CallOptions, DryRun, Shape, SpecOptions
 
 
 def _count(text: str) -> int | Literal["all"]:
@@ -19,7 +19,7 @@ def _count(text: str) -> int | Literal["all"]:
 
 
 @dataclass(frozen=True)
-class BuildOptions:
+class BuildOptions(Asking):
     """Have the conversations: draw questions, let the policy answer them over several turns."""
 
     EXAMPLES: ClassVar = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import CallOptions, DryRun, SpecOptions
+from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DemoOptions:
 
 
 @dataclass(frozen=True)
-class ExperimentOptions:
+class ExperimentOptions(Asking):
     """Run a whole table from one file; the same command goes on where it stopped."""
 
     EXAMPLES: ClassVar = (

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import CallOptions, RunDir, SpecOptions
+from convbench.options.shared import Asking, CallOptions, RunDir, SpecOptions
 from convbench.words import Split
 
 
 @dataclass(frozen=True)
-class EvalOptions:
+class EvalOptions(Asking):
     """Evaluate a policy on a run's test questions, with the same teacher and judges."""
 
     EXAMPLES: ClassVar = (

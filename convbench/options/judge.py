@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import CallOptions, DryRun, RunDir, SpecOptions
+from convbench.options.shared import Asking, CallOptions, DryRun, RunDir, SpecOptions
 
 
 @dataclass(frozen=True)
-class JudgeOptions:
+class JudgeOptions(Asking):
     """Score every conversation of a run; what is scored already is kept."""
 
     EXAMPLES: ClassVar = (

@@ -143,9 +143,24 @@ class CallOptions:
     """What is spent (engine.Budget): one for all runs of a command, shared by every copy of these
     options."""
 
+    def seeing(self, folders: tuple[Path, ...]) -> CallOptions:
+        """Return these options with the folders of `--specs`, which may hold a `models.yaml`."""
+        return replace(self, specs=folders) if folders else self
+
     def naming(self, *models: str) -> CallOptions:
         """Return these options of a user who names these models."""
         return replace(self, named=(*self.named, *models))
+
+
+class Asking:
+    """What the options of every command that calls models share: short names are looked for in
+    the folders of `--specs` too."""
+
+    specs: SpecOptions
+    calls: CallOptions
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "calls", self.calls.seeing(self.specs.folders))
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import CallOptions, DryRun, RunDir, SpecOptions
+from convbench.options.shared import Asking, CallOptions, DryRun, RunDir, SpecOptions
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(Asking):
     """Train a policy on the judged conversations of a run.
 
     Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
@@ -57,7 +57,7 @@ class TrainOptions:
 
 
 @dataclass(frozen=True)
-class RoundsOptions:
+class RoundsOptions(Asking):
     """What is asked of `train RECIPE --rounds N`."""
 
     recipe: str

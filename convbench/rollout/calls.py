@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
 from convbench.models import known
-from convbench.models.aliases import aliases
 from convbench.models.base import Model
 from convbench.models.consent import consent
 from convbench.models.open import open_model
@@ -93,11 +92,10 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
         for name, member in run.manifest.cast.items():
             if member.model == SCRIPT:
                 continue
-            base = options.api_base if name == run.manifest.protocol.policy else None
-            base = base or member.api_base
-            mark = f"{member.model} {base}"
+            base = _address(run, member, options)
+            mark = f"{member.model} {member.short} {base}"
             if mark not in opened:
-                opened[mark] = open_member(run, member, base, options)
+                opened[mark] = open_for(run, member.model, base, options, short=member.short)
             cast[name] = opened[mark]
         yield cast
     finally:
@@ -105,24 +103,40 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
             await model.aclose()
 
 
-def open_member(run: Run, member: Member, api_base: str | None, options: CallOptions) -> Model:
-    """Open the model of a member of the cast."""
-    base = as_typed(api_base, options)
-    permit(run, member.model, base, options)
-    return open_permitted(run, alias_of(member.model, options.specs), base, options)
-
-
-def open_for(run: Run, ref: str, api_base: str | None, options: CallOptions) -> Model:
-    """Open any other model for a run: a judge's, a grader's, a learner's."""
-    base = as_typed(api_base, options)
-    permit(run, ref, base, options)
-    return open_permitted(run, ref, base, options)
-
-
 def as_typed(recorded: str | None, options: CallOptions) -> str | None:
     """Return the address as the user typed it where a run recorded it without user and query."""
     typed = options.api_base
     return typed if typed and recorded == address(typed) else recorded
+
+
+def _address(run: Run, member: Member, options: CallOptions) -> str | None:
+    """Return where a member of the cast is served now: --api-base is the policy's server, and that
+    of whoever was served beside it."""
+    policy = run.manifest.cast[run.manifest.protocol.policy]
+    same = (member.model, member.api_base) == (policy.model, policy.api_base)
+    return (options.api_base if same else None) or member.api_base
+
+
+def open_for(
+    run: Run, ref: str, api_base: str | None, options: CallOptions, *, short: str | None = None
+) -> Model:
+    """Open a model for a run: a speaker's, a judge's, a grader's, a learner's.
+
+    `short` is the short name it was asked for by, whose settings (headroom, parameters it
+    refuses, price) hold. RunError where the user did not agree to its being called.
+    """
+    base = as_typed(api_base, options)
+    permit(run, ref, base, options)
+    return open_model(
+        ref,
+        api_base=base,
+        vllm_python=options.vllm_python,
+        log_dir=run.path,
+        media=run.media,
+        downloaded=run.manifest.pulled_from is not None,
+        specs=options.specs,
+        short=short,
+    )
 
 
 def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
@@ -137,23 +151,3 @@ def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> No
         origin = "its records" if pulled is None else f"the set pulled from {pulled}"
         where = f"{run.path}: {origin}"
         consent(where, ref, api_base, allowed=options.allow, specs=options.specs)
-
-
-def open_permitted(run: Run, ref: str, api_base: str | None, options: CallOptions) -> Model:
-    """Open a model that this run may have called."""
-    return open_model(
-        ref,
-        api_base=api_base,
-        vllm_python=options.vllm_python,
-        log_dir=run.path,
-        media=run.media,
-        downloaded=run.manifest.pulled_from is not None,
-        specs=options.specs,
-    )
-
-
-def alias_of(ref: str, specs: Sequence[Path]) -> str:
-    """Return the alias of a reference that a run recorded, so that its settings (parameters it
-    refuses, headroom, price) hold again; the reference itself where it has none."""
-    known = aliases(specs).models
-    return next((name for name, alias in known.items() if alias.ref == ref), ref)

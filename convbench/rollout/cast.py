@@ -31,22 +31,16 @@ def make_cast(
     """
     wanted = model or default_policy(specs.folders)
     cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs)}
+    can_be_taught = teachers(protocol, teacher)
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
-    others = [name for name in protocol.speakers if name != protocol.policy]
-    if teacher and not any(name in spoken for name in others):
-        raise SpecError(
-            f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
-            "leave it out"
-        )
-    for name in others:
+    for name in protocol.speakers:
+        if name == protocol.policy:
+            continue
         if name not in spoken:
             cast[name] = Member(model=SCRIPT)
             continue
-        own = protocol.speakers[name].default
-        if own and own.startswith("rule:"):  # a part of the setting, such as a renderer
-            other: str | None = task.speakers.get(name) or own
-        else:
-            other = teacher or task.speakers.get(name) or own
+        own = task.speakers.get(name) or protocol.speakers[name].default
+        other = (teacher if name in can_be_taught else None) or own
         if other is None:
             raise SpecError(
                 f"protocol {protocol.name}: speaker {name!r} needs a model; name it with --teacher"
@@ -61,6 +55,26 @@ def make_cast(
     return cast
 
 
+def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
+    """Return the speakers that `--teacher` speaks for: all with a model of their own, except that
+    a rule is a part of the setting, such as a renderer. SpecError where it would speak for none.
+    """
+    spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
+    found = [
+        name
+        for name, speaker in protocol.speakers.items()
+        if name in spoken
+        and name != protocol.policy
+        and not (speaker.default or "").startswith("rule:")
+    ]
+    if teacher and not found:
+        raise SpecError(
+            f"--teacher {teacher}: in protocol {protocol.name} no model speaks but the policy's; "
+            "leave it out"
+        )
+    return found
+
+
 def make_member(
     name: str, max_tokens: int | None, api_base: str | None, specs: SpecOptions
 ) -> Member:
@@ -69,6 +83,7 @@ def make_member(
     return fingerprinted(
         Member(
             model=resolved.ref,
+            short=resolved.short,
             sampling=sampling_of(max_tokens),
             api_base=address(api_base) if api_base else None,
             weights=resolved.alias.weights,

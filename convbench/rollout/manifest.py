@@ -102,8 +102,9 @@ def ask_again(
 
 
 def identity(member: Member) -> dict[str, Any]:
-    """Return what makes a member of the cast the same one: not the address it is served at."""
-    return member.model_dump(mode="json", exclude={"api_base", "weights"})
+    """Return what makes a member of the cast the same one: not the address it is served at, nor
+    the name it was asked for by."""
+    return member.model_dump(mode="json", exclude={"api_base", "weights", "short"})
 
 
 def versions() -> dict[str, str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.engine.need import usual_prompt
-from convbench.models import prices
-from convbench.models.aliases import SCHEMES, aliases
+from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.base import Model
+from convbench.models.open import price_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Job
 from convbench.rollout.play import play
@@ -64,8 +64,10 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
     for call in calls:
         tokens = usual_prompt(call.messages) + earlier
         prompt += tokens * count
-        completion += limit[call.speaker] * count
-        cost = dollars(call.model, tokens, limit[call.speaker], specs)
+        member = manifest.cast[call.speaker]
+        most = limit[call.speaker] + headroom(member.model, specs, member.short)
+        completion += most * count
+        cost = dollars(call.model, tokens, most, specs, member.short)
         if call.model == SCRIPT:  # `show` names no model
             named = False
         elif cost is None:
@@ -136,12 +138,16 @@ def _limit(manifest: RunManifest, speaker: str) -> int:
     return fixed or manifest.cast[speaker].sampling.max_tokens
 
 
-def dollars(model: str, prompt: int, reply: int, specs: Sequence[Path] = ()) -> float | None:
+def dollars(
+    model: str, prompt: int, reply: int, specs: Sequence[Path] = (), short: str | None = None
+) -> float | None:
     """Return the price of a call, 0 for what runs here, None where it is unknown."""
     if model.partition(":")[0] in SCHEMES:
         return 0.0
-    alias = next((a for a in aliases(specs).models.values() if a.ref == model), None)
-    if alias and alias.input_per_million is not None and alias.output_per_million is not None:
-        return (prompt * alias.input_per_million + reply * alias.output_per_million) / 1e6
-    price = prices.price(model)
+    price = price_of(resolve(model, specs=specs, short=short)) if "/" in model else None
     return price.of(prompt, reply) if price else None
+
+
+def headroom(model: str, specs: Sequence[Path] = (), short: str | None = None) -> int:
+    """Return the tokens that a model may spend on hidden reasoning, beyond its reply's limit."""
+    return resolve(model, specs=specs, short=short).alias.headroom if "/" in model else 0

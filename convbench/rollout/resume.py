@@ -8,8 +8,8 @@ from convbench.catalog import names
 from convbench.errors import RunError
 from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_sets, with_sets
 from convbench.rollout.calls import SCRIPT
-from convbench.rollout.cast import fingerprinted, make_cast
-from convbench.rollout.manifest import refuse_changes
+from convbench.rollout.cast import fingerprinted, make_member, teachers
+from convbench.rollout.manifest import refuse_changes, sampling_of
 from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.store import Run
 
@@ -56,18 +56,21 @@ def _protocol_again(old: ProtocolSpec, options: BuildOptions, sets: Sets) -> Pro
 
 
 def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
-    """Return the cast as the user names it now, with local weights as they lie there now."""
-    asked = (options.model, options.teacher, options.shape.max_tokens)
-    if all(value is None for value in asked):
-        return {name: fingerprinted(member) for name, member in old.cast.items()}
-    policy = old.cast[old.protocol.policy]
-    others = [m.model for n, m in old.cast.items() if n != old.protocol.policy]
-    return make_cast(
-        old.task,
-        old.protocol,
-        model=options.model or policy.model,
-        teacher=options.teacher or next((model for model in others if model != SCRIPT), None),
-        max_tokens=options.shape.max_tokens or policy.sampling.max_tokens,
-        specs=options.specs,
-        calls=options.calls,
-    )
+    """Return the cast as the user names it now, with local weights as they lie there now. Who is
+    not named again keeps the model that speaks for it."""
+    taught = teachers(old.protocol, options.teacher)
+    named = {name: options.teacher if name in taught else None for name in old.cast}
+    named[old.protocol.policy] = options.model
+    return {name: _again(member, named[name], options) for name, member in old.cast.items()}
+
+
+def _again(old: Member, named: str | None, options: BuildOptions) -> Member:
+    """Return a speaker's member where the user now names this model, or none."""
+    limit = options.shape.max_tokens
+    if old.model != SCRIPT and limit is not None:
+        old = old.model_copy(update={"sampling": sampling_of(limit)})
+    if named is None:
+        return fingerprinted(old)
+    # The server of --api-base is the policy's; another model is found by its own name.
+    base = options.calls.api_base if named in (options.model, old.model) else None
+    return make_member(named, old.sampling.max_tokens, base, options.specs)

@@ -20,6 +20,8 @@ class Member(Noun):
     model: str
     """Model reference as resolved, e.g. `openai/gpt-4o-mini`, `local:PATH`, `rule:pkg.mod:fn`,
     `script` for a speaker whose steps are all scripted."""
+    short: str | None = None
+    """The short name (`models.yaml`) it was asked for by, whose settings hold."""
     sampling: Sampling = Sampling()
     """Sampling; the policy's temperature is set by sample."""
     api_base: str | None = None

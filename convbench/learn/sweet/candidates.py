@@ -74,7 +74,7 @@ async def _sample(
     start = _starting(run, recipe)
     if start != member.model:  # weights that the user named
         calls = calls.naming(start)
-    model = open_for(run, start, member.api_base, calls)
+    model = open_for(run, start, member.api_base, calls, short=member.short)
     many = at_once(calls, [model])
     failed: list[str] = []
     try:
