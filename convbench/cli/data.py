@@ -92,10 +92,13 @@ def export(options: ExportOptions) -> None:
     done = export(
         find_run(options.run), options.to, options.out, recipe=options.recipe,
         scale=options.scale, judge=options.judge, seed=options.seed,
+        flagged=options.flagged,
     )  # fmt: skip
     for split, path in done.files.items():
         fact(split, f"{done.rows[split]} rows in {shown(path)}")
     if done.failed:
         note(f"{done.failed} failed conversations were left out")
+    if done.flagged:
+        note(f"{done.flagged} flagged conversations were left out; to keep them: --flagged keep")
     if done.left_out:
         note(f"{done.left_out} conversations of weight 0 or without a verdict were left out")

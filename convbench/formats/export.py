@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,10 +51,19 @@ class Exported:
     """Failed conversations, left out."""
     left_out: int
     """Conversations of weight or count 0, or without a verdict, left out."""
+    flagged: int = 0
+    """Flagged conversations, left out."""
 
 
-def export(run: Run, target: Target, folder: Path, plan: Plan | None = None) -> Exported:
-    """Write `SPLIT.jsonl` into a folder; failed conversations are left out.
+def export(
+    run: Run,
+    target: Target,
+    folder: Path,
+    plan: Plan | None = None,
+    without: Collection[str] = (),
+) -> Exported:
+    """Write `SPLIT.jsonl` into a folder; failed conversations are left out, and those whose
+    ids are in `without`.
 
     trl: {messages, weight?, reward-free metadata} for SFTTrainer; openai: {messages} of the
     fine-tuning API; sharegpt: {conversations: [{from, value}]}; ms-swift: {messages} with
@@ -66,7 +75,7 @@ def export(run: Run, target: Target, folder: Path, plan: Plan | None = None) -> 
             f"by randomized rounding, or use --to {' or '.join(WEIGHTED)}"
         )
     rows: dict[str, int] = {}
-    failed = left_out = 0
+    failed = left_out = flagged = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as space, \
@@ -74,6 +83,9 @@ def export(run: Run, target: Target, folder: Path, plan: Plan | None = None) -> 
             files: dict[str, BinaryIO] = {}
             for conversation in run.conversations():
                 split = run.examples[conversation.example_id].split
+                if conversation.conversation_id in without and conversation.failure is None:
+                    flagged += 1
+                    continue
                 times = 0 if conversation.failure else _times(plan, split, conversation)
                 failed += conversation.failure is not None
                 left_out += times == 0 and conversation.failure is None
@@ -93,8 +105,10 @@ def export(run: Run, target: Target, folder: Path, plan: Plan | None = None) -> 
     except OSError as error:
         raise disk_error(folder, error) from None
     if not rows:
-        raise RunError(f"{run.path}: found no conversation to export ({failed} failed)")
-    return Exported(paths, rows, failed, left_out)
+        raise RunError(
+            f"{run.path}: found no conversation to export ({failed} failed, {flagged} flagged)"
+        )
+    return Exported(paths, rows, failed, left_out, flagged)
 
 
 def _times(plan: Plan | None, split: str, conversation: Conversation) -> int:

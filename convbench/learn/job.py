@@ -169,6 +169,7 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
                 "conversations": len(selection.logged),
                 "items": len(learnt.items),
                 "skipped": {**selection.skipped, **learnt.skipped},
+                "flagged": selection.flagged.record(),
                 **more,
                 "log": log,
             },

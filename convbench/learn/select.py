@@ -6,10 +6,11 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from convbench import rewards
 from convbench.errors import TrainError
+from convbench.learn.flagged import Flagged, findings
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.recipe import Data
 from convbench.store.run import Run
@@ -38,6 +39,8 @@ class Selection:
     judge: str
     logged: tuple[Logged, ...]
     skipped: dict[str, int] = field(default_factory=dict)
+    flagged: Flagged = field(default_factory=lambda: Flagged("drop"))
+    """What the fidelity checks flagged among them."""
 
     def tasks(self) -> dict[str, list[Logged]]:
         """Conversations by task, in the order of `in_order`."""
@@ -54,6 +57,7 @@ class Selection:
         )
         for reason, count in self.skipped.items():
             yield f"left out: {count} {reason}"
+        yield from self.flagged.describe()
 
 
 def select(run: Run, data: Data) -> Selection:
@@ -67,11 +71,13 @@ def select(run: Run, data: Data) -> Selection:
     by_id = {verdict.conversation_id: verdict for verdict in verdicts if verdict.judge == judge}
     one_version(run, judge, by_id.values())
     skipped: Counter[str] = Counter()
+    flagged = Flagged(data.flagged)
     logged = []
     for conversation in in_order(run):
         reason, item = _judged(run, conversation, by_id.get(conversation.conversation_id), data)
+        item = _unless_flagged(run, item, flagged)
         if item is None:
-            skipped[reason] += 1
+            skipped[reason or "flagged"] += 1
         else:
             logged.append(item)
     if data.rows is not None:
@@ -79,7 +85,7 @@ def select(run: Run, data: Data) -> Selection:
         skipped["beyond data.rows"] = len(logged) - len(kept)
         logged = kept
     _check(run, judge, logged, skipped)
-    return Selection(run, judge, tuple(logged), dict(skipped))
+    return Selection(run, judge, tuple(logged), dict(skipped), flagged)
 
 
 def in_order(run: Run) -> list[Conversation]:
@@ -124,18 +130,20 @@ def branches(selection: Selection, data: Data) -> Selection:
     own = [v for v in parent.verdicts() if v.judge == selection.judge]
     one_version(run, selection.judge, [*judged.values(), *own])
     skipped: Counter[str] = Counter()
+    flagged = Flagged(data.flagged)
     found = []
     for conversation in in_order(run):
         verdict = judged.get(conversation.conversation_id)
         reason, item = _judged(run, conversation, verdict, data, branch=True)
+        item = _unless_flagged(run, item, flagged)
         if item is None:
-            skipped[f"branches: {reason}"] += 1
+            skipped[f"branches: {reason or 'flagged'}"] += 1
         else:
             found.append(item)
     if not found:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"{run.path}: no judged branch is left to pair ({why or 'no branch'})")
-    return Selection(run, selection.judge, tuple(found), dict(skipped))
+    return Selection(run, selection.judge, tuple(found), dict(skipped), flagged)
 
 
 def choose_judge(run: Run, verdicts: Iterable[Verdict], wanted: str | None) -> str:
@@ -196,6 +204,17 @@ def _judged(
     return "", Logged(conversation, example, reward_of(run, verdict, data.metric, conversation))
 
 
+def _unless_flagged(run: Run, item: Logged | None, flagged: Flagged) -> Logged | None:
+    """Return the item as its flags leave it, None where it is dropped for them."""
+    found = findings(run.manifest.protocol, item.conversation) if item else ()
+    if item is None or not found:
+        return item
+    flagged.add(found)
+    if flagged.rule == "zero":
+        return replace(item, reward=0.0)
+    return item if flagged.rule == "keep" else None
+
+
 def reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversation) -> float:
     """Return the verdict's reward; for another metric, its score scaled and discounted as the
     judge's own reward is, or as it is where the run does not hold the judge's spec."""
@@ -223,7 +242,8 @@ def _check(run: Run, judge: str, logged: list[Logged], skipped: Counter[str]) ->
             ", ".join(f"{count} {reason}" for reason, count in skipped.items())
             or "the run is empty"
         )
-        raise TrainError(f"{run.path}: no conversation is left to train on ({why})")
+        kept = "; --set data.flagged=keep takes the flagged ones" if skipped["flagged"] else ""
+        raise TrainError(f"{run.path}: no conversation is left to train on ({why}){kept}")
     if len({item.reward for item in logged}) == 1 and len(logged) > 1:
         raise TrainError(
             f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "

@@ -76,6 +76,7 @@ def train(options: TrainOptions) -> TrainResult:
     if before is not None:
         result.notes += before.do()
     learnt = module.data(job)
+    result.notes += learnt.selection.flagged.describe()
     start(job, means, learnt)
     result.path = job.folder
     result.told = list(before.told()) if before is not None else []

@@ -112,4 +112,11 @@ class ExportOptions:
     ] = None
     judge: Annotated[str | None, Opt("Whose reward weighs, where several judged.")] = None
     seed: Annotated[int, Opt("Seed of the rounding.")] = 0
+    flagged: Annotated[
+        Literal["drop", "keep", "zero"],
+        Opt(
+            "What becomes of the train split's conversations that a fidelity check flagged; "
+            "zero is for --recipe: reward 0."
+        ),
+    ] = "drop"
     out: Annotated[Path | None, Opt("Folder; without it RUN/export/FORMAT.", metavar="DIR")] = None

@@ -1,0 +1,106 @@
+"""Flagged conversations through selection, training and export: dropped by default, and counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.catalog.options import SpecOptions
+from convbench.commands.export import export
+from convbench.errors import SpecError, TrainError
+from convbench.learn import weights
+from convbench.learn.select import select
+from convbench.learn.start import TrainOptions, train
+from convbench.schema.recipe import Data, Weighting
+from convbench.store.run import Run
+from tests.learn import tiny
+
+FLAGS: dict[int, tuple[str, ...]] = {
+    1: ("teacher:leak",),
+    3: ("student:words",),
+    4: ("teacher:leak", "teacher:role"),
+}
+"""What the checks found in which sample; the policy's own overrun of words does not count."""
+
+
+def run_of(path: Path, flags: dict[int, tuple[str, ...]] = FLAGS) -> Run:
+    """Two questions with six samples, the later the better."""
+    judged = [
+        (talk, [tiny.verdict(talk, sample / 10)])
+        for name in ("q0", "q1")
+        for sample in range(6)
+        for talk in [tiny.conversation(name, sample, ["a", "b"], flags=flags.get(sample, ()))]
+    ]
+    return tiny.make_run(path, judged, [tiny.example("q0"), tiny.example("q1")])
+
+
+def test_flagged_conversations_are_dropped_by_default_and_counted(tmp_path: Path) -> None:
+    found = select(run_of(tmp_path / "run"), Data())
+    assert [item.conversation.sample for item in found.logged] == [0, 2, 3, 5] * 2
+    assert found.skipped == {"flagged": 4}
+    assert found.flagged.record() == {
+        "rule": "drop", "conversations": 4, "findings": {"teacher:leak": 4, "teacher:role": 2},
+    }  # fmt: skip
+    assert any("4 conversations dropped" in line for line in found.describe("reward"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "rewards"),
+    [("keep", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]), ("zero", [0.0, 0.0, 0.2, 0.3, 0.0, 0.5])],
+)
+def test_they_can_be_kept_or_get_reward_zero(
+    tmp_path: Path, rule: Any, rewards: list[float]
+) -> None:
+    found = select(run_of(tmp_path / "run"), Data(flagged=rule))
+    assert [item.reward for item in found.logged] == rewards * 2
+    assert (found.skipped, found.flagged.conversations) == ({}, 4)
+    weighted = weights.swift(found, Weighting())
+    leaked = next(w for item, w in weighted.items if item.conversation.sample == 4)
+    assert (leaked > 0) is (rule == "keep")
+
+
+def test_without_flags_nothing_is_said(tmp_path: Path) -> None:
+    found = select(run_of(tmp_path / "run", {}), Data())
+    assert not any("flagged" in line for line in found.describe("reward"))
+
+
+def test_where_all_are_flagged_the_error_says_how_to_go_on(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", dict.fromkeys(range(6), ("teacher:leak",)))
+    with pytest.raises(TrainError, match=r"\(12 flagged\); --set data.flagged=keep"):
+        select(run, Data())
+
+
+def test_training_says_and_records_how_many(tmp_path: Path) -> None:
+    run, model = run_of(tmp_path / "run"), tiny.save_model(tmp_path / "model")
+    sets = ("fit.max_steps=1", "fit.probe=false")
+    options = TrainOptions(
+        "refit", run.path, str(model), specs=SpecOptions(sets=sets), in_process=True
+    )
+    dry = train(TrainOptions("refit", run.path, str(model), dry_run=True)).preview
+    assert any("flagged by fidelity checks: 4 conversations dropped" in line for line in dry)
+    done = train(options)
+    assert any("4 conversations dropped (teacher:leak 4" in note for note in done.notes)
+    assert done.path is not None
+    summary = json.loads((done.path / "training.json").read_text())
+    assert summary["flagged"]["conversations"] == summary["skipped"]["flagged"] == 4
+
+
+@pytest.mark.parametrize("recipe", [None, "swift"])
+def test_export_leaves_them_out_and_says_so(tmp_path: Path, recipe: str | None) -> None:
+    run = run_of(tmp_path / "run")
+    done = export(run, "trl", tmp_path / "a", recipe=recipe)
+    assert done.flagged == 4
+    assert done.rows["train"] + done.left_out == 8
+    kept = export(run, "trl", tmp_path / "b", recipe=recipe, flagged="keep")
+    assert (kept.flagged, kept.rows["train"] + kept.left_out) == (0, 12)
+
+
+def test_export_sets_rewards_to_zero_only_where_there_are_rewards(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    rows = export(run, "trl", tmp_path / "a", recipe="refit", flagged="zero").rows["train"]
+    assert rows == 6  # of rewards 0 .1 .2 .3 .4 .5 twice, the flagged .1 and .4 became 0
+    with pytest.raises(SpecError, match="--flagged zero"):
+        export(run, "trl", tmp_path / "b", flagged="zero")
