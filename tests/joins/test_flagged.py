@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from convbench.catalog.options import SpecOptions
 from convbench.commands.export import export
 from convbench.errors import SpecError, TrainError
 from convbench.learn import weights
 from convbench.learn.select import select
-from convbench.learn.start import TrainOptions, train
+from convbench.learn.start import train
+from convbench.options import SpecOptions, TrainOptions
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.run import Run
 from tests.learn import tiny
