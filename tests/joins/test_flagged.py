@@ -13,7 +13,8 @@ from convbench.errors import SpecError, TrainError
 from convbench.learn import weights
 from convbench.learn.select import select
 from convbench.learn.start import train
-from convbench.options import SpecOptions, TrainOptions
+from convbench.options.shared import SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.run import Run
 from tests.learn import tiny
