@@ -26,7 +26,7 @@ def command(name: str, options: type[T]) -> Callable[[Callable[[T], None]], Call
 
         def typed(**values: Any) -> None:
             asked = made(options, {one.name: _value(one, values[one.name]) for one in listed})
-            with _spending(asked):
+            with _spending(asked) as asked:
                 run(asked)
 
         typed.__doc__ = options.__doc__
@@ -39,13 +39,13 @@ def command(name: str, options: type[T]) -> Callable[[Callable[[T], None]], Call
 
 
 def _spending(options: Any) -> typing.ContextManager[Any]:
-    """Say at the end what was spent, where models are called."""
+    """Give a command that calls models its ledger; say at its end what was spent."""
     calls = getattr(options, "calls", None)
     if calls is None:
-        return nullcontext()
+        return nullcontext(options)
     from convbench.cli.say import spending
 
-    return spending(calls.ledger)
+    return spending(dataclasses.replace(options, calls=calls.one_ledger()))
 
 
 def _examples(lines: tuple[str, ...]) -> str | None:

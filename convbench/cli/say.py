@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -23,7 +23,6 @@ from convbench.tasks.splits import listed
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
     from convbench.engine import Summary
-    from convbench.engine.budget import Budget
     from convbench.rollout.preview import Preview
 
 INDENT = 15
@@ -100,14 +99,14 @@ def ended(summary: Summary, path: Path, command: str) -> None:
 
 
 @contextmanager
-def spending(ledger: Budget) -> Iterator[None]:
-    """Say what was spent when a command ends, however it ends."""
+def spending(options: Any) -> Iterator[Any]:
+    """Say what was spent when a command of these options ends, however it ends."""
     from convbench.engine.spending import spending as line
 
     try:
-        yield
+        yield options
     finally:
-        if found := line(ledger):
+        if found := line(options.calls.ledger):
             told(err, "spent: ", "bold", found)
 
 

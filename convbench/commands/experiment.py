@@ -25,7 +25,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import Shape
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.calls import count_below
+from convbench.rollout.calls import shared
 from convbench.rollout.preview import Preview
 from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
@@ -130,7 +130,7 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
         for part in parts:
             result.planned.previews.update(_previews(part, inner))
         return result
-    count_below(root, options.calls)
+    inner = replace(inner, calls=shared(options.calls, root))
     for part in parts:
         for job in plan(part):
             _do(job, part, root, inner)

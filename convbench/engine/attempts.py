@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,13 +12,14 @@ import orjson
 
 from convbench.engine.booking import Booked
 from convbench.engine.lines import Lines, parse
+from convbench.engine.need import Estimate
 from convbench.net.tidy import count, dollars
 
 
 class Attempts:
     """A file of JSON lines (`attempts.jsonl`) beside the journal.
 
-    An attempt's line holds what it may be billed; where it gives no reply, a second one holds
+    An attempt's line holds what it is likely billed, its reply at full length; where it gives no reply, a second one holds
     what it was booked with. The journal's line of a reply names its attempt. A line that stands
     alone is an attempt whose process was killed: it counts as billed.
     """
@@ -27,11 +29,12 @@ class Attempts:
         self._prefix = secrets.token_hex(4)
         self._number = 0
 
-    def begin(self, key: str, most: Booked) -> str:
+    def begin(self, key: str, need: Estimate) -> str:
         """Note that a call is about to be sent; return the attempt's name."""
         self._number += 1
         name = f"{self._prefix}-{self._number}"
-        self._write({"attempt": name, "key": key, "tokens": most.tokens, "usd": most.usd})
+        tokens = math.ceil(need.tokens)
+        self._write({"attempt": name, "key": key, "tokens": tokens, "usd": need.usd})
         return name
 
     def end(self, name: str, booked: Booked | None, why: str) -> None:

@@ -14,7 +14,7 @@ from convbench.learn.start import sort_sets, train_once
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.calls import count_below, ended
+from convbench.rollout.calls import ended, shared
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
@@ -53,7 +53,7 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     if wanted is None:
         raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
     root = ready(options)
-    count_below(root.path, options.calls)
+    options = replace(options, calls=shared(options.calls, root.path))
     judge = judge_of(root, options)
     result = RoundsResult(root, judge.name)
     run = root

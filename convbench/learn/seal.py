@@ -35,7 +35,7 @@ from convbench.learn.start import sort_sets
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.rollout.calls import ended
+from convbench.rollout.calls import ended, shared
 from convbench.schema.base import Noun
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
@@ -86,7 +86,9 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     """
     recipe = looping.recipe_of(options)
     args = args_of(recipe)
-    _long_enough(looping.ready(options), args)
+    root = looping.ready(options)
+    _long_enough(root, args)
+    options = replace(options, calls=shared(options.calls, root.path))
     done = looping.rounds(replace(options, specs=filtered(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)

@@ -66,12 +66,6 @@ class SpecOptions:
     """`--plugin` files whose functions specs may name."""
 
 
-def _ledger() -> Any:
-    from convbench.engine.budget import Budget
-
-    return Budget()
-
-
 @dataclass(frozen=True)
 class CallOptions:
     """What a user says about model calls."""
@@ -139,9 +133,15 @@ class CallOptions:
     named: tuple[str, ...] = ()
     """References of the models that the user named: a pulled run may have them called too."""
 
-    ledger: Any = field(default_factory=_ledger, compare=False, repr=False)
-    """What is spent (engine.Budget): one for all runs of a command, shared by every copy of these
-    options."""
+    ledger: Any = field(default=None, compare=False, repr=False)
+    """What the command spends (engine.Budget), over all its runs; None: a ledger for each run and
+    stage."""
+
+    def one_ledger(self) -> CallOptions:
+        """Return these options with a ledger that all runs and stages of a command share."""
+        from convbench.engine.budget import Budget
+
+        return replace(self, ledger=self.ledger or Budget())
 
     def seeing(self, folders: tuple[Path, ...]) -> CallOptions:
         """Return these options with the folders of `--specs`, which may hold a `models.yaml`."""

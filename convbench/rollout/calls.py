@@ -27,19 +27,23 @@ SCRIPT = "script"
 
 def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
     """Return the command's ledger, with what this run has spent before."""
-    ledger: Budget = options.ledger
+    ledger: Budget = options.ledger or Budget()
     ledger.limit(options.budget, options.budget_tokens)
     if ledger.limited:
         count(ledger, journal)
     return ledger
 
 
-def count_below(folder: Path, options: CallOptions) -> None:
-    """Count what all runs in a folder have spent before, for a command that goes on with them."""
+def shared(options: CallOptions, folder: Path) -> CallOptions:
+    """Return the options of a command that goes on with all runs in a folder: with one ledger,
+    which holds what they have spent before."""
+    options = options.one_ledger()
+    assert options.ledger is not None
     options.ledger.limit(options.budget, options.budget_tokens)
     if options.ledger.limited:
         for file in sorted(folder.rglob(CALLS)):
             count(options.ledger, Journal(file))
+    return options
 
 
 def count(ledger: Budget, journal: Journal) -> None:

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from convbench.commands.experiment import ExperimentOptions, experiment
+from convbench.commands.experiment import experiment
 from convbench.engine import Budget, Caller, Journal, Policy
 from convbench.engine.spending import spending
 from convbench.errors import BudgetError, ModelError
 from convbench.models import open_model
-from convbench.rollout.calls import CallOptions, count_below
+from convbench.options.demo import ExperimentOptions
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import shared
 from convbench.schema import Completion, Sampling
 from tests.hostile.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
 from tests.rollout.cli import convbench, finish, start, until
@@ -193,9 +195,9 @@ def test_a_run_is_counted_once_with_all_below_it(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir(parents=True, exist_ok=True)
         Journal(folder / "calls.jsonl").append("k", "h", Completion("x", "stop", 5, 5, 0.1))
-    calls = CallOptions(budget=1.0)
-    count_below(tmp_path, calls)
-    count_below(tmp_path / "evals", calls)
+    calls = shared(CallOptions(budget=1.0), tmp_path)
+    again = shared(calls, tmp_path / "evals")
+    assert again.ledger is calls.ledger is not None
     assert calls.ledger.spent_tokens == 30
     assert calls.ledger.spent_usd == pytest.approx(0.3)
 
