@@ -19,9 +19,9 @@ from convbench.net.tidy import count, dollars
 class Attempts:
     """A file of JSON lines (`attempts.jsonl`) beside the journal.
 
-    An attempt's line holds what it is likely billed, its reply at full length; where it gives no reply, a second one holds
-    what it was booked with. The journal's line of a reply names its attempt. A line that stands
-    alone is an attempt whose process was killed: it counts as billed.
+    An attempt's line holds what it is likely billed, its reply at full length; where it gives no
+    reply, a second one holds what it was booked with. The journal's line of a reply names its
+    attempt. A line that stands alone is an attempt whose process was killed: it counts as billed.
     """
 
     def __init__(self, path: Path) -> None:
