@@ -1,6 +1,42 @@
 """convbench: multi-turn LLM conversations from one declarative spec.
 
 build → judge → train → eval → report → publish, all from the same records.
+
+    import convbench
+
+    run = convbench.build("arc", mode="thinking", model="openai/gpt-4o-mini")
+    convbench.judge(run, "claude-opus")
+    checkpoint = convbench.train("swift", run, model="meta-llama/Llama-3.1-8B-Instruct")
+    convbench.eval(checkpoint)
+    convbench.report(run)
 """
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
 __version__ = "0.1.0"
+
+_PLACES = {
+    "build": "api.verbs", "judge": "judge", "train": "api.verbs", "eval": "api.verbs",
+    "report": "report", "query": "api.verbs", "publish": "publish", "pull": "api.verbs",
+    "import_logs": "api.verbs", "open_run": "api.verbs",
+    "Run": "api.handles", "Checkpoint": "api.handles", "Report": "api.handles",
+    "ConvbenchError": "errors",
+}  # fmt: skip
+"""Where each public name is; loaded when it is used, so that the import costs nothing."""
+
+__all__ = [
+    "Checkpoint", "ConvbenchError", "Report", "Run", "build", "eval", "import_logs", "judge",
+    "open_run", "publish", "pull", "query", "report", "train",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'convbench' has no attribute {name!r}")
+    module = _import_module(f"convbench.{_PLACES[name]}")
+    return module if module.__name__ == f"convbench.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,14 +6,18 @@ python docs/generate.py --check    exit 1 naming what is not current
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
+import types
 import typing
 from pathlib import Path
 from typing import Any
 
 import typer
 from pydantic import BaseModel
+
+from convbench.api.signature import listed, name_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,6 +61,8 @@ def outputs() -> dict[Path, str]:
         found[ROOT / "specs" / "schemas" / f"{name}.json"] = text
     found[ROOT / "docs" / "reference" / "specs.md"] = spec_page()
     found[ROOT / "docs" / "reference" / "cli.md"] = cli_page()
+    found[ROOT / "docs" / "reference" / "api.md"] = api_page()
+    found[ROOT / "convbench" / "__init__.pyi"] = api_stub()
     return found
 
 
@@ -159,6 +165,116 @@ def _metavar(parameter: Any) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return "\\|".join(str(choice) for choice in choices)
     return str(getattr(kind, "__name__", kind)).upper()
+
+
+def public() -> dict[str, Any]:
+    """Return what `import convbench` gives, by name."""
+    import convbench
+    from convbench.api import verbs
+
+    found = {}
+    for name in convbench.__all__:
+        value = getattr(convbench, name)
+        found[name] = getattr(verbs, name) if isinstance(value, types.ModuleType) else value
+    return found
+
+
+def api_page() -> str:
+    """Return the reference of the Python API."""
+    parts = [
+        "# Python API\n\nGenerated from `convbench.__all__`. `import convbench` loads nothing "
+        "heavy; each verb takes what its command takes.\n"
+    ]
+    for name, value in sorted(public().items(), key=lambda pair: pair[0].lower()):
+        if inspect.isclass(value):
+            parts.append(f"## {name}\n\n{_one_line(value.__doc__ or '')}\n")
+            rows = [
+                f"| `{key}` | {_one_line(inspect.getdoc(member) or '')} |"
+                for key, member in vars(value).items()
+                if not key.startswith("_")
+                and (callable(member) or hasattr(member, "__doc__"))
+                and not isinstance(member, str)
+            ]
+            if rows:
+                parts.append("| member | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
+            continue
+        parts.append(f"## convbench.{name}\n\n{_one_line(value.__doc__ or '')}\n")
+        parts.append(f"```python\n{_shown(name, value)}\n```\n")
+        options = getattr(value, "__options__", None)
+        if options is not None:
+            rows = [
+                f"| `{name_of(one)}` | {_one_line(one.opt.help)} |".replace("\\[", "[")
+                for one in listed(options)
+            ]
+            parts.append("| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a verb's signature, one parameter a line."""
+    signature = inspect.signature(value, eval_str=not hasattr(value, "__signature__"))
+    lines = []
+    star = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            star = True
+            lines.append(f"    *{parameter.name}: {_said(parameter.annotation)},")
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            star = True
+            lines.append("    *,")
+        default = "" if parameter.default is parameter.empty else f" = {_default(parameter)}"
+        lines.append(f"    {parameter.name}: {_said(parameter.annotation)}{default},")
+    returns = _said(signature.return_annotation).strip("'")
+    return "\n".join([f"def {name}(", *lines, f") -> {returns}: ..."])
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    value = parameter.default
+    return json.dumps(str(value)) if isinstance(value, Path | str) else repr(value)
+
+
+WIDER = {
+    "pathlib.Path": "str | os.PathLike[str]",
+    "tuple[pathlib.Path, ...]": "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]",
+    "tuple[str, ...]": "str | Iterable[str] | Mapping[str, Any]",
+    "tuple[float, ...]": "Iterable[float]",
+}
+"""What a caller may give for what an option holds."""
+
+
+def _said(kind: Any) -> str:
+    """Return a type as one would write it."""
+    if isinstance(kind, str):
+        return kind
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return " | ".join(dict.fromkeys(_said(part) for part in typing.get_args(kind)))
+    if kind is type(None):
+        return "None"
+    if typing.get_origin(kind) is typing.Literal:
+        return f"Literal[{', '.join(json.dumps(value) for value in typing.get_args(kind))}]"
+    text = getattr(kind, "__qualname__", str(kind)) if inspect.isclass(kind) else str(kind)
+    text = "pathlib.Path" if kind is Path else text.replace("convbench.api.handles.", "")
+    return WIDER.get(text, text)
+
+
+def api_stub() -> str:
+    """Return the types of `import convbench`, for type checkers and editors."""
+    head = (
+        "# Generated by docs/generate.py from the options of each command.\n"
+        "import os\n"
+        "from collections.abc import Iterable, Mapping\n"
+        "from pathlib import Path\n"
+        "from typing import Any, Literal\n\n"
+        "from convbench.api.handles import Checkpoint as Checkpoint\n"
+        "from convbench.api.handles import Report as Report\n"
+        "from convbench.api.handles import Run as Run\n"
+        "from convbench.errors import ConvbenchError as ConvbenchError\n\n"
+        "__version__: str\n"
+    )
+    named = {name: value for name, value in public().items() if not inspect.isclass(value)}
+    listed_ = "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(public())) + "]\n"
+    return head + listed_ + "\n" + "\n".join(_shown(n, v) for n, v in named.items()) + "\n"
 
 
 def main() -> None:

@@ -27,28 +27,17 @@ def query(options: QueryOptions) -> None:
 @command("publish", PublishOptions)
 def publish(options: PublishOptions) -> None:
     """Publish a run or a checkpoint."""
-    import typer
-
     from convbench.cli.say_data import say_checkpoint, say_published
-    from convbench.commands.publish import publish, publish_model
-    from convbench.store import find_run
+    from convbench.commands.publish import published
+    from convbench.publish.publish import Published
 
-    repo, checkpoint = options.repo, options.checkpoint
-    if checkpoint is not None:
-        if options.leave_out_leaks:
-            raise typer.BadParameter("--leave-out-leaks is for runs; leave it out")
-        sent = publish_model(
-            repo, checkpoint, options.run, private=options.private, dry_run=options.dry_run,
-            target=options.folder, judge=options.judge,
-        )  # fmt: skip
-        say_checkpoint(repo, checkpoint, sent)
-        return
-    found = find_run(options.run)
-    done = publish(
-        repo, found, private=options.private, dry_run=options.dry_run, folder=options.folder,
-        judge=options.judge, leave_out_leaks=options.leave_out_leaks,
-    )  # fmt: skip
-    say_published(repo, found, done)
+    run, done = published(options)
+    if isinstance(done, Published):
+        assert run is not None
+        say_published(options.repo, run, done)
+    else:
+        assert options.checkpoint is not None
+        say_checkpoint(options.repo, options.checkpoint, done)
 
 
 @command("pull", PullOptions)

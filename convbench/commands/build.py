@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from convbench.engine.jobs import run as run_loop
 from convbench.errors import BudgetError, RunError, SpecError
 from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
@@ -76,7 +76,7 @@ def build(options: BuildOptions) -> BuildResult:
         )
     calls = options.calls.naming(*_typed(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
-    asyncio.run(_openable(run, calls))
+    run_loop(lambda: _openable(run, calls))
     if existing is None:
         run = Run.create(run.path, manifest, list(examples.values()))
     result.path = run.path

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from convbench.errors import RunError
+from convbench.options.data import PublishOptions
 from convbench.publish.checkpoint import (
     PublishedCheckpoint,
     publish_checkpoint,
@@ -16,10 +17,26 @@ from convbench.publish.publish import Published
 from convbench.publish.publish import publish as publish_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_whole
-from convbench.store.run import Run
+from convbench.store.run import Run, find_run
 
 NOTE = "published.json"
 """File in a run that says where it was published, so that cards of its checkpoints can tell."""
+
+
+def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:
+    """Publish what the options name: (the run, what became of it), or of a checkpoint (None, …)."""
+    if options.checkpoint is not None:
+        if options.leave_out_leaks:
+            raise RunError("--leave-out-leaks is for runs; leave it out")
+        return None, publish_model(
+            options.repo, options.checkpoint, options.run, private=options.private,
+            dry_run=options.dry_run, target=options.folder, judge=options.judge,
+        )  # fmt: skip
+    run = find_run(options.run)
+    return run, publish(
+        options.repo, run, private=options.private, dry_run=options.dry_run,
+        folder=options.folder, judge=options.judge, leave_out_leaks=options.leave_out_leaks,
+    )  # fmt: skip
 
 
 def publish(

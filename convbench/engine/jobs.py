@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -174,15 +176,44 @@ def run(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
     While `run_jobs` runs a signal makes it return a Summary with `interrupted=True`; at any
     other moment the coroutine is cancelled and KeyboardInterrupt is raised here. A second
     signal has its usual effect, at once.
+
+    Where a loop runs in this thread already (a notebook), it is run in a thread of its own, and
+    an interrupt here does what a signal does.
     """
-    return asyncio.run(_main(coro_factory))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_main(coro_factory))
+    return _beside(coro_factory)
 
 
-async def _main(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def _beside(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    started: list[tuple[asyncio.AbstractEventLoop, _Signals]] = []
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, "convbench") as threads:
+        found = threads.submit(context.run, asyncio.run, _main(coro_factory, started))
+        while True:
+            try:
+                return found.result()
+            except KeyboardInterrupt:
+                if found.done():
+                    raise
+                for loop, seen in started:
+                    loop.call_soon_threadsafe(seen.interrupt)
+
+
+async def _main(
+    coro_factory: Callable[[], Coroutine[Any, Any, T]],
+    started: list[tuple[asyncio.AbstractEventLoop, _Signals]] | None = None,
+) -> T:
+    """Run the coroutine; `started` gets what an interrupt from another thread goes to."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(coro_factory())
     seen = _Signals(task)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    handled = () if started is not None else (signal.SIGINT, signal.SIGTERM)
+    if started is not None:
+        started.append((loop, seen))
+    for number in handled:
         loop.add_signal_handler(number, seen.receive, loop)
     try:
         return await task
@@ -191,7 +222,7 @@ async def _main(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
             raise KeyboardInterrupt from None
         raise
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in handled:
             loop.remove_signal_handler(number)
 
 
@@ -203,9 +234,13 @@ class _Signals:
         self.count = 0
 
     def receive(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.count += 1
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Shut the running gate, or cancel the command where there is none."""
+        self.count += 1
         gates = [gate for gate in Gate.running if not gate.interrupted]
         for gate in gates:
             gate.interrupt()

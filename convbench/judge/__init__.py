@@ -1,5 +1,6 @@
 """Judges: rubric models, rules, human labels; panels and their agreement."""
 
+from convbench.callable import make_callable
 from convbench.judge.ask import judge_messages
 from convbench.judge.panel import Panel, panel
 from convbench.judge.resolve import Judge, again, resolve_judge
@@ -20,3 +21,5 @@ __all__ = [
     "spearman",
     "weighted_kappa",
 ]
+
+make_callable(__name__)

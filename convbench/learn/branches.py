@@ -7,10 +7,10 @@ on disk is not done again, to the call.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from convbench.engine.jobs import run as run_loop
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of
@@ -159,6 +159,6 @@ def _can_speak(run: Run, calls: CallOptions) -> None:
             pass
 
     try:
-        asyncio.run(open_all())
+        run_loop(open_all)
     except ConvbenchError as error:
         raise TrainError(f"no branch can be sampled: {error}; or {INSTEAD}") from None

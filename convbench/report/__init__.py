@@ -1,0 +1,6 @@
+"""What runs came to: tables with clustered errors, paired differences, pictures, and their writers.
+May use every stage before it."""
+
+from convbench.callable import make_callable
+
+make_callable(__name__)

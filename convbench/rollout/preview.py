@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from convbench.engine.jobs import run as run_loop
 from convbench.engine.need import usual_prompt
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.base import Model
@@ -125,7 +125,7 @@ def _calls(manifest: RunManifest, example: Example) -> list[Call]:
         name: _Named(f"{name}\0{member.model}") for name, member in manifest.cast.items()
     }
     job = Job("preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed)
-    conversation = asyncio.run(play(manifest, example, job, cast, recorder))
+    conversation = run_loop(lambda: play(manifest, example, job, cast, recorder))
     steps = [turn.step for turn in conversation.turns]
     return [
         dataclasses.replace(call, step=steps[int(call.step.rpartition("@")[2])])

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "convbench"
 
 STAGES = (
-    ("cli",),
+    ("cli", "api"),
     ("commands",),
     ("view",),
     ("publish",),
@@ -32,7 +32,7 @@ STAGES = (
     ("templates",),
     ("schema",),
     ("blot",),
-    ("words", "errors"),
+    ("words", "errors", "callable"),
 )
 """The stages, last first: each may use those below it, never one above it."""
 HEIGHT = {name: height for height, names in enumerate(STAGES) for name in names}

@@ -1,0 +1,76 @@
+"""Tables as the data frames that people work with: pandas, and Arrow and polars where asked."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from convbench.errors import MissingDependency, SpecError
+from convbench.report.document import Cell, Document, Table
+
+Frame = Literal["pandas", "arrow", "polars"]
+
+
+def frame(arrow: Any, kind: Frame = "pandas") -> Any:
+    """Return an Arrow table as a data frame of this kind. MissingDependency without polars."""
+    if kind == "arrow":
+        return arrow
+    if kind == "pandas":
+        return arrow.to_pandas()
+    if kind != "polars":
+        raise SpecError(f"frame: found {kind!r}; expected pandas, arrow or polars")
+    try:
+        import polars
+    except ImportError:
+        raise MissingDependency(
+            "polars", needed_for="data frames of polars", install="pip install polars"
+        ) from None
+    return polars.from_arrow(arrow)
+
+
+def tables(document: Document) -> dict[str, Any]:
+    """Return a report's tables as pandas data frames, by label; those of several parts carry the
+    part's number behind it."""
+    found: dict[str, Any] = {}
+    for part in document.parts:
+        for table in part.tables:
+            label = table.label or "table"
+            name, number = label, 1
+            while name in found:
+                number += 1
+                name = f"{label}-{number}"
+            found[name] = table_frame(table)
+    return found
+
+
+def table_frame(table: Table) -> Any:
+    """Return one table: numbers as numbers, with their errors in a column `HEAD ±` beside."""
+    import pandas
+
+    columns: dict[str, list[Any]] = {}
+    for index, column in enumerate(table.columns):
+        cells = [row[index] if index < len(row) else Cell("") for row in table.rows]
+        head = _free(column.head, columns)
+        columns[head] = [_value(cell) if column.numeric else cell.text for cell in cells]
+        if any(cell.error for cell in cells):
+            columns[f"{head} ±"] = [_number(cell.error or "") for cell in cells]
+    return pandas.DataFrame(columns)
+
+
+def _free(head: str, taken: dict[str, list[Any]]) -> str:
+    name, number = head, 1
+    while name in taken:
+        number += 1
+        name = f"{head} ({number})"
+    return name
+
+
+def _value(cell: Cell) -> Any:
+    number = _number(cell.text)
+    return cell.text if number is None and cell.text not in ("", "-") else number
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace("−", "-").replace(",", "").rstrip("%"))
+    except ValueError:
+        return None

@@ -1,0 +1,82 @@
+"""A function's signature from its command's options, and options from what it was called with."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+from convbench.options.declare import Flat, flat, made
+from convbench.options.specs import as_sets
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def name_of(one: Flat) -> str:
+    """Return what an option is called in Python: its flag's word, else the field."""
+    flag = (one.opt.flag or "").partition("/")[0].removeprefix("--")
+    return flag.replace("-", "_") or one.name
+
+
+def listed(options: type[Any], *without: str) -> list[Flat]:
+    """Return the options that Python says by keyword."""
+    return [one for one in flat(options) if not one.opt.typed_only and name_of(one) not in without]
+
+
+def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
+    """Give a function `f(*leading, **said)` the options of its command as keywords."""
+
+    def give(function: F) -> F:
+        names = [parameter.name for parameter in leading]
+        keywords = [
+            inspect.Parameter(
+                name_of(one), inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if _must(one) else one.default,
+                annotation=one.kind,
+            )
+            for one in listed(options, *names)
+        ]  # fmt: skip
+        returns = inspect.signature(function, eval_str=False).return_annotation
+        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [*leading, *keywords], return_annotation=returns
+        )
+        function.__options__ = options  # type: ignore[attr-defined]
+        return function
+
+    return give
+
+
+def asked(options: type[T], values: Mapping[str, Any]) -> T:
+    """Return an options object of what Python said; TypeError for an option there is not."""
+    known = {name_of(one): one for one in flat(options)}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise TypeError(f"found no option {', '.join(unknown)}; there is: {', '.join(known)}")
+    return made(options, {known[k].name: coerced(known[k], v) for k, v in values.items()})
+
+
+def coerced(one: Flat, value: Any) -> Any:
+    """Return a value as the option holds it: paths of text, one value for several, `set` of a
+    mapping."""
+    if get_origin(one.kind) is tuple and value is not None:
+        if isinstance(value, Mapping):
+            return as_sets(value)
+        inner = get_args(one.kind)[0]
+        several = isinstance(value, Iterable) and not isinstance(value, str | bytes | os.PathLike)
+        return tuple(_one(inner, v) for v in (value if several else (value,)))
+    if value is not None and tuple in (get_origin(part) for part in get_args(one.kind)):
+        return tuple(value)
+    return _one(one.kind, value)
+
+
+def _one(kind: Any, value: Any) -> Any:
+    paths = kind is Path or Path in get_args(kind)
+    return Path(value) if paths and isinstance(value, str | os.PathLike) else value
+
+
+def _must(one: Flat) -> bool:
+    return one.default is dataclasses.MISSING

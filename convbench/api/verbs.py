@@ -1,0 +1,169 @@
+"""The verbs. Each takes what its command takes, by the same names, and raises the same errors."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from convbench import store
+from convbench.api.frames import Frame
+from convbench.api.handles import Checkpoint, Report, Run, queried
+from convbench.api.signature import asked, verb
+from convbench.commands import build as build_command
+from convbench.commands import importing
+from convbench.commands import judge as judge_command
+from convbench.commands import publish as publish_command
+from convbench.commands import pull as pull_command
+from convbench.commands import report as report_command
+from convbench.commands import train as train_command
+from convbench.judge import evaluate as eval_command
+from convbench.judge.loop import Judged
+from convbench.options.build import BuildOptions
+from convbench.options.data import ImportOptions, PublishOptions, PullOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.report import ReportOptions
+from convbench.options.train import TrainOptions
+from convbench.publish.publish import Published
+from convbench.rollout.calls import ended
+from convbench.rollout.run import Built
+
+Place = Run | str | os.PathLike[str] | None
+"""A run, or its folder; None for the newest."""
+
+
+def _first(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind
+    )
+
+
+def open_run(path: Place = None) -> Run:
+    """Open a run by its folder; without one the newest. RunError where none is there."""
+    if isinstance(path, Run):
+        return path
+    return Run(store.find_run(None if path is None else Path(path)))
+
+
+@verb(BuildOptions, _first("task", str | None, None))
+def build(task: str | None = None, **said: Any) -> Run:
+    """Have the conversations of a task, or resume the run that `run` names."""
+    result = build_command.build(asked(BuildOptions, {"task": task, **_placed(said)}))
+    assert result.path is not None
+    assert result.built is not None
+    _told(result.warnings)
+    _ended(result.built)
+    return open_run(result.path)
+
+
+@verb(JudgeOptions, _first("run", Place, None),
+      inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str))  # fmt: skip
+def judge(run: Place = None, *judge: str, **said: Any) -> Run:
+    """Let judges score what they have not scored of a run; return the run."""
+    options = asked(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
+    for judged in judge_command.judge(options).judged:
+        _judged(judged)
+    return open_run(run)
+
+
+@verb(TrainOptions, _first("recipe", str), _first("run", Place, None))
+def train(recipe: str, run: Place = None, **said: Any) -> Checkpoint:
+    """Train a recipe on a run; of several rounds return the last one's checkpoint."""
+    options = asked(TrainOptions, {"recipe": recipe, "run": open_run(run).path, **_placed(said)})
+    done = train_command.train(options)
+    if isinstance(done, train_command.Rounds):
+        return Checkpoint(done.result.rounds.rounds[-1].checkpoint)
+    _told(done.notes)
+    assert done.path is not None
+    return Checkpoint(done.path)
+
+
+@verb(EvalOptions, _first("policy", Checkpoint | str | os.PathLike[str]),
+      _first("run", Place, None))  # fmt: skip
+def eval(policy: Checkpoint | str | os.PathLike[str], run: Place = None, **said: Any) -> Run:
+    """Evaluate a policy on a run's test questions; return the child run."""
+    name = policy.path if isinstance(policy, Checkpoint) else policy
+    values = {"policy": os.fspath(name), **_placed(said)}
+    if run is not None:
+        values["run"] = open_run(run).path
+    done = eval_command.evaluate(asked(EvalOptions, values))
+    _ended(done.built)
+    for judged in done.judged.judged if done.judged else ():
+        _judged(judged)
+    return open_run(done.run.path)
+
+
+@verb(ReportOptions, inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=Place))
+def report(*runs: Place, **said: Any) -> Report:
+    """Compare Base and the learners of runs; without any of the newest."""
+    options = asked(ReportOptions, {"runs": [open_run(run).path for run in runs], **said})
+    result = report_command.report(options)
+    _told(result.warnings)
+    return Report(result)
+
+
+def query(sql: str, *runs: Place, frame: Frame = "pandas") -> Any:
+    """Return what one SELECT finds in runs, as a data frame; without any in the newest."""
+    return queried(sql, [open_run(run) for run in runs or (None,)], frame)
+
+
+@verb(PublishOptions, _first("repo", str), _first("run", Place, None))
+def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
+    """Publish a run, or a checkpoint; return its address, of a dry run the folder."""
+    values = {"repo": repo, **_placed(said)}
+    if run is not None:
+        values["run"] = open_run(run).path
+    _, done = publish_command.published(asked(PublishOptions, values))
+    if done.uploaded is not None:
+        return done.uploaded.url
+    return done.laid.folder if isinstance(done, Published) else done.folder
+
+
+@verb(PullOptions, _first("repo", str))
+def pull(repo: str, **said: Any) -> Run:
+    """Restore a published run."""
+    options = asked(PullOptions, {"repo": repo, **said})
+    return open_run(pull_command.pull(options.repo, options.run, options.revision).run.path)
+
+
+@verb(ImportOptions, _first("file", str | os.PathLike[str]))
+def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
+    """Make a run of conversations and rewards that were logged elsewhere."""
+    options = asked(ImportOptions, {"file": file, **said})
+    done = importing.import_(options.file, options.run)
+    _told(done.notes)
+    return open_run(done.run.path)
+
+
+def _placed(said: dict[str, Any]) -> dict[str, Any]:
+    """Return what was said with runs and checkpoints as their folders."""
+    return {
+        key: value.path if isinstance(value, Run | Checkpoint) else value
+        for key, value in said.items()
+    }
+
+
+def _told(notes: Iterable[str]) -> None:
+    for text in notes:
+        warnings.warn(text, stacklevel=3)
+
+
+def _ended(built: Built) -> None:
+    """Raise what stopped a build, and warn of conversations that failed."""
+    ended(built.jobs)
+    if built.lost:
+        reason = next(iter(built.failures), "")
+        warnings.warn(f"{built.lost} conversations failed, e.g. {reason}", stacklevel=3)
+
+
+def _judged(judged: Judged) -> None:
+    """Raise what stopped a judge, and warn of conversations that it gave no score."""
+    ended(judged.jobs)
+    if judged.failed:
+        reason = next(iter(judged.failures), "")
+        text = f"{judged.name}: {judged.failed} without a score, e.g. {reason}"
+        warnings.warn(text, stacklevel=3)
