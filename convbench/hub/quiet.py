@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from convbench.hub.client import bound
+
 PUBLIC = "https://huggingface.co"
 
 
@@ -34,6 +36,7 @@ def quietly() -> Iterator[None]:
     )
 
     hub_off, datasets_off = are_progress_bars_disabled(), datasets.are_progress_bars_disabled()
+    bound()
     level, hub_level = datasets_logging.get_verbosity(), hub_logging.get_verbosity()
     disable_progress_bars()
     datasets.disable_progress_bars()

@@ -9,6 +9,7 @@ from typing import Any
 
 from convbench.catalog.python import function
 from convbench.errors import ConvbenchError, FatalModelError
+from convbench.net.tidy import text
 from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
 
 Rule = Callable[..., Any]
@@ -71,7 +72,7 @@ def _draws(rule: Rule) -> bool:
 
 def _content(ref: str, said: object) -> Content:
     if isinstance(said, str):
-        return said
+        return text(said)
     if isinstance(said, list | tuple) and said:
         parts = tuple(part for part in said if isinstance(part, TextPart | ImagePart))
         if len(parts) == len(said):

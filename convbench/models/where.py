@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 
 from convbench.errors import FatalModelError, TrainError
+from convbench.hub.client import bound
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.schema import RunManifest
 
@@ -123,6 +124,7 @@ def on_hub(model: str) -> bool:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    bound()  # whatever the Hub is asked for later, too
     try:
         HfApi().model_info(model, timeout=TIMEOUT)
     except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):

@@ -124,13 +124,17 @@ def _taking(seen: Seen, response: httpx.Response) -> Iterator[Body]:
 
 def _whole(seen: Seen, response: httpx.Response, body: Body) -> httpx.Response:
     """Return the response with its body in memory, as plain bytes."""
+    whole = plain(response, _tidy(seen, body.whole()))
+    if seen.body is not None:  # written anew, so in no other charset
+        whole.headers["content-type"] = "application/json"
+    return whole
+
+
+def plain(response: httpx.Response, content: bytes) -> httpx.Response:
+    """Return a closed response with this content, uncompressed, in memory."""
     import httpx
 
-    content = _tidy(seen, body.whole())
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in CODING]
-    if seen.body is not None:  # written anew, so in no other charset
-        headers = [pair for pair in headers if pair[0].lower() != "content-type"]
-        headers.append(("content-type", "application/json"))
     whole = httpx.Response(
         response.status_code,
         headers=headers,
