@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from convbench.engine import Summary, run_jobs
+from convbench.engine import Summary
 from convbench.engine.caller import Caller
+from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import UnsupportedTask
 from convbench.judge.case import Case
 from convbench.judge.kinds import kind_of
@@ -19,7 +19,6 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.calls import permit
 from convbench.schema import Conversation, Verdict
 from convbench.store import Run
-from convbench.store.jsonl import Appender
 
 
 @dataclass
@@ -70,58 +69,34 @@ async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
         return judged
     run.keep_judge(judge.fingerprint, judge.spec)
     async with kind_of(judge.spec).opened(Work(run, judge, calls)) as (caller, tools):
-        with Appender(run.verdicts_file) as file:
-            keep = _keeper(judge, judged, file, caller)
-            judged.jobs = await _all(run, judge, caller, tools, pending, keep)
+        judged.jobs = await _all(run, judged, pending, caller, judge, tools)
     return judged
 
 
-Keep = Callable[[Conversation, Verdict], None]
-
-
-def _keeper(judge: Judge, judged: Judged, file: Appender, caller: Caller) -> Keep:
-    """Return what appends one verdict and counts it."""
-
-    def keep(conversation: Conversation, verdict: Verdict) -> None:
-        file.write(verdict.model_dump_json().encode())
-        if caller.journal is not None:
-            caller.journal.forget(f"judge/{judge.fingerprint}/{conversation.conversation_id}#")
-        judged.count(verdict)
-
-    return keep
-
-
 async def _all(
-    run: Run, judge: Judge, caller: Caller, tools: Tools, pending: dict[str, int], keep: Keep
+    run: Run, judged: Judged, pending: dict[str, int], caller: Caller, judge: Judge, tools: Tools
 ) -> Summary:
-    prefix = f"judge/{judge.fingerprint}/"
-    if caller.journal is not None:
-        caller.journal.load(
-            lambda key: key.startswith(prefix) and key[len(prefix) :].split("#")[0] in pending
-        )
-    caller.status.total = len(pending)
-
-    def conversations() -> Iterator[Conversation]:
-        return (c for c in run.conversations() if c.conversation_id in pending)
+    manifest, prefix = run.manifest, f"judge/{judge.fingerprint}/"
 
     async def work(conversation: Conversation) -> Verdict:
-        name, example = conversation.conversation_id, run.examples[conversation.example_id]
-        manifest = run.manifest
-        return await verdict_on(
-            Case(
-                judge, conversation, example, manifest.protocol, manifest.mode, run.examples,
-                pending[name],
-            ),
-            tools,
-        )  # fmt: skip
+        example = run.examples[conversation.example_id]
+        asked = pending[conversation.conversation_id]
+        case = Case(
+            judge, conversation, example, manifest.protocol, manifest.mode, run.examples, asked
+        )
+        return await verdict_on(case, tools)
 
-    return await run_jobs(
-        conversations(),
-        work,
-        concurrency=tools.concurrency,
-        on_done=keep,
-        on_error=lambda c, error: keep(c, failed_verdict(judge, c.conversation_id, error)),
-        status=caller.status,
+    recording = Recording[Conversation, Verdict](
+        run.verdicts_file,
+        lambda conversation, verdict: verdict.model_dump_json().encode(),
+        lambda conversation, error: failed_verdict(judge, conversation.conversation_id, error),
+        lambda key: key.startswith(prefix) and key[len(prefix) :].split("#")[0] in pending,
+        lambda conversation: f"{prefix}{conversation.conversation_id}#",
+        lambda conversation, verdict: judged.count(verdict),
+    )
+    conversations = (c for c in run.conversations() if c.conversation_id in pending)
+    return await run_recorded(
+        conversations, len(pending), work, recording, caller, tools.concurrency
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from convbench.report.policies import Policy
 from convbench.schema import Example, RunManifest
+from convbench.schema.differ import differences as leaves
 
 NOT_PROMPTS = {
     "name", "title", "licence", "language", "protocol", "judge", "speakers", "sample", "source",
@@ -39,19 +40,6 @@ def differences(first: Policy, other: Policy, *, questions: bool = True) -> list
     if questions:
         found += _questions(first, other)
     return found + _judges(first, other)
-
-
-def leaves(key: str, one: Any, two: Any) -> list[str]:
-    """Return `key: one → two` for every leaf that differs."""
-    if isinstance(one, dict) and isinstance(two, dict):
-        names = sorted(set(one) | set(two))
-        return [x for name in names for x in leaves(f"{key}.{name}", one.get(name), two.get(name))]
-    return [] if one == two else [f"{key}: {_short(one)} → {_short(two)}"]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 48 else text[:45] + "..."
 
 
 def _dump(noun: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from convbench.schema import (
     TaskSpec,
     fingerprint,
 )
+from convbench.schema.differ import differences
 from convbench.words import SplitChoice
 
 DEFAULT_TEMPERATURES = (0.3, 0.7, 1.0)
@@ -200,21 +201,3 @@ def refuse_changes(old: RunManifest, new: RunManifest) -> None:
 
 def _plain(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
-
-
-def differences(key: str, old: Any, new: Any) -> list[str]:
-    """Return `key: old → new` for every leaf that differs."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            line
-            for name in sorted(set(old) | set(new))
-            for line in differences(f"{key}.{name}", old.get(name), new.get(name))
-        ]
-    if old == new:
-        return []
-    return [f"{key}: {_short(old)} → {_short(new)}"]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

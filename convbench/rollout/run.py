@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from convbench.catalog import function
 from convbench.engine.caller import Caller
-from convbench.engine.jobs import Summary, run_jobs
+from convbench.engine.jobs import Summary
+from convbench.engine.recorded import Recording, run_recorded
 from convbench.models.base import Model
 from convbench.rollout.plan import Job, plan
 from convbench.rollout.play import failed, play
 from convbench.schema import Conversation
 from convbench.store import Run
-from convbench.store.jsonl import Appender, records
+from convbench.store.jsonl import records
 
 
 @dataclass
@@ -56,12 +57,8 @@ async def build(
     manifest = run.manifest
     downloaded = manifest.pulled_from is not None
     checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
-    jobs = list(planned(run))
-    if caller.journal is not None:
-        keys = {job.key for job in jobs}
-        caller.journal.load(lambda key: key.rpartition("@")[0] in keys)
-    caller.status.total = len(jobs)
-    built = Built()
+    jobs, built = list(planned(run)), Built()
+    keys = {job.key for job in jobs}
 
     async def work(job: Job) -> Conversation:
         example = run.examples[job.example_id]
@@ -73,22 +70,15 @@ async def build(
         ]
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(found))})
 
-    with Appender(run.conversations_file) as file:
-
-        def keep(job: Job, conversation: Conversation) -> None:
-            file.write(conversation.model_dump_json().encode())
-            if caller.journal is not None:
-                caller.journal.forget(f"{job.key}@")
-            _count(built, manifest.protocol.policy, conversation)
-
-        built.jobs = await run_jobs(
-            jobs,
-            work,
-            concurrency=concurrency,
-            on_done=keep,
-            on_error=lambda job, error: keep(job, failed(job, manifest, error)),
-            status=caller.status,
-        )
+    recording = Recording[Job, Conversation](
+        run.conversations_file,
+        lambda job, conversation: conversation.model_dump_json().encode(),
+        lambda job, error: failed(job, manifest, error),
+        lambda key: key.rpartition("@")[0] in keys,
+        lambda job: f"{job.key}@",
+        lambda job, conversation: _count(built, manifest.protocol.policy, conversation),
+    )
+    built.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, concurrency)
     return built
 
 

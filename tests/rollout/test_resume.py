@@ -119,7 +119,7 @@ def test_a_pulled_run_names_no_code(here: Path, where: str) -> None:
     assert records(here / "run" / "conversations.jsonl") == []
     if where == "check":
         with pytest.raises(SpecError, match="os:getcwd: named by a downloaded spec"):
-            evaluate(EvalOptions("scripted:policy", Path("run"), calls=QUIET))
+            evaluate(EvalOptions("scripted:policy", Path("run"), split="train", calls=QUIET))
 
 
 def test_torn_files_cost_only_what_was_torn(provider: str, here: Path) -> None:

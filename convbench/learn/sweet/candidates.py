@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.engine.jobs import run as run_loop
-from convbench.engine.jobs import run_jobs
+from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.pairs import CUT
 from convbench.learn.select import Logged, Selection
@@ -19,9 +19,12 @@ from convbench.rollout.branch import call_key, candidate
 from convbench.rollout.calls import at_once, calling, ended, open_for
 from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Recipe
-from convbench.store.jsonl import Appender, records
+from convbench.store.jsonl import records
 from convbench.store.run import Run
 from convbench.views import messages, policy_turns
+
+Wanted = tuple[Logged, int, int]
+"""(conversation, turn, number) of a candidate that is to be sampled."""
 
 
 def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int]]:
@@ -65,7 +68,7 @@ async def _sample(
     run: Run,
     recipe: Recipe,
     settings: Sweet,
-    jobs: list[tuple[Logged, int, int]],
+    jobs: list[Wanted],
     file: Path,
     calls: CallOptions,
 ) -> None:
@@ -79,27 +82,22 @@ async def _sample(
     failed: list[str] = []
     try:
         async with calling(run, calls, "candidates", many) as caller:
-            caller.status.total = len(jobs)
-            if caller.journal is not None:
-                keys = {call_key(i.conversation, turn, number) for i, turn, number in jobs}
-                caller.journal.load(keys.__contains__)
+            keys = {call_key(i.conversation, turn, number) for i, turn, number in jobs}
 
-            async def work(job: tuple[Logged, int, int]) -> Completion:
+            async def work(job: Wanted) -> Completion:
                 item, turn, number = job
                 return await candidate(
                     manifest, item.conversation, turn, number, model, caller,
                     temperature=settings.temperature,
                 )  # fmt: skip
 
-            with Appender(file) as out:
-
-                def keep(job: tuple[Logged, int, int], reply: Completion) -> None:
-                    out.write(json.dumps(_record(*job, reply)).encode())
-
-                done = await run_jobs(
-                    jobs, work, concurrency=many, on_done=keep,
-                    on_error=lambda job, error: failed.append(str(error)), status=caller.status,
-                )  # fmt: skip
+            recording = Recording[Wanted, Completion](
+                file,
+                lambda job, reply: json.dumps(_record(*job, reply)).encode(),
+                lambda job, error: failed.append(str(error)),
+                keys.__contains__,
+            )
+            done = await run_recorded(jobs, len(jobs), work, recording, caller, many)
     finally:
         await model.aclose()
     ended(done)

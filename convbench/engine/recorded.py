@@ -1,0 +1,64 @@
+"""Jobs that leave a record each: the one loop of jobs, journal and file behind every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from convbench.engine.caller import Caller
+from convbench.engine.jobs import Summary, run_jobs
+from convbench.store.jsonl import Appender
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Recording(Generic[J, R]):
+    """What becomes of jobs: `file` gets `line(job, result)` of each, in the order they end."""
+
+    file: Path
+    line: Callable[[J, R], bytes]
+    """The record of a job that ended."""
+    broken: Callable[[J, Exception], R | None]
+    """The result of a job that broke; None leaves no record."""
+    journalled: Callable[[str], bool]
+    """Whether a call in the journal belongs to these jobs."""
+    spent: Callable[[J], str] | None = None
+    """Start of the journal keys that a job needs no more once its record is written."""
+    count: Callable[[J, R], None] = lambda job, result: None
+    """Told of every record."""
+
+
+async def run_recorded(
+    jobs: Iterable[J],
+    total: int,
+    work: Callable[[J], Awaitable[R]],
+    recording: Recording[J, R],
+    caller: Caller,
+    concurrency: int,
+) -> Summary:
+    """Run `work` over `jobs`; a crash loses the calls in flight and no more, since finished calls
+    are in the journal until the record that they went into is on disk."""
+    if caller.journal is not None:
+        caller.journal.load(recording.journalled)
+    caller.status.total = total
+    with Appender(recording.file) as file:
+
+        def keep(job: J, result: R) -> None:
+            file.write(recording.line(job, result))
+            if caller.journal is not None and recording.spent is not None:
+                caller.journal.forget(recording.spent(job))
+            recording.count(job, result)
+
+        def broken(job: J, error: Exception) -> None:
+            result = recording.broken(job, error)
+            if result is not None:
+                keep(job, result)
+
+        return await run_jobs(
+            jobs, work, concurrency=concurrency, on_done=keep, on_error=broken,
+            status=caller.status,
+        )  # fmt: skip
