@@ -140,10 +140,15 @@ def _sandbox() -> Finding:
 
 def _browser() -> Finding:
     """Look for the system's Chromium."""
+    from convbench.sandbox.boundary import INSTALL as WALL
     from convbench.sandbox.browser import INSTALL, chromium
 
     try:
-        return Finding("chromium", "ok", chromium())
+        found = chromium()
+        if shutil.which("bwrap") is None:
+            why = "no wall around pages without bubblewrap"
+            return Finding("chromium", "note", why, WALL)
+        return Finding("chromium", "ok", found)
     except MissingDependency:
         why = "not found (renders model-written pages: judge render)"
         return Finding("chromium", "note", why, INSTALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from convbench.sandbox.browser import Box
+from convbench.sandbox.page import Box
 
 LINES = 60
 _PAGE = re.compile(r"<html\b.*?</html\s*>", re.IGNORECASE | re.DOTALL)

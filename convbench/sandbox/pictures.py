@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from functools import lru_cache
 
 from convbench.errors import MissingDependency
 
@@ -27,6 +28,7 @@ def size_of(url: str) -> tuple[int, int]:
     return max(1, min(width, LARGEST)), max(1, min(height, LARGEST))
 
 
+@lru_cache(maxsize=32)
 def placeholder(url: str) -> bytes:
     """Return a PNG of the size the address names, its colours drawn from the address."""
     try:

@@ -1,0 +1,180 @@
+"""One page in one context of a browser, and what it looks like.
+
+Every request is answered here: the page itself, the one style sheet that ColBench's pages ask for
+(`convbench.sandbox.tailwind`), generated placeholder pictures; all else is empty. Scripts
+are off, the viewport and the scale are fixed, animations stand still. What slips past the
+interception (a preconnect, a name look-up) meets a proxy that is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from convbench.errors import DataError
+from convbench.sandbox import tailwind
+from convbench.sandbox.launch import failures
+from convbench.sandbox.pictures import placeholder, size_of
+
+WIDTH, HEIGHT = 1280, 720
+"""The viewport, in pixels."""
+TALLEST = 6000
+"""A screenshot shows at most this much of a page."""
+REQUESTS = 300
+"""A page that asks for more is not rendered."""
+PIXELS = 100_000_000
+"""Nor is one that asks for larger pictures, all together."""
+PNG_BYTES = 64 << 20
+PAGE = "http://page.invalid/"
+_STILL = (
+    "*,*::before,*::after{animation:none!important;transition:none!important;"
+    "caret-color:transparent!important;scroll-behavior:auto!important}"
+)
+_BOXES = """() => {
+  const out = [], kinds = {IMG: 'image', SVG: 'image', VIDEO: 'image', IFRAME: 'image',
+    INPUT: 'control', BUTTON: 'control', SELECT: 'control', TEXTAREA: 'control', A: 'control'};
+  for (const element of document.body ? document.body.querySelectorAll('*') : []) {
+    if (out.length >= 400) break;
+    const style = getComputedStyle(element), box = element.getBoundingClientRect();
+    if (style.visibility === 'hidden' || box.width < 2 || box.height < 2) continue;
+    let kind = kinds[element.tagName.toUpperCase()];
+    if (!kind && style.backgroundImage.includes('url(')) kind = 'image';
+    const words = [...element.childNodes].filter(n => n.nodeType === 3)
+      .map(n => n.textContent.trim()).join(' ').trim();
+    if (!kind && words) kind = 'text';
+    if (!kind) continue;
+    out.push([kind, box.left, box.top, box.width, box.height, words.slice(0, 200),
+      element.tagName.toLowerCase()]);
+  }
+  return out;
+}"""
+
+
+class PageError(DataError):
+    """A page that cannot be rendered, tried alone in a browser of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A visible piece of a page, in pixels from the top left."""
+
+    kind: str
+    """`text`, `image` or `control`."""
+    left: float
+    top: float
+    width: float
+    height: float
+    words: str = ""
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A page as it looks."""
+
+    png: bytes
+    width: int
+    height: int
+    boxes: tuple[Box, ...] = ()
+
+
+async def photograph(chromium: Any, html: str) -> Shot:
+    """Return the full-page screenshot of an HTML text and its visible boxes.
+
+    Raises Playwright's errors, PageError for a page that asks for too much. Takes as long as the
+    page makes it take.
+    """
+    context = await chromium.new_context(
+        viewport={"width": WIDTH, "height": HEIGHT}, device_scale_factor=1,
+        java_script_enabled=False, service_workers="block", accept_downloads=False,
+        locale="en-US", timezone_id="UTC", color_scheme="light", reduced_motion="reduce",
+    )  # fmt: skip
+    context.set_default_timeout(0)  # the caller has a deadline for all of it
+    answers = _Answers(html)
+    await context.route("**/*", answers.give)
+    taken = asyncio.ensure_future(_taken(await context.new_page()))
+    both: set[asyncio.Future[Any]] = {taken, answers.broken}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        found = taken.result() if taken.done() else answers.broken.result()
+        await context.close()
+        return found
+    finally:
+        taken.cancel()
+
+
+async def _taken(page: Any) -> Shot:
+    await page.goto(PAGE)
+    found = await page.evaluate("() => document.documentElement.scrollHeight")
+    height = int(min(max(found, HEIGHT), TALLEST))
+    boxes = tuple(Box(*item) for item in await page.evaluate(_BOXES))
+    png = await page.screenshot(
+        full_page=True, animations="disabled",
+        clip={"x": 0, "y": 0, "width": WIDTH, "height": height},
+    )  # fmt: skip
+    _check_picture(png, height)
+    return Shot(png, WIDTH, height, boxes)
+
+
+def _check_picture(png: bytes, height: int) -> None:
+    """Refuse a picture that is not the one asked for, before anyone unpacks it."""
+    size = struct.unpack(">II", png[16:24]) if len(png) > 24 else None
+    if size != (WIDTH, height) or len(png) > PNG_BYTES:
+        raise PageError(f"the screenshot has {len(png)} bytes and the size {size}")
+
+
+class _Answers:
+    """Answers a page's requests from what is here, up to REQUESTS and PIXELS."""
+
+    def __init__(self, html: str) -> None:
+        still = f"{html}<style>{_STILL}</style>"  # a browser takes what follows the page into it
+        self.html: bytes | None = still.encode("utf-8", "replace")
+        self.asked, self.pixels = 0, 0
+        self.broken: asyncio.Future[Shot] = asyncio.get_running_loop().create_future()
+        """Holds the error once the page has asked for too much, or cannot be answered."""
+
+    async def give(self, route: Any) -> None:
+        """Answer one request; once the page is broken, none."""
+        try:
+            if not self.broken.done():
+                await self._give(route)
+        except failures():  # the page is gone meanwhile
+            return
+        except Exception as error:  # noqa: BLE001 - raised where the page is waited for
+            if not self.broken.done():
+                self.broken.set_exception(error)
+
+    async def _give(self, route: Any) -> None:
+        url, kind = route.request.url, route.request.resource_type
+        self.asked += 1
+        if self.asked > REQUESTS:
+            raise PageError(f"the page asks for more than {REQUESTS} files")
+        if kind == "document":
+            await self._document(route)
+        elif kind == "stylesheet":
+            body = tailwind.sheet() if tailwind.ADDRESS in url else b""
+            await route.fulfill(body=body, content_type="text/css; charset=utf-8")
+        elif kind == "image":
+            await self._picture(route, url)
+        else:
+            await route.abort()
+
+    async def _document(self, route: Any) -> None:
+        """Give the page itself, once; a page that sends its browser away, or round in circles,
+        stays where it is, and what it frames is empty."""
+        if route.request.frame.parent_frame is not None:
+            await route.fulfill(body="", content_type="text/html")
+        elif self.html is None:
+            await route.fulfill(status=204)
+        else:
+            body, self.html = self.html, None
+            await route.fulfill(body=body, content_type="text/html; charset=utf-8")
+
+    async def _picture(self, route: Any, url: str) -> None:
+        width, height = size_of(url)
+        self.pixels += width * height
+        if self.pixels > PIXELS:
+            raise PageError(f"the page asks for more than {PIXELS:,} pixels of pictures")
+        await route.fulfill(body=placeholder(url), content_type="image/png")
