@@ -21,7 +21,8 @@ def query(options: QueryOptions) -> None:
 
     chosen = check_format(options.format, options.out)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
-    write_result(query(options.sql, runs), chosen, options.out, out.width)
+    found = query(options.sql, runs, seconds=options.timeout, hard=True)
+    write_result(found, chosen, options.out, out.width)
 
 
 @command("publish", PublishOptions)

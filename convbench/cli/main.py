@@ -59,10 +59,6 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         _interrupted()
-    except RuntimeError as error:
-        if str(error) != "Query interrupted":  # what DuckDB makes of Ctrl-C
-            raise
-        _interrupted()
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing more can be said to it
         sys.exit(141)

@@ -10,15 +10,17 @@ from pathlib import Path
 from convbench.errors import QueryError
 from convbench.store.formats import FORMATS, Format, render
 from convbench.store.jsonl import write_whole
+from convbench.store.limits import SECONDS
 from convbench.store.query import Result
 from convbench.store.query import query as run_query
 from convbench.store.run import Run
 
 
-def query(sql: str, runs: Sequence[Run]) -> Result:
+def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool = False) -> Result:
     """Run one reading SQL statement over the runs' views (examples, conversations, turns,
-    verdicts, runs). Raises QueryError."""
-    return run_query(sql, runs)
+    verdicts, runs). Raises QueryError, also after `seconds`; a program that does nothing but ask
+    may end itself where nothing else helps (`hard`)."""
+    return run_query(sql, runs, seconds=seconds, hard=hard)
 
 
 def check_format(form: str, out: Path | None = None, *, terminal: bool | None = None) -> Format:

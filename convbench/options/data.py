@@ -33,6 +33,13 @@ class QueryOptions:
         Opt("How the result is written.", typed_only=True),
     ] = "table"
     out: Annotated[Path | None, Opt("File to write it to.", metavar="FILE", typed_only=True)] = None
+    timeout: Annotated[
+        float,
+        Opt(
+            "Seconds after which it is given up.", "--timeout", "SECONDS", least=0.1,
+            typed_only=True,
+        ),
+    ] = 30.0  # fmt: skip
 
 
 @dataclass(frozen=True)

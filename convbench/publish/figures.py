@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.schema.example import SPLITS
 from convbench.store import Run
+from convbench.store.limits import interruptible
 from convbench.store.tables import connect
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Figures:
     """Conversations with findings of fidelity checks."""
 
 
+@interruptible()
 def figures(run: Run) -> Figures:
     """Count and average a run, for its card."""
     connection = connect([run])

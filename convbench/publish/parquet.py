@@ -10,6 +10,7 @@ from convbench.publish.leaks import leaks
 from convbench.schema import Example, text_of
 from convbench.schema.example import SPLITS
 from convbench.store import Run
+from convbench.store.limits import interruptible
 from convbench.store.tables import connect
 from convbench.views import messages
 
@@ -54,6 +55,7 @@ FROM examples ORDER BY example_id
 """
 
 
+@interruptible()
 def write_tables(
     run: Run, folder: Path, judge: str | None, without: frozenset[str] = frozenset()
 ) -> dict[str, dict[str, int]]:

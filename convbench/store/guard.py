@@ -18,6 +18,12 @@ MAY = "expected one statement that reads: SELECT, WITH, VALUES, DESCRIBE, SHOW, 
 EXPLAIN = re.compile(
     r"^\s*EXPLAIN\b(?:\s+ANALYZE\b)?(?:\s*\((?:[^()]|\([^()]*\))*\))?", re.IGNORECASE
 )
+LONG = frozenset({
+    "repeat", "range", "generate_series", "lpad", "rpad", "printf", "format", "bitstring",
+    "list_resize", "array_resize", "list_reduce", "reduce", "array_reduce", "list_transform",
+    "array_transform", "list_apply", "array_apply", "apply", "regexp_replace", "replace",
+})  # fmt: skip
+"""Functions that make long values of short ones."""
 WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|MERGE|COPY)\w*_NODE")
 
 
@@ -54,6 +60,14 @@ def _check(connection: DuckDBPyConnection, statement: Statement) -> None:
 def _writes(connection: DuckDBPyConnection, sql: str) -> bool:
     """Whether a statement inside it writes (`WITH x AS (INSERT …)`)."""
     return any(WRITES.match(str(node.get("type"))) for node in _nodes(serialized(connection, sql)))
+
+
+def small(tree: Any) -> bool:
+    """Whether no value in an expression is much longer than its parts: DuckDB cannot be
+    interrupted while it makes one. Functions in a FROM give rows, which it can."""
+    rows = [node["function"] for node in _nodes(tree) if node.get("type") == "TABLE_FUNCTION"]
+    named = (n for n in _nodes(tree) if not any(n is row for row in rows))
+    return not any(str(node.get("function_name")).lower() in LONG for node in named)
 
 
 def needs(connection: DuckDBPyConnection, sql: str) -> tuple[set[str], bool]:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import QueryError
 from convbench.store import guard, tables, views
+from convbench.store.limits import SECONDS, bounded
 from convbench.store.run import Run
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+MORE = "ask for less, or allow more time: --timeout SECONDS"
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,12 @@ class Result:
         return Result(self.columns, self.types, self.arrow.slice(0, count))
 
 
-def query(sql: str, runs: Sequence[Run]) -> Result:
+def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool = False) -> Result:
     """Run one SELECT-like statement over the views of these runs.
 
     Views: examples, conversations, turns, verdicts, runs. Raises QueryError for SQL that is wrong
-    or does more than read, RunError for a damaged run.
+    or does more than read, takes longer than `seconds` or too much memory; RunError for a damaged
+    run. `hard`: see `limits.bounded`.
     """
     import duckdb
 
@@ -52,10 +57,11 @@ def query(sql: str, runs: Sequence[Run]) -> Result:
         wanted, text = guard.needs(scout, sql)
     connection = tables.connect(runs, wanted, text=text)
     try:
-        relation = connection.sql(statement.query)
-        names = _different(relation.columns)
-        kinds = tuple(str(kind) for kind in relation.types)
-        found = relation.to_arrow_table().rename_columns(list(names))
+        with bounded(connection, seconds, MORE, hard=hard):
+            relation = connection.sql(statement.query)
+            names = _different(relation.columns)
+            kinds = tuple(str(kind) for kind in relation.types)
+            found = relation.to_arrow_table().rename_columns(list(names))
     except duckdb.Error as error:
         raise QueryError(_line(connection, error, wanted)) from None
     finally:

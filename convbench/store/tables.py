@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from convbench.errors import RunError
 from convbench.store import columns, grading, views
 from convbench.store.jsonl import records
+from convbench.store.limits import interruptible, seal_memory
 from convbench.store.run import Run
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
 """Columns of each file, and what names a record in it: of those alike the last one counts."""
 
 CLOSED = (
-    "SET temp_directory = ''",
     "SET enable_external_access = false",
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
@@ -40,6 +40,7 @@ LONGEST = (16, 256)
 """Longest record in MiB: the first limit tried, and the last (it costs memory)."""
 
 
+@interruptible()
 def connect(
     runs: Sequence[Run], wanted: Collection[str] = EVERYTHING, *, text: bool = True
 ) -> DuckDBPyConnection:
@@ -57,6 +58,7 @@ def connect(
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
     for name in RAW:
         _load(connection, name, runs if name in needed else (), text)
+    seal_memory(connection)
     grading.register(connection, runs)
     for statement in (*CLOSED, views.SAID, *views.ALL.values()):
         connection.execute(statement)

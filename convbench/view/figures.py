@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from convbench.store import Run
 from convbench.view.filters import CHOICES, RESULT, tidy
 from convbench.view.index import Index
+from convbench.view.pictures import FILE, rasters
 
 METHOD = ("run_no", "run", "task", "protocol", "mode", "policy", "split")
-PICTURES = (".svg", ".png")
-FILE = re.compile(r"[\w-][\w.-]*")
-"""A file name that is served: without a folder, and not hidden."""
 BINS = 20
 COUNTS = """
 count(*) AS conversations, count(DISTINCT group_id) AS groups,
@@ -26,8 +23,9 @@ sum(prompt_tokens)::BIGINT AS prompt_tokens, sum(completion_tokens)::BIGINT AS c
 """
 
 
-def overview(index: Index) -> dict[str, Any]:
-    """Return totals, what can be chosen, figures by policy and temperature, and pictures."""
+def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
+    """Return totals, what can be chosen, figures by policy and temperature, and pictures: as
+    `drawings` (SVG) where there are."""
     return {
         "judges": index.judges,
         "totals": tidy(index.one(f"SELECT {COUNTS} FROM conversations")),
@@ -36,7 +34,7 @@ def overview(index: Index) -> dict[str, Any]:
         "methods": figures(index, METHOD),
         "temperatures": figures(index, (*METHOD, "temperature")),
         "rewards": [histogram(index, k) for k in range(len(index.judges))],
-        "pictures": pictures(index),
+        "pictures": pictures(index, drawings),
     }
 
 
@@ -134,16 +132,14 @@ def histogram(index: Index, judge: int) -> dict[str, Any]:
             "scored": sum(counts), "failed": failed}  # fmt: skip
 
 
-def pictures(index: Index) -> list[dict[str, Any]]:
-    """Return the report's pictures of each run, SVG where there is one."""
+def pictures(index: Index, drawings: bool) -> list[dict[str, Any]]:
+    """Return the report's pictures of each run, SVG where there is one and `drawings` may be."""
     found = []
     for number, run in enumerate(index.runs):
-        files: dict[str, str] = {}
-        if run.reports.is_dir():
-            for path in sorted(run.reports.iterdir()):
-                shown = path.suffix in PICTURES and FILE.fullmatch(path.name)
-                if shown and (path.suffix == ".svg" or path.stem not in files):
-                    files[path.stem] = path.name
+        files = {path.stem: path.name for path in rasters(run.reports)}
+        if drawings and run.reports.is_dir():
+            drawn = (path for path in sorted(run.reports.glob("*.svg")) if not path.is_symlink())
+            files |= {path.stem: path.name for path in drawn if FILE.fullmatch(path.name)}
         found += [
             {"run_no": number, "name": stem, "src": f"reports/{number}/{name}"}
             for stem, name in files.items()

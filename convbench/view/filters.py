@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import QueryError
+from convbench.store import guard
 from convbench.view.index import Index
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ SORTS = (
     "reward",
 )  # fmt: skip
 PAGE, MOST = 50, 500
+LONGEST = 2000
+"""Characters of a free condition."""
 ID_FROM = 6
 """Characters from which on a word may be the start of a conversation_id."""
 TERM = re.compile(r'"([^"]+)"|(\S+)')
@@ -118,6 +121,11 @@ def free(index: Index, clause: str) -> str:
     plain = len(nodes) == 1 and nodes[0].get("type") == "SELECT_NODE"
     if not plain or nodes[0].get("modifiers") or nodes[0].get("group_expressions"):
         raise QueryError("expected one condition, as after WHERE, e.g. words > 200 AND correct")
+    if len(clause) > LONGEST or not guard.small(tree):
+        raise QueryError(
+            f"expected a condition of at most {LONGEST:,} signs, without functions that make long "
+            "values (repeat, lpad, …); for those: convbench query"
+        )
     try:
         index.ask("EXPLAIN " + sql)  # binds the names, and runs nothing
     except QueryError as error:

@@ -19,12 +19,14 @@ from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
 from convbench.store.jsonl import lines, loads
+from convbench.store.limits import bounded, interruptible
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
+MORE = "ask a narrower question, or use convbench query"
 ORDERS = 16
 """Answers of `order` that are kept."""
 Say = Callable[[str], None]
@@ -81,19 +83,11 @@ class Index:
         import duckdb
 
         with self._lock:
-            timer = threading.Timer(LONGEST_S, self.connection.interrupt)
-            timer.start()
             try:
-                yield
-            except duckdb.InterruptException:
-                raise QueryError(
-                    f"the question took longer than {LONGEST_S:g} s; ask a narrower one, or use "
-                    "convbench query"
-                ) from None
+                with bounded(self.connection, LONGEST_S, MORE):
+                    yield
             except duckdb.Error as error:
                 raise QueryError(guard.first(error)) from None
-            finally:
-                timer.cancel()
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the only row."""
@@ -157,6 +151,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+@interruptible()
 def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
     """Read these runs and return their index; `say` gets a line for each step.
 

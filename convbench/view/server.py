@@ -17,21 +17,20 @@ import orjson
 from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
-from convbench.view.figures import FILE, overview
+from convbench.view.figures import overview
 from convbench.view.filters import listing
 from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
 from convbench.view.opening import opened
+from convbench.view.pictures import FILE, RASTER, raster
 from convbench.view.security import gate
 from convbench.view.talk import beside, prompts, talk, talks
 
 ASSETS = Path(__file__).parent / "assets"
 TYPES = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
-    ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif",
+    ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }  # fmt: skip
-IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".svg")
 DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Policy of an image file: an SVG opened by itself runs nothing."""
 COMPARED = 24
@@ -50,8 +49,8 @@ class Pages:
         return [
             web.get("/", self.asset),
             web.get("/assets/{name}", self.asset),
-            web.get("/media/{run}/{name}", self.file("media")),
-            web.get("/reports/{run}/{name}", self.file("reports")),
+            web.get("/media/{run}/{name}", self.file("media", RASTER)),
+            web.get("/reports/{run}/{name}", self.file("reports", (*RASTER, ".svg"))),
             web.get("/api/overview", self.json(self.overview)),
             web.get("/api/list", self.json(lambda r: listing(self.index, r.query))),
             web.get("/api/talk/{id}", self.json(self.talk)),
@@ -74,12 +73,16 @@ class Pages:
         path = inside(ASSETS, request.match_info.get("name", "index.html"), tuple(TYPES))
         return web.Response(body=path.read_bytes(), headers={"Content-Type": TYPES[path.suffix]})
 
-    def file(self, folder: str) -> Any:
-        """Return a handler for the images in a folder of a run."""
+    def file(self, folder: str, endings: Collection[str]) -> Any:
+        """Return a handler for the images in a folder of a run: pixels, and of a report drawings;
+        what they are is told by their content."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            path = inside(self.run(request).path / folder, request.match_info["name"], IMAGES)
-            headers = {"Content-Type": TYPES[path.suffix], "Content-Security-Policy": DRAWING}
+            path = inside(self.run(request).path / folder, request.match_info["name"], endings)
+            kind = TYPES[".svg"] if path.suffix == ".svg" else raster(path)
+            if kind is None:
+                raise web.HTTPNotFound
+            headers = {"Content-Type": kind, "Content-Security-Policy": DRAWING}
             return web.FileResponse(path, headers=headers)
 
         return handle

@@ -12,10 +12,11 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.store.jsonl import disk_error
-from convbench.view.figures import FILE, overview
+from convbench.view.figures import overview
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
-from convbench.view.server import ASSETS, IMAGES
+from convbench.view.pictures import rasters
+from convbench.view.server import ASSETS
 from convbench.view.talk import prompts, talks
 
 ROWS, TALKS = 5000, 100
@@ -49,7 +50,9 @@ def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda t
             path.write_bytes(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS, default=str))
             if number % 100 == 99:
                 say(f"{number + 1} files …")
-        _images(index, folder)
+        left = _images(index, folder)
+        if left:
+            say(f"{left} file{'s' if left > 1 else ''} left out: no picture made of pixels")
         (folder / MARK).write_bytes(orjson.dumps({"conversations": index.total}))
     except OSError as error:
         raise disk_error(folder, error) from None
@@ -58,7 +61,7 @@ def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda t
 
 def _data(index: Index) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of every file of data."""
-    found = overview(index)
+    found = overview(index, drawings=False)
     found["runs"] = [{k: v for k, v in run.items() if k not in LOCAL} for run in found["runs"]]
     sizes = {"total": index.total, "rows": ROWS, "talks": TALKS}
     yield "overview.json", {**found, "rubric": None, "labels": [], "stale": False, "sizes": sizes}
@@ -89,12 +92,17 @@ def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def _images(index: Index, folder: Path) -> None:
-    """Copy the images that conversations show, and the report's pictures."""
+def _images(index: Index, folder: Path) -> int:
+    """Copy the images that conversations show, and the report's pictures; nothing that a browser
+    would run, for the site stands under its owner's name. Return how many of `media/` are none."""
+    left = 0
     for number, run in enumerate(index.runs):
         for kind, source in (("media", run.media), ("reports", run.reports)):
-            for path in sorted(source.iterdir()) if source.is_dir() else ():
-                if FILE.fullmatch(path.name) and path.suffix in IMAGES:
-                    target = folder / kind / str(number)
-                    target.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, target / path.name)
+            found = list(rasters(source))
+            for path in found:
+                target = folder / kind / str(number)
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target / path.name)
+            if kind == "media" and source.is_dir():
+                left += sum(1 for _ in source.iterdir()) - len(found)
+    return left

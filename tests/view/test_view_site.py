@@ -49,13 +49,13 @@ def test_site_says_nothing_of_this_machine(tmp_path: Path) -> None:
 
 def test_images_come_along_and_other_files_do_not(tmp_path: Path) -> None:
     world(tmp_path / "run")
-    for kind, name in [("media", "a.png"), ("media", "b.html"), ("reports", "radar.svg")]:
+    for kind, name in [("media", "a.png"), ("media", "b.html"), ("reports", "radar.png")]:
         (tmp_path / "run" / kind).mkdir(exist_ok=True)
-        (tmp_path / "run" / kind / name).write_bytes(b"x")
+        (tmp_path / "run" / kind / name).write_bytes(b"\x89PNG\r\n\x1a\n")
     write(tmp_path / "run", tmp_path / "site")
     assert (tmp_path / "site" / "media" / "0" / "a.png").exists()
     assert not (tmp_path / "site" / "media" / "0" / "b.html").exists()
-    assert (tmp_path / "site" / "reports" / "0" / "radar.svg").exists()
+    assert (tmp_path / "site" / "reports" / "0" / "radar.png").exists()
 
 
 def test_only_an_earlier_site_is_replaced(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""What a question may use: seconds, and memory beyond what the runs themselves take.
+
+DuckDB gives up between two blocks of rows, so one huge value can hold it; the limit on address
+space ends most of those, and a program that does nothing but ask (`hard`) ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from convbench.errors import QueryError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+SECONDS = 30.0
+"""Seconds a query may take, where nobody says otherwise."""
+GRACE_S = 5.0
+"""Seconds after the limit in which DuckDB must have given up, for a program that may end."""
+MEMORY_MB = 2048
+"""MiB a question may use beside the runs' own tables, of which it may hold three more copies."""
+
+
+def seal_memory(connection: DuckDBPyConnection) -> None:
+    """Limit the connection's memory, its runs loaded, and keep it from spilling to the disk."""
+    connection.execute("SET temp_directory = ''")
+    connection.execute(f"SET memory_limit = '{MEMORY_MB + 4 * _used_mb(connection)}MiB'")
+
+
+@contextlib.contextmanager
+def bounded(
+    connection: DuckDBPyConnection, seconds: float, more: str, *, hard: bool = False
+) -> Iterator[None]:
+    """Ask within limits; QueryError after `seconds`, or where memory runs out.
+
+    `more` says how to get further. `hard`: this program does nothing else, so it ends itself
+    (exit code 1) where DuckDB does not give up, and may be held to an address space.
+    """
+    import duckdb
+
+    line = f"took longer than {seconds:g} s; {more}"
+    ends = [threading.Timer(seconds, connection.interrupt)]
+    if hard:
+        ends.append(threading.Timer(seconds + GRACE_S, _end, [line]))
+    for timer in ends:
+        timer.daemon = True
+        timer.start()
+    space = _address_space(connection) if hard else contextlib.nullcontext()
+    try:
+        with interruptible(), space:
+            yield
+    except duckdb.InterruptException:
+        raise QueryError(line) from None
+    except (duckdb.OutOfMemoryException, MemoryError):
+        raise QueryError(
+            f"needs more than {MEMORY_MB:,} MiB beside the runs' own tables; {more}"
+        ) from None
+    finally:
+        for timer in ends:
+            timer.cancel()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C be what it is everywhere: DuckDB makes a RuntimeError of it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":
+            raise
+        raise KeyboardInterrupt from None
+
+
+def _used_mb(connection: DuckDBPyConnection) -> int:
+    found = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+    return int(found[0][0] or 0) >> 20
+
+
+@contextlib.contextmanager
+def _address_space(connection: DuckDBPyConnection) -> Iterator[None]:
+    """Hold this process to what it has and the memory of a question; where that can be told."""
+    try:
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            has = int(file.read().split()[0]) * resource.getpagesize()
+    except (ImportError, OSError):
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = has + ((MEMORY_MB * 3 // 2 + 4 * _used_mb(connection)) << 20)
+    allowed = most if before[1] == resource.RLIM_INFINITY else min(most, before[1])
+    resource.setrlimit(resource.RLIMIT_AS, (allowed, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _end(line: str) -> None:
+    print(f"error: the query {line}", file=sys.stderr, flush=True)
+    os._exit(1)
