@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from convbench.errors import DataError
 from convbench.schema import (
     Content,
     Conversation,
     Message,
     ProtocolSpec,
+    Speaker,
     TextPart,
     Turn,
     text_of,
@@ -25,10 +27,19 @@ SENTINEL = "convbenchsentinel"
 """A text that stands in no chat template."""
 
 
+def _side(protocol: ProtocolSpec, name: str) -> Speaker:
+    if name not in protocol.speakers:
+        known = ", ".join(protocol.speakers)
+        raise DataError(
+            f"found a turn of speaker {name!r:.80}; protocol {protocol.name} has {known}"
+        )
+    return protocol.speakers[name]
+
+
 def public(protocol: ProtocolSpec, turn: Turn) -> Content:
     """Return what others see of a turn: private thought dropped, then cut; a scripted turn whole,
     for the limit is on what a speaker says of its own."""
-    speaker, content = protocol.speakers[turn.speaker], turn.content
+    speaker, content = _side(protocol, turn.speaker), turn.content
     if not isinstance(content, str) or turn.finish_reason == "scripted":
         return content
     marker = speaker.private_before
@@ -44,7 +55,7 @@ def heard(protocol: ProtocolSpec, turn: Turn) -> str:
 
 def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
     """Whether one speaker hears another's turns."""
-    only = protocol.speakers[speaker].heard_by
+    only = _side(protocol, speaker).heard_by
     return not only or listener in only
 
 
@@ -84,13 +95,13 @@ def view(
     start = len(out)
     for turn in turns:
         if turn.speaker == speaker:
-            _instruct(out, start, turn.instruction, protocol.speakers[speaker].opening)
+            _instruct(out, start, turn.instruction, _side(protocol, speaker).opening)
             _append(out, start, "assistant", turn.content)
         elif hears(protocol, speaker, turn.speaker):
             _append(out, start, "user", public(protocol, turn))
     if instruction is not None or len(out) == start:
-        _instruct(out, start, instruction, protocol.speakers[speaker].opening)
-    if protocol.speakers[speaker].history == "last" and len(out) > start + 1:
+        _instruct(out, start, instruction, _side(protocol, speaker).opening)
+    if _side(protocol, speaker).history == "last" and len(out) > start + 1:
         del out[start:-1]
     return out
 

@@ -18,6 +18,7 @@ from convbench.publish.publish import publish as publish_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_whole
 from convbench.store.run import Run, find_run
+from convbench.store.shape import read_object
 
 NOTE = "published.json"
 """File in a run that says where it was published, so that cards of its checkpoints can tell."""
@@ -103,10 +104,7 @@ def _trained_on(checkpoint: Checkpoint, named: Path | None) -> Run:
 
 def _datasets(run: Run) -> list[str]:
     """Return where the run was published for all to see, or pulled from."""
-    try:
-        noted = json.loads((run.path / NOTE).read_text())
-    except (OSError, ValueError):
-        noted = {}
+    noted = read_object(run.path / NOTE)
     if noted.get("repo") and not noted.get("private"):
         return [str(noted["repo"])]
     pulled = run.manifest.pulled_from

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import orjson
 
 from convbench.errors import HubError
 from convbench.hub.errors import translating
@@ -94,21 +95,26 @@ def _same_owner(
     """Refuse to write over what is not this run."""
     if set(found) <= BARE:
         return
-    here = json.loads((folder / mark).read_bytes()).get("id")
+    here = _id(folder / mark)
     there = None
     if mark in found:
         full = repo if "/" in repo else f"{api.whoami()['name']}/{repo}"
-        try:
-            file = api.hf_hub_download(full, mark, repo_type=kind)
-            there = json.loads(Path(file).read_bytes()).get("id")
-        except (json.JSONDecodeError, AttributeError):
-            there = None
+        there = _id(Path(api.hf_hub_download(full, mark, repo_type=kind)))
     if there != here:
         raise HubError(
             f"{kind} {repo}: the name is taken: it holds "
             f"{f'run {there}' if there else 'something else'}, expected nothing or run {here}; "
             "choose another name"
         )
+
+
+def _id(file: Path) -> object:
+    """Return whose mark this file is; None where it says nothing that can be read."""
+    try:
+        found = orjson.loads(file.read_bytes())
+    except orjson.JSONDecodeError:
+        return None
+    return found.get("id") if isinstance(found, dict) else None
 
 
 def _commit(

@@ -123,7 +123,7 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _json(path: Path, number: int, line: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}:{number}: not valid JSON: {error}") from None
     if not isinstance(row, dict):
         raise DataError(f"{path}:{number}: found {type(row).__name__}; expected an object")

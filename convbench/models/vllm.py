@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-import orjson
-
 from convbench.errors import FatalModelError
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.where import shipped
 from convbench.schema import Completion, Message, Sampling
+from convbench.store.shape import read_object, text_in
 
 PYTHON = "CONVBENCH_VLLM_PYTHON"
 """Environment variable for the interpreter that has vLLM."""
@@ -206,9 +205,10 @@ def _adapter(folder: Path) -> tuple[str, int] | None:
     path = folder / "adapter_config.json"
     if not path.is_file():
         return None
-    config = orjson.loads(path.read_bytes())
-    rank = int(config.get("r", 16))
-    return str(config["base_model_name_or_path"]), next((r for r in RANKS if r >= rank), rank)
+    rank = read_object(path).get("r", 16)
+    if not isinstance(rank, int):
+        raise FatalModelError(f"{path}: r: found {rank!r:.60}; expected a whole number")
+    return text_in(path, "base_model_name_or_path"), next((r for r in RANKS if r >= rank), rank)
 
 
 def _free_port() -> int:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-import orjson
-
 from convbench.errors import FatalModelError, TrainError
 from convbench.hub.client import bound
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.schema import RunManifest
+from convbench.store.shape import read_object, text_in
 
 POCKET = "pocket"
 """`local:pocket` and `vllm:pocket` are the small policy that ships with convbench."""
@@ -48,7 +46,7 @@ def adapter_base(folder: str) -> str | None:
     path = Path(folder) / "adapter_config.json"
     if not path.is_file():
         return None
-    return str(orjson.loads(path.read_bytes())["base_model_name_or_path"])
+    return text_in(path, "base_model_name_or_path")
 
 
 def named(model: str) -> str | None:
@@ -145,6 +143,7 @@ def content(model: str) -> str | None:
 def positions(model: str) -> int | None:
     """Return how many positions the model has, from its config.json; None where it does not say."""
     file = find(model, "config.json")
-    config = json.loads(file.read_text()) if file else {}
-    found = config.get("text_config", config).get("max_position_embeddings")
-    return int(found) if found else None
+    config = read_object(Path(file)) if file else {}
+    inner = config.get("text_config", config)
+    found = inner.get("max_position_embeddings") if isinstance(inner, dict) else None
+    return found if isinstance(found, int) and found > 0 else None

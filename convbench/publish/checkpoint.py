@@ -21,6 +21,7 @@ from convbench.store import Run
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
+from convbench.store.shape import read_object
 
 KEPT = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
@@ -69,7 +70,8 @@ def _check_weights(checkpoint: Checkpoint) -> None:
     index = folder / "model.safetensors.index.json"
     names = {f"{kind}.safetensors"}
     if index.is_file() and not checkpoint.adapter:
-        names = set(json.loads(index.read_bytes()).get("weight_map", {}).values()) or names
+        placed = read_object(index).get("weight_map")
+        names = set(map(str, placed.values())) if isinstance(placed, dict) and placed else names
     config = "adapter_config.json" if checkpoint.adapter else "config.json"
     lost = sorted(name for name in {config, *names} if not (folder / name).is_file())
     if lost:
@@ -78,7 +80,7 @@ def _check_weights(checkpoint: Checkpoint) -> None:
             "transformers loads"
         )
     if checkpoint.adapter:
-        base = json.loads((folder / config).read_bytes()).get("base_model_name_or_path")
+        base = read_object(folder / config).get("base_model_name_or_path")
         if not is_hub_id(base):
             raise RunError(
                 f"--checkpoint {folder}: is an adapter of a local model, which readers do not "
@@ -164,7 +166,7 @@ def _put(source: Path, to: Path) -> None:
     """Bring a file over: configurations without this machine's paths, large files as links."""
     to.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".json" and source.name not in LISTS:
-        value = json.loads(source.read_bytes())
+        value = read_object(source)
         plain = portable_values(value)
         if plain != value:
             to.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")

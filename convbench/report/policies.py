@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -206,4 +207,4 @@ def _folders(run: Run, parent: Run | None) -> Iterator[Path]:
     plain = run.manifest.checkpoint.removeprefix("local:").removeprefix("vllm:")
     above = parent.path if parent is not None else run.path.parent.parent
     yield above / "checkpoints" / Path(plain).name
-    yield Path(plain).expanduser()
+    yield Path(os.path.expanduser(plain))

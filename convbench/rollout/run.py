@@ -15,7 +15,6 @@ from convbench.rollout.plan import Job, plan
 from convbench.rollout.play import failed, play
 from convbench.schema import Conversation
 from convbench.store import Run
-from convbench.store.jsonl import records
 
 
 @dataclass
@@ -96,8 +95,8 @@ def _count(built: Built, policy: str, conversation: Conversation) -> None:
 def identical_samples(run: Run) -> int:
     """Return the number of examples all of whose samples say the same, word for word."""
     said: dict[str, dict[int, int]] = {}
-    for record in records(run.conversations_file):
-        if record["failure"] is None:
-            words = hash(str([turn["content"] for turn in record["turns"]]))
-            said.setdefault(record["example_id"], {})[record["sample"]] = words
+    for conversation in run.conversations():
+        if conversation.failure is None:
+            words = hash(str([turn.content for turn in conversation.turns]))
+            said.setdefault(conversation.example_id, {})[conversation.sample] = words
     return sum(1 for texts in said.values() if len(texts) > 1 and len(set(texts.values())) == 1)

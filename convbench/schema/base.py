@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Mode = Literal["thinking", "standard"]
 """Whether the policy is told to reason inside `<thinking>` tags."""
@@ -21,6 +21,12 @@ PythonRef = Annotated[
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 """A spec's name: lower case, digits, dot, dash, underscore."""
+
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""A number of things; larger ones are no counts, and other programs do not hold them."""
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Dollars = Annotated[float, Field(ge=0)]
 
 
 class Noun(BaseModel):

@@ -22,7 +22,7 @@ class ImagePart(Noun):
     """An image in a message; the bytes lie in the run's `media/` folder."""
 
     type: Literal["image"] = "image"
-    file: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    file: Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=200)]
     """File name inside `media/`, named by its content."""
     media_type: str = "image/png"
     """MIME type."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from convbench.blot import told
 from convbench.errors import ConvbenchError
-from convbench.schema.base import Noun
+from convbench.schema.base import Count, Dollars, Noun, Seed
 from convbench.schema.chat import Content, FinishReason
 
 LONGEST = 1000
@@ -30,11 +30,11 @@ class Turn(Noun):
     """Instruction this speaker got with the message it answered."""
     finish_reason: FinishReason = "stop"
     """`length` where the reply was cut by max_tokens."""
-    prompt_tokens: int | None = None
+    prompt_tokens: Count | None = None
     """Tokens of the prompt, as the provider counts."""
-    completion_tokens: int | None = None
+    completion_tokens: Count | None = None
     """Tokens of the reply, as the provider counts."""
-    cost_usd: float | None = None
+    cost_usd: Dollars | None = None
     """Price of the call in dollars; null where unknown."""
 
 
@@ -64,9 +64,9 @@ class Branch(Noun):
 
     parent: str
     """conversation_id of the parent."""
-    turn: int = Field(ge=0)
+    turn: Count
     """Index of the first turn that differs."""
-    candidate: int = Field(ge=0)
+    candidate: Count
     """Number among the branches of this turn."""
 
 
@@ -77,15 +77,15 @@ class Conversation(Noun):
     """Deterministic within a run: example, sample, branch."""
     conversation_id: str
     """Unique across runs."""
-    attempt: int = Field(default=0, ge=0)
+    attempt: Count = 0
     """Number of attempts of this key before this one."""
     example_id: str
     """The question."""
-    sample: int = Field(default=0, ge=0)
+    sample: Count = 0
     """Number among the samples of the question."""
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature of the policy."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of this conversation's random streams."""
     systems: dict[str, str] = Field(default_factory=dict)
     """System prompt each speaker got, rendered."""

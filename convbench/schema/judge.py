@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.base import Name, Noun, PythonRef
+from convbench.schema.base import Count, Dollars, Name, Noun, PythonRef
 from convbench.schema.conversation import Failure
 
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
@@ -113,13 +113,13 @@ class Verdict(Noun):
     """The raw reply, kept where it could not be read."""
     failure: Failure | None = None
     """Set where there is no score."""
-    attempts: int = 1
+    attempts: Count = 1
     """Replies asked for."""
-    prompt_tokens: int | None = None
+    prompt_tokens: Count | None = None
     """Tokens of all prompts."""
-    completion_tokens: int | None = None
+    completion_tokens: Count | None = None
     """Tokens of all replies."""
-    cost_usd: float | None = None
+    cost_usd: Dollars | None = None
     """Dollars; null where unknown."""
     ended: str = ""
     """UTC time, ISO 8601."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from convbench.schema.base import Mode, Noun
+from convbench.schema.base import Mode, Noun, Seed
 from convbench.schema.chat import Sampling
 from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.task import TaskSpec
 
 RunKind = Literal["build", "import", "eval", "branch"]
+MOST = 100_000
+"""Samples of a question, and policy turns, that a run may have."""
 
 
 class Member(Noun):
@@ -51,13 +53,13 @@ class RunManifest(Noun):
     """The protocol, resolved."""
     mode: Mode
     """thinking or standard."""
-    turns: int
+    turns: int = Field(ge=0, le=MOST)
     """n."""
-    samples: int
+    samples: int = Field(ge=1, le=MOST)
     """Conversations an example."""
-    temperatures: tuple[float, ...]
+    temperatures: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1)
     """Temperature of each sample; one value serves all."""
-    seed: int
+    seed: Seed
     """Seed of sampling, splits and conversations."""
     split: Literal["train", "validation", "test", "all"] = "all"
     """Which split was built."""
@@ -77,6 +79,17 @@ class RunManifest(Noun):
     """Versions of the packages that matter to the result."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Free notes of importers."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.temperatures) not in (1, self.samples):
+            raise ValueError(
+                f"found {len(self.temperatures)} temperatures for {self.samples} samples; expected "
+                "one, or one a sample"
+            )
+        if self.protocol.policy not in self.cast:
+            raise ValueError(f"the cast lacks {self.protocol.policy}, the protocol's policy")
+        return self
 
     def temperature(self, sample: int) -> float:
         """Temperature of this sample."""

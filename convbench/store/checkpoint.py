@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from convbench.errors import RunError
+from convbench.catalog.read import parse
+from convbench.errors import RunError, SpecError
+from convbench.store.shape import read_bytes, read_object, there
 
 RECIPE = "recipe.yaml"
 """The resolved recipe; written before the training."""
@@ -33,12 +32,12 @@ class Checkpoint:
     @cached_property
     def recipe(self) -> Mapping[str, Any]:
         """The resolved recipe; empty where none lies there. RunError where it cannot be read."""
-        return _mapping(self.folder / RECIPE, yaml.safe_load)
+        return _recipe(self.folder / RECIPE)
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
         """What the training wrote; empty while unfinished. RunError where it cannot be read."""
-        return _mapping(self.folder / TRAINING, json.loads)
+        return read_object(self.folder / TRAINING)
 
     @property
     def id(self) -> str:
@@ -51,13 +50,12 @@ class Checkpoint:
         return not (self.folder / "config.json").is_file()
 
 
-def _mapping(file: Path, parse: Callable[[str], Any]) -> Mapping[str, Any]:
-    try:
-        found = parse(file.read_text())
-    except (FileNotFoundError, NotADirectoryError):
+def _recipe(file: Path) -> Mapping[str, Any]:
+    """Return a recipe, read as every other YAML: plain, bounded."""
+    if not there(file):
         return {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RunError(f"{file}: cannot be read: {str(error).splitlines()[0]}") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{file}: found {type(found).__name__}; expected a mapping")
-    return found
+    data = read_bytes(file)
+    try:
+        return parse(data.decode("utf-8", "replace"), str(file))
+    except SpecError as error:
+        raise RunError(str(error)) from None

@@ -13,10 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import orjson
-
 from convbench.blot import exact, known
 from convbench.errors import RunError
+from convbench.store.shape import LONGEST, an_object
 
 
 class Appender:
@@ -83,26 +82,28 @@ def _cut_torn_line(descriptor: int) -> None:
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number from 1, bytes) of every whole line; nothing where there is no file."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n") and line != b"\n":
-                yield number, line
-
-
-def records(path: Path) -> Iterator[Any]:
-    """Yield the JSON value of every whole line; a damaged line is a RunError naming it."""
-    for number, line in lines(path):
-        yield loads(path, number, line)
-
-
-def loads(path: Path, number: int, line: bytes) -> Any:
-    """Return the JSON value of one line."""
     try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise RunError(f"{path}:{number}: damaged line, not JSON: {error}") from None
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST + 1):
+                number += 1
+                if len(line) > LONGEST:
+                    raise RunError(
+                        f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
+                    )
+                if line.endswith(b"\n") and line != b"\n":
+                    yield number, line
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON object of every whole line, with a text in each of these fields; a line
+    without is a RunError naming it."""
+    for number, line in lines(path):
+        yield an_object(f"{path}:{number}", line, texts)
 
 
 def write_whole(path: Path, data: bytes) -> None:

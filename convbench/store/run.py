@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ValidationError
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
-from convbench.store.jsonl import disk_error, lines, loads, write_whole
-
-Record = TypeVar("Record", bound=BaseModel)
+from convbench.store.jsonl import disk_error, lines, records, write_whole
+from convbench.store.shape import Record, an_object, checked, read_model
 
 
 class Run:
@@ -45,18 +42,11 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> Run:
         """Open a run; anything but a run directory is a RunError."""
-        try:
-            text = (path / "run.json").read_bytes()
-        except OSError:
+        if not (path / "run.json").exists():
             raise RunError(
                 f"{path}: found no run.json; expected a run directory (see: convbench list runs)"
-            ) from None
-        try:
-            return cls(path, RunManifest.model_validate_json(text))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            key = ".".join(str(part) for part in first["loc"])
-            raise RunError(f"{path / 'run.json'}: {key}: {first['msg']}") from None
+            )
+        return cls(path, read_model(path / "run.json", RunManifest))
 
     @property
     def conversations_file(self) -> Path:
@@ -108,26 +98,46 @@ class Run:
     @cached_property
     def examples(self) -> dict[str, Example]:
         """Return the run's questions by example_id."""
-        found = _records(self.path / "examples.jsonl", Example)
-        return {example.example_id: example for example in found}
+        path = self.path / "examples.jsonl"
+        found: dict[str, Example] = {}
+        for number, line in lines(path):
+            an_object(f"{path}:{number}", line)
+            example = checked(f"{path}:{number}", line, Example)
+            if example.example_id in found:
+                raise RunError(
+                    f"{path}:{number}: found {example.example_id!r:.80} a second time; expected "
+                    "one line a question"
+                )
+            found[example.example_id] = example
+        return found
 
     def conversations(self) -> Iterator[Conversation]:
-        """Yield the newest conversation of every key, in the order they were written."""
-        return _newest(self.conversations_file, Conversation, lambda record: record["key"])
+        """Yield the newest conversation of every key, in the order they were written.
+
+        Raises RunError for one of no question of the run, and for two of one id.
+        """
+        path = self.conversations_file
+        ids: set[str] = set()
+        for number, found in _newest(path, Conversation, ("key",)):
+            name, why = found.conversation_id, None
+            if found.example_id not in self.examples:
+                why = f"example_id: found {found.example_id!r:.80}, which is not in examples.jsonl"
+            elif name in ids:
+                why = f"conversation_id: found {name!r:.80} for two keys; expected one of its own"
+            if why:
+                raise RunError(f"{path}:{number}: {why}")
+            ids.add(name)
+            yield found
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
-        return _newest(
-            self.verdicts_file,
-            Verdict,
-            lambda record: (record["conversation_id"], record["judge"]),
-        )
+        found = _newest(self.verdicts_file, Verdict, ("conversation_id", "judge"))
+        return (verdict for _, verdict in found)
 
     def attempts(self) -> dict[str, tuple[int, bool]]:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
         found: dict[str, tuple[int, bool]] = {}
-        for number, line in lines(self.conversations_file):
-            record = loads(self.conversations_file, number, line)
+        for record in records(self.conversations_file, "key"):
             before = found.get(record["key"], (0, False))[0]
             found[record["key"]] = (before + 1, record.get("failure") is None)
         return found
@@ -136,7 +146,7 @@ class Run:
         """Return the resolved spec of every judge this run was judged by, by fingerprint."""
         found = {}
         for path in sorted((self.path / "judges").glob("*.json")):
-            found[path.stem] = JudgeSpec.model_validate_json(path.read_bytes())
+            found[path.stem] = read_model(path, JudgeSpec)
         return found
 
     def keep_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
@@ -165,31 +175,17 @@ class Run:
             lock.release()
 
 
-def _records(path: Path, model: type[Record]) -> Iterator[Record]:
+def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[tuple[int, Record]]:
+    """Yield (line, last record) of every key, the texts of these fields. Two passes, so that
+    memory holds keys alone."""
+    last: dict[tuple[str, ...], int] = {}
     for number, line in lines(path):
-        yield _checked(path, number, line, model)
-
-
-def _checked(path: Path, number: int, line: bytes, model: type[Record]) -> Record:
-    try:
-        return model.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise RunError(f"{path}:{number}: {key}: {first['msg']}") from None
-
-
-def _newest(
-    path: Path, model: type[Record], key: Callable[[dict[str, object]], object]
-) -> Iterator[Record]:
-    """Yield the last record of every key. Two passes, so that memory holds keys alone."""
-    last: dict[object, int] = {}
-    for number, line in lines(path):
-        last[key(loads(path, number, line))] = number
+        record = an_object(f"{path}:{number}", line, key)
+        last[tuple(record[name] for name in key)] = number
     wanted = set(last.values())
     for number, line in lines(path):
         if number in wanted:
-            yield _checked(path, number, line, model)
+            yield number, checked(f"{path}:{number}", line, model)
 
 
 def set_latest(path: Path) -> None:

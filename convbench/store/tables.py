@@ -12,11 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
+
 from convbench.errors import RunError
+from convbench.schema import Conversation, Example, Verdict
 from convbench.store import columns, grading, views
-from convbench.store.jsonl import records
+from convbench.store.jsonl import lines
 from convbench.store.limits import interruptible, seal_memory
 from convbench.store.run import Run
+from convbench.store.shape import an_object, checked
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -28,6 +32,20 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
     "examples": (columns.EXAMPLES, "run_no, example_id"),
 }
 """Columns of each file, and what names a record in it: of those alike the last one counts."""
+
+MODELS: dict[str, type[BaseModel]] = {
+    "conversations": Conversation, "verdicts": Verdict, "examples": Example,
+}  # fmt: skip
+WRONG = {
+    "conversations": "key IS NULL OR conversation_id IS NULL OR example_id IS NULL OR sample < 0 "
+    "OR attempt < 0 OR NOT coalesce(isfinite(temperature) AND temperature >= 0, true) OR "
+    "len([1 FOR t IN turns IF t.speaker IS NULL OR t.step IS NULL OR t.content IS NULL]) > 0",
+    "verdicts": "conversation_id IS NULL OR judge IS NULL OR fingerprint IS NULL OR attempts < 0 "
+    "OR NOT coalesce(isfinite(reward), true) OR cost_usd < 0",
+    "examples": "example_id IS NULL OR task IS NULL OR split IS NULL OR group_id IS NULL OR "
+    "question IS NULL OR len([1 FOR c IN choices IF c.label IS NULL OR c.text IS NULL]) > 0",
+}
+"""What DuckDB lets pass that no record of ours is; the rest it refuses itself."""
 
 CLOSED = (
     "SET enable_external_access = false",
@@ -53,11 +71,15 @@ def connect(
     import duckdb
 
     connection = duckdb.connect(":memory:")
-    connection.execute("CREATE SCHEMA raw")
-    _load_runs(connection, runs)
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
-    for name in RAW:
-        _load(connection, name, runs if name in needed else (), text)
+    try:
+        connection.execute("CREATE SCHEMA raw")
+        _load_runs(connection, runs)
+        for name in RAW:
+            _load(connection, name, runs if name in needed else (), text)
+    except RunError:
+        connection.close()
+        raise
     seal_memory(connection)
     grading.register(connection, runs)
     for statement in (*CLOSED, views.SAID, *views.ALL.values()):
@@ -87,13 +109,32 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
     connection.execute(f"CREATE TABLE raw.{name} (run_no INTEGER, {declared})")
     for number, run in enumerate(runs):
         path = run.path / f"{name}.jsonl"
+        if path.exists() and not path.is_file():
+            raise RunError(f"{path}: found no file; expected JSON lines")
         if path.exists() and path.stat().st_size:
             _read(connection, name, number, path, text)
-    if runs:
-        connection.execute(
-            f"DELETE FROM raw.{name} WHERE rowid NOT IN "  # noqa: S608 - names of our own
-            f"(SELECT max(rowid) FROM raw.{name} GROUP BY {key})"
-        )
+    if not runs:
+        return
+    if name == "examples":
+        _refuse_twice(connection, name, "example_id", runs)
+    connection.execute(
+        f"DELETE FROM raw.{name} WHERE rowid NOT IN "  # noqa: S608 - names of our own
+        f"(SELECT max(rowid) FROM raw.{name} GROUP BY {key})"
+    )
+    if name == "conversations":
+        _refuse_twice(connection, name, "conversation_id", runs)
+
+
+def _refuse_twice(
+    connection: DuckDBPyConnection, name: str, column: str, runs: Sequence[Run]
+) -> None:
+    """Raise RunError for two records of a run that share what names one alone."""
+    found = connection.execute(
+        f"SELECT run_no, {column} FROM raw.{name} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"  # noqa: S608
+    ).fetchone()
+    if found is not None:
+        path = runs[found[0]].path / f"{name}.jsonl"
+        raise RunError(f"{path}: {column}: found {found[1]!r:.80} for two records; expected one")
 
 
 def _read(connection: DuckDBPyConnection, name: str, number: int, path: Path, text: bool) -> None:
@@ -102,55 +143,63 @@ def _read(connection: DuckDBPyConnection, name: str, number: int, path: Path, te
 
     read = {c: kind for c, kind in RAW[name][0].items() if text or c != "turns"}
     listed = ", ".join(f"'{column}': '{kind}'" for column, kind in read.items())
-    torn = _torn(path)
     with tempfile.TemporaryDirectory() as folder:
-        place = str(_plain(path, Path(folder))).replace("'", "''")
-        for longest in LONGEST:
+        for longest in LONGEST:  # and once more where the file grew while it was read
+            place = str(_readable(path, Path(folder))).replace("'", "''")
             try:
                 connection.execute(
                     f"INSERT INTO raw.{name} (run_no, {', '.join(map(_quoted, read))}) "  # noqa: S608
                     f"SELECT {number}, * FROM read_json('{place}', format='newline_delimited', "
-                    f"ignore_errors=true, maximum_object_size={longest << 20}, "
-                    f"columns={{{listed}}})"
+                    f"maximum_object_size={longest << 20}, columns={{{listed}}})"
                 )
                 break
             except duckdb.Error as error:
-                if longest == LONGEST[-1]:
-                    line = str(error).splitlines()[0]
-                    raise RunError(f"{path}: cannot be read: {line}") from None
-    _drop_torn(connection, name, number, path, torn)
+                _name_fault(path, name)
+                said = str(error).splitlines()[0]
+        else:
+            raise RunError(f"{path}: cannot be read: {said:.300}")
+    wrong = f"SELECT count(*) FROM raw.{name} WHERE run_no = {number} AND ({WRONG[name]})"  # noqa: S608
+    if connection.execute(wrong).fetchall() != [(0,)]:
+        _name_fault(path, name)
+        raise RunError(f"{path}: found a record of the wrong shape; the file is damaged")
 
 
-def _drop_torn(
-    connection: DuckDBPyConnection, name: str, number: int, path: Path, torn: bool
-) -> None:
-    """Take out the torn last line; a line without its key anywhere else is damage."""
-    table, first = f"raw.{name}", next(iter(RAW[name][0]))
-    if torn:
-        connection.execute(
-            f"DELETE FROM {table} WHERE rowid = (SELECT max(rowid) FROM {table}) "  # noqa: S608
-            f"AND run_no = {number}"
-        )
-    count = f"SELECT count(*) FROM {table} WHERE {first} IS NULL"  # noqa: S608
-    if connection.execute(count).fetchall() != [(0,)]:
-        for _ in records(path):  # names the damaged line
-            pass
-        raise RunError(f"{path}: found a record without {first}; the file is damaged")
+def _name_fault(path: Path, name: str) -> None:
+    """Raise RunError for the first record that is not what the file should hold."""
+    for number, line in lines(path):
+        where = f"{path}:{number}"
+        an_object(where, line)
+        checked(where, line, MODELS[name])
 
 
-def _torn(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) != b"\n"
-
-
-def _plain(path: Path, folder: Path) -> Path:
-    """Return a name of the file that holds no wildcard, which DuckDB would follow."""
-    if not set("*?[]{}") & set(str(path)):
+def _readable(path: Path, folder: Path) -> Path:
+    """Return a file without a torn last line, of a name without a wildcard, which DuckDB would
+    follow: the file itself, a link to it, or a copy of its whole lines."""
+    whole = _whole(path)
+    if whole == path.stat().st_size and not set("*?[]{}") & set(str(path)):
         return path
-    link = folder / path.name
-    link.symlink_to(path.resolve())
-    return link
+    other = folder / path.name
+    if whole == path.stat().st_size:
+        other.symlink_to(path.resolve())
+        return other
+    with path.open("rb") as source, other.open("wb") as target:
+        while part := source.read(min(whole - target.tell(), 1 << 20)):
+            target.write(part)
+    return other
+
+
+def _whole(path: Path) -> int:
+    """Return the bytes up to the end of the last whole line."""
+    with path.open("rb") as file:
+        size = at = file.seek(0, 2)
+        while at > 0:
+            start = max(0, at - (1 << 16))
+            file.seek(start)
+            newline = file.read(at - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            at = start
+    return 0 if size else size
 
 
 def _quoted(name: str) -> str:

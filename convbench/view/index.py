@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
-from convbench.store.jsonl import lines, loads
+from convbench.store.jsonl import lines
 from convbench.store.limits import bounded, interruptible
+from convbench.store.shape import an_object, checked
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -105,7 +106,8 @@ class Index:
         run = self.runs[place.run_no]
         with run.conversations_file.open("rb") as file:
             file.seek(place.start)
-            found = Conversation.model_validate_json(file.read(place.length))
+            where = f"{run.conversations_file}: byte {place.start}"
+            found = checked(where, file.read(place.length), Conversation)
         example = run.examples.get(found.example_id)
         if example is None:
             raise RunError(f"{run.path}: found no example {found.example_id!r} in examples.jsonl")
@@ -224,6 +226,6 @@ def _records(path: Path) -> Iterator[tuple[str, str, int, int]]:
     for number, line in lines(path):
         if number != before + 1:  # empty lines are skipped by `lines`; each is one byte
             start += number - before - 1
-        record = loads(path, number, line)
+        record = an_object(f"{path}:{number}", line, ("key", "conversation_id"))
         yield record["key"], record["conversation_id"], start, len(line)
         start, before = start + len(line), number

@@ -183,8 +183,10 @@ def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(text: str | None) -> Any:
-    found = orjson.loads(text) if text else None
-    return found or None
+    try:
+        return (orjson.loads(text) if text else None) or None
+    except orjson.JSONDecodeError:  # nested more deeply than a page can show
+        return "(cannot be shown)"
 
 
 @lru_cache(maxsize=64)

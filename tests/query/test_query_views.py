@@ -91,7 +91,7 @@ def test_damage_in_the_middle_names_its_line(tmp_path: Path) -> None:
     with run.conversations_file.open("ab") as file:
         file.write(b'{"key": broken}\n')
     append(run.conversations_file, [conversation(0, 0)])
-    with pytest.raises(RunError, match=r"conversations\.jsonl:3: damaged line"):
+    with pytest.raises(RunError, match=r"conversations\.jsonl:3: damaged"):
         query("SELECT count(*) FROM conversations", [run])
 
 

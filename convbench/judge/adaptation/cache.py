@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import orjson
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from convbench.errors import RunError
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.schema import fingerprint
@@ -47,7 +48,12 @@ class Cache(Generic[T]):
     def __init__(self, path: Path, kind: type[T]) -> None:
         """Read what is there of `kind`, a dataclass."""
         one = TypeAdapter(kind)
-        self._found = {found.pop("key"): one.validate_python(found) for found in records(path)}
+        try:
+            found = records(path, "key")
+            self._found = {each.pop("key"): one.validate_python(each) for each in found}
+        except ValidationError as error:
+            said = error.errors(include_url=False, include_input=False)[0]["msg"]
+            raise RunError(f"{path}: found a record of another shape: {said}") from None
         self._file = Appender(path)
         self._lock = threading.Lock()
 

@@ -131,4 +131,4 @@ def _record(item: Logged, turn: int, number: int, reply: Completion) -> dict[str
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:
     """Return the candidates in a file; none where there is none."""
-    return iter(records(file)) if file.exists() else iter(())
+    return iter(records(file, "conversation_id", "text")) if file.exists() else iter(())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from convbench.errors import RunError
 from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED, Values
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
@@ -13,6 +13,7 @@ from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, number
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
+from convbench.store.shape import read_object
 
 
 def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
@@ -116,11 +117,12 @@ def _alone(policy: Policy) -> Values:
     """Return the accuracies of training on the passage alone, as `train seal` left them."""
     found: Values = []
     for member in policy.members or (policy,):
+        file = member.run.reports / "seal.json"
         try:
-            kept = json.loads((member.run.reports / "seal.json").read_text())
-        except (OSError, ValueError):
-            continue
-        found += [(str(passage), float(value)) for passage, value in kept.get(PASSAGE, [])]
+            kept = read_object(file).get(PASSAGE, [])
+            found += [(str(passage), float(value)) for passage, value in kept]
+        except (TypeError, ValueError):
+            raise RunError(f"{file}: {PASSAGE}: expected pairs of a passage and a number") from None
     return found
 
 

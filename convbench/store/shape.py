@@ -1,0 +1,101 @@
+"""The one reader of a run's small files and records: of the right shape and size, or one line.
+
+Files of a run may come from strangers, from a crash or from an editor. Whatever is wrong in one is
+a RunError that names file, line and field; nothing else is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from convbench.errors import RunError
+
+Record = TypeVar("Record", bound=BaseModel)
+
+LARGEST = 16 << 20
+"""Bytes of a file that is read whole: a manifest, a judge, a note."""
+LONGEST = 256 << 20
+"""Bytes of one record."""
+DEEPEST = 64
+"""Deepest nesting of such a file."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the contents of a small file. Raises RunError where it is none, or is not there."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(data) > LARGEST:
+        raise RunError(f"{path}: found more than {LARGEST:,} bytes; expected fewer")
+    return data
+
+
+def there(path: Path) -> bool:
+    """Whether this is a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_model(path: Path, model: type[Record]) -> Record:
+    """Return what a JSON file holds."""
+    return checked(str(path), read_bytes(path), model)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty where there is no file."""
+    found = an_object(str(path), read_bytes(path)) if there(path) else {}
+    level: list[Any] = [found]
+    for _ in range(DEEPEST):
+        level = [item for value in level for item in _inside(value)]
+    if level:
+        raise RunError(f"{path}: found values nested more than {DEEPEST} deep")
+    return found
+
+
+def text_in(path: Path, name: str) -> str:
+    """Return a text that the object in a JSON file must have."""
+    found = read_object(path).get(name)
+    if not isinstance(found, str):
+        raise RunError(f"{path}: {name}: found {found!r:.60}; expected text")
+    return found
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def checked(where: str, data: bytes, model: type[Record]) -> Record:
+    """Return the record that these bytes hold; `where` names them in errors."""
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        way = ".".join(f"{part!s:.40}" for part in first["loc"][:8]) or "(top)"
+        raise RunError(f"{where}: {way}: {first['msg']:.200}") from None
+    except (ValueError, RecursionError):
+        raise RunError(f"{where}: found values nested too deeply") from None
+
+
+def an_object(where: str, data: bytes, texts: Collection[str] = ()) -> dict[str, Any]:
+    """Return the JSON object that these bytes hold, with a text in each of these fields."""
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"{where}: damaged, not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{where}: found {type(found).__name__}; expected an object")
+    for name in texts:
+        if not isinstance(found.get(name), str):
+            raise RunError(f"{where}: {name}: found {found.get(name)!r:.60}; expected text")
+    return found

@@ -1,0 +1,180 @@
+"""Run folders of the wrong shape: one line that names the file, exit code 1, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from convbench.cli import app
+from convbench.errors import ConvbenchError, RunError
+from convbench.schema import Member
+from convbench.store import Run
+from convbench.store.query import query
+from convbench.store.shape import read_model
+from tests.hostile.files import BORNE, REFUSED
+from tests.publish.runs import write_run
+
+EVERYTHING = (
+    "select * from conversations join verdicts using (conversation_id) join turns using "
+    "(conversation_id) join examples using (example_id)"
+)
+COMMANDS = {
+    "list": ["list", "runs"],
+    "show": ["show", "run-q0-0", "--run", "runs/run"],
+    "query": ["query", EVERYTHING, "--run", "runs/run"],
+    "report": ["report", "runs/run", "--split", "all"],
+    "judge": ["judge", "--judge", "rules", "--run", "runs/run", "--quiet"],
+    "judge --dry-run": ["judge", "--judge", "gpt-4o", "--run", "runs/run", "--dry-run"],
+    "export": ["export", "--to", "openai", "--recipe", "refit", "--run", "runs/run"],
+    "train": ["train", "refit", "--run", "runs/run", "--dry-run", "--model", "local:pocket"],
+    "build --dry-run": ["build", "--run", "runs/run", "--dry-run"],
+    "build": ["build", "--run", "runs/run", "--quiet"],
+    "eval": ["eval", "rule:tests.hostile.files:says", "--run", "runs/run", "--quiet"],
+    "patterns": ["patterns", "runs/run", "runs/run"],
+    "view": ["view", "runs/run", "--static", "site"],
+    "publish": ["publish", "a/b", "--run", "runs/run", "--dry-run"],
+    "publish --checkpoint": ["publish", "a/b", "--checkpoint", "runs/run/checkpoints/refit",
+                             "--dry-run"],
+    "judge human": ["judge", "--judge", "human:runs/run/labels.jsonl", "--run", "runs/run"],
+    "eval CHECKPOINT": ["eval", "runs/run/checkpoints/refit", "--quiet"],
+}  # fmt: skip
+EVERY = tuple(COMMANDS)[: list(COMMANDS).index("publish --checkpoint")]
+READERS = {
+    "run.json": set(EVERY),
+    "examples.jsonl": set(EVERY) - {"list"},
+    "conversations.jsonl": set(EVERY) - {"list", "build --dry-run", "eval"},
+    "verdicts.jsonl": {"show", "query", "report", "judge", "judge --dry-run", "export", "train",
+                       "eval", "view", "publish"},
+}  # fmt: skip
+"""Commands that read all of a file, and so refuse what is wrong in it."""
+SOME = {
+    "run.json": ("is b'[1, 2]\\n'", "samples 1000000000"),
+    "examples.jsonl": ("is b'5\\n'", "example_id missing"),
+    "conversations.jsonl": ('has a line {"a": [[[[[[', "turns [1]"),
+    "verdicts.jsonl": ("has a line {}", "scores 'x'"),
+}
+"""Damages that go through every command; the others go through the readers that they call."""
+LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judge human",
+        "judges/f00d.json": "eval", "published.json": "publish --checkpoint",
+        "reports/seal.json": "report", "evals/refit/run.json": "report",
+        "evals/refit/conversations.jsonl": "report",
+        "checkpoints/refit/training.json": "publish --checkpoint",
+        "checkpoints/refit/recipe.yaml": "eval CHECKPOINT"}  # fmt: skip
+"""A command that reads what other commands do not; for the rest of the files the cheap ones do."""
+CHEAP = ("show", "query", "report")
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with one file of every kind."""
+    cast = {
+        "assistant": Member(model="rule:tests.hostile.files:says"),
+        "teacher": Member(model="script"),
+    }
+    run = write_run(tmp_path_factory.mktemp("whole") / "run", cast=cast)
+    write_run(run.evals / "refit", parent=run.manifest.id, kind="eval", id="child", cast=cast,
+              checkpoint="checkpoints/refit", conversations=[], verdicts=[])  # fmt: skip
+    call = {"key": "q0/0/1", "hash": "0" * 16, "content": "yes", "finish_reason": "stop",
+            "prompt_tokens": 1, "completion_tokens": 1, "cost_usd": 0.1, "model": None}  # fmt: skip
+    label = {"conversation_id": "run-q0-0", "rater": "a", "overall": 5}
+    files = {
+        "checkpoints/refit/training.json": json.dumps({"run": run.manifest.id, "recipe": "refit"}),
+        "checkpoints/refit/recipe.yaml": yaml.safe_dump({"name": "refit", "run": "../.."}),
+        "checkpoints/refit/config.json": "{}",
+        "checkpoints/refit/model.safetensors": "",
+        "calls.jsonl": json.dumps(call) + "\n",
+        "attempts.jsonl": "",
+        "labels.jsonl": json.dumps(label) + "\n",
+        "published.json": '{"repo": "a/b"}',
+        "reports/seal.json": "{}",
+    }
+    for name, text in files.items():
+        (run.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.path / name).write_text(text)
+    return run.path
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, as `runs/run` of the working directory."""
+    shutil.copytree(whole, tmp_path / "runs" / "run")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs" / "run"
+
+
+def said(command: str) -> str | None:
+    """Return the one line in which a command ends; None where it succeeds."""
+    found = CliRunner().invoke(app, COMMANDS[command])
+    if found.exit_code == 0:
+        return None
+    if not isinstance(found.exception, ConvbenchError | SystemExit):
+        raise AssertionError(command) from found.exception
+    line = " ".join(str(found.exception).split())
+    assert len(line) < 2000, command
+    return line
+
+
+def everything(path: Path) -> None:
+    """Read a run as the library does."""
+    run = Run.open(path)
+    list(run.examples.values())
+    list(run.conversations())
+    list(run.verdicts())
+    run.judge_specs()
+
+
+def by_query(path: Path) -> None:
+    """Read a run as DuckDB does."""
+    query(EVERYTHING, [Run.open(path)])
+
+
+def test_every_command_reads_the_whole_run(run: Path) -> None:
+    assert {name: said(name) for name in EVERY} == dict.fromkeys(EVERY)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"), [(file, damage) for file in REFUSED for damage in REFUSED[file]]
+)
+def test_a_file_of_the_wrong_shape_is_refused_by_name(file: str, damage: str, run: Path) -> None:
+    REFUSED[file][damage](run)
+    with pytest.raises(RunError) as found:
+        everything(run)
+    assert f"{run / file}:" in str(found.value)
+    assert len(str(found.value)) < 1000
+    with suppress(RunError):  # it may take what DuckDB turns into a text
+        by_query(run)
+
+
+@pytest.mark.parametrize(
+    ("file", "command"), [(file, command) for file in READERS for command in sorted(READERS[file])]
+)
+def test_every_command_refuses_it(file: str, command: str, whole: Path, run: Path) -> None:
+    for damage in SOME[file]:
+        REFUSED[file][damage](run)
+        assert Path(file).name in str(said(command)), damage
+        shutil.rmtree(run)
+        shutil.copytree(whole, run)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"), [(file, damage) for file in BORNE for damage in BORNE[file]]
+)
+def test_an_odd_file_breaks_nothing(file: str, damage: str, run: Path) -> None:
+    BORNE[file][damage](run)
+    for command in (LATE[file],) if file in LATE else CHEAP:
+        said(command)
+
+
+def test_a_torn_last_line_is_still_passed_over(run: Path) -> None:
+    for name in ("examples", "conversations", "verdicts"):
+        with (run / f"{name}.jsonl").open("a") as file:
+            file.write('{"key": "q9/0", "conver')
+    everything(run)
+    by_query(run)
+    assert read_model(run / "run.json", type(Run.open(run).manifest)) == Run.open(run).manifest
