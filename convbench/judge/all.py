@@ -87,6 +87,6 @@ def resolved(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
 
     found = resolve_judge(name, specs.folders, sets=sets, resolve_model=model)
     # Kept with the run, so that an evaluation asks the same model at the same address.
-    base = calls.api_base if found.model else None
+    base = (calls.api_base or found.spec.api_base) if found.model else None
     update = {"model": found.model, "api_base": address(base) if base else None}
     return replace(found, spec=found.spec.model_copy(update=update))

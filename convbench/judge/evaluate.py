@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import RunError
+from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.loop import permit_judge
 from convbench.options.evaluate import EvalOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
-from convbench.rollout.cast import make_member
+from convbench.rollout.calls import SCRIPT
+from convbench.rollout.cast import make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
 from convbench.rollout.run import Built
@@ -105,10 +106,16 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
     old = parent.manifest
     limit = old.cast[old.protocol.policy].sampling.max_tokens
     cast = {
-        name: old.cast.get(name, Member(model="script"))
+        name: old.cast.get(name, Member(model=SCRIPT))
         for name in protocol.speakers
         if name != protocol.policy
     }
+    silent = [name for name in teachers(protocol) if cast[name].model == SCRIPT]
+    if silent:
+        raise SpecError(
+            f"protocol {protocol.name}: speaker {silent[0]!r} needs a model, and the cast of "
+            f"{parent.path} has none for it; build a run in that protocol and evaluate there"
+        )
     cast[protocol.policy] = make_member(
         options.policy, limit, options.calls.api_base, options.specs
     )

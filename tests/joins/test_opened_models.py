@@ -323,6 +323,31 @@ def test_an_evaluation_keeps_the_cast(
     assert drained(provider) == [], "the same evaluation again asks nobody"
 
 
+def test_an_evaluation_names_a_speaker_that_nobody_speaks_for(
+    provider: Provider, tmp_path: Path, panel: SpecOptions
+) -> None:
+    """The speaker was taken for a scripted one, and every conversation failed."""
+    run = built(tmp_path / "run", panel, task="ours", model="openai/mine")
+    options = EvalOptions("openai/other", run.path, protocol="panel", specs=panel, calls=QUIET)
+    with pytest.raises(SpecError, match="speaker 'coach' needs a model, and the cast of"):
+        evaluate(options)
+    assert not run.evals.exists()
+
+
+def test_a_judge_is_asked_where_its_own_file_says(provider: Provider, tmp_path: Path) -> None:
+    """`api_base` in a judge's file was dropped, and the provider's own address asked."""
+    specs = specs_with(tmp_path / "mine", thinker=THINKER)
+    run = built(tmp_path / "run", specs, model="scripted:policy")
+    (tmp_path / "mine" / "judges").mkdir()
+    with Provider(Plan(keep_requests=9), reply=reply) as other:
+        (tmp_path / "mine" / "judges" / "there.yaml").write_text(
+            f"extends: rubric\nmodel: thinker\napi_base: {other.api_base}\n"
+        )
+        judge(JudgeOptions(("there",), run.path, specs=specs, calls=QUIET))
+        assert with_settings(drained(other), 1024)
+    assert drained(provider) == []
+
+
 SETS = (
     "fit.max_steps=1", "fit.batch_size=2", "fit.accumulation=1", "fit.precision=fp32",
     "fit.gradient_checkpointing=false", "fit.save=end", "fit.learning_rate=1e-3",
