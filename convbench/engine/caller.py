@@ -29,7 +29,7 @@ class Policy:
     concurrency: int = 64
     """Most calls at once to one endpoint."""
     timeout_s: float = 120.0
-    """Longest one attempt may take; a model's own `timeout_s` goes before it."""
+    """Longest one attempt may take; a `patient` model has none."""
     tries: int = 8
     """Most attempts of a call that fail other than by 429."""
     backoff_s: float = 0.5
@@ -85,21 +85,20 @@ class Caller:
 
     def limiter(self, model: Model) -> Limiter:
         """Return the limiter of a model's endpoint."""
-        name = endpoint(model)
+        name = model.endpoint
         if name not in self._limiters:
-            highest = getattr(model, "concurrency", None) or self.policy.concurrency
+            highest = model.concurrency or self.policy.concurrency
             self._limiters[name] = Limiter(highest)
             self.status.endpoints[name] = self._limiters[name].state
         return self._limiters[name]
 
     async def started(self, model: Model) -> None:
         """Start a model that must be (a server, weights to load), once, before the first call."""
-        start = getattr(model, "start", None)
-        if start is None:
+        if not model.starts:
             return
-        waiting = self._starting.get(endpoint(model))
+        waiting = self._starting.get(model.endpoint)
         if waiting is None:
-            waiting = self._starting[endpoint(model)] = asyncio.ensure_future(start())
+            waiting = self._starting[model.endpoint] = asyncio.ensure_future(model.start())
             self.status.note = f"starting {model.ref}"
             waiting.add_done_callback(self._ready)
         await asyncio.shield(waiting)
@@ -112,16 +111,16 @@ class Caller:
 
     def answered(self, model: Model) -> None:
         """Note that an endpoint works."""
-        self._answered.add(endpoint(model))
-        self._exhausted[endpoint(model)] = 0
+        self._answered.add(model.endpoint)
+        self._exhausted[model.endpoint] = 0
 
     def known(self, model: Model) -> bool:
         """Return whether this endpoint has ever answered."""
-        return endpoint(model) in self._answered
+        return model.endpoint in self._answered
 
     def exhausted(self, model: Model, error: TransientModelError, tries: int) -> Exception:
         """Return the error of a call whose tries are used up; fatal once the endpoint is dead."""
-        name = endpoint(model)
+        name = model.endpoint
         self._exhausted[name] = self._exhausted.get(name, 0) + 1
         if self._exhausted[name] >= self.policy.dead:
             return FatalModelError(
@@ -211,7 +210,7 @@ class _Call:
         return _Reply(*self._count(completion, attempt))
 
     async def _send(self) -> Completion:
-        limit: float | None = getattr(self.model, "timeout_s", self.policy.timeout_s)
+        limit = None if self.model.patient else self.policy.timeout_s
         try:
             async with asyncio.timeout(limit):
                 return await self.model.complete(self.messages, self.sampling, key=self.key)
@@ -307,11 +306,6 @@ class _Call:
         if error.retry_after is None:
             return None
         return min(max(0.0, error.retry_after), self.policy.retry_after_s)
-
-
-def endpoint(model: Model) -> str:
-    """Return the name under which calls share a limit: the server's, else the model's."""
-    return str(getattr(model, "endpoint", model.ref))
 
 
 def runs_here(model: Model) -> bool:

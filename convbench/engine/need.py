@@ -50,7 +50,7 @@ def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> Si
     """Return the bounds of a call."""
     text, images = _measured(messages)
     prompt = text + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
-    return Size(text, prompt, sampling.max_tokens + int(getattr(model, "headroom", 0)))
+    return Size(text, prompt, sampling.max_tokens + model.headroom)
 
 
 def usual_prompt(messages: Sequence[Message]) -> int:
@@ -74,8 +74,7 @@ class Rates:
     """How one model bills against the bounds of its calls, and the calls of it in flight."""
 
     def __init__(self, model: Model) -> None:
-        self._price = getattr(model, "price", None)
-        self._priced = model.priced
+        self._price = model.price
         self.prompt = self.reply = self.usd = 1.0
         """Most that was billed, as a share of the bound; at least 1."""
         self._dense = 0.0
@@ -84,10 +83,7 @@ class Rates:
 
     def dollars(self, prompt: float, reply: float) -> float | None:
         """Return the list price of so many tokens; None where it is unknown."""
-        if self._price is None:
-            return 0.0 if self._priced else None
-        found: float | None = self._price(prompt, reply)
-        return found
+        return self._price(round(prompt), round(reply))
 
     def learn(self, size: Size, prompt: float, reply: float, usd: float | None) -> None:
         """Take note of what a reply was billed."""

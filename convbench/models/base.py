@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from convbench.schema import Completion, Message, Sampling
 
 
 @runtime_checkable
 class Model(Protocol):
-    """Something that answers messages.
+    """Something that answers messages. What a model can do beyond that has a default here, which
+    a model that can do otherwise replaces; whoever asks for an ability asks by these names.
 
     `complete` raises TransientModelError where another try may help and FatalModelError where
     none will; it does not retry by itself. `key` names the call (conversation and turn): models
@@ -22,6 +23,31 @@ class Model(Protocol):
     """The model reference it was opened with, e.g. `openai/gpt-4o-mini` or `local:PATH`."""
     priced: bool
     """True where the dollars of a call are known (0 for a local model)."""
+    concurrency: int | None = None
+    """Calls at once that it does best with; None leaves it to the user."""
+    patient: bool = False
+    """An attempt has no time limit: it runs in this process and ends by itself."""
+    headroom: int = 0
+    """Tokens that it may spend on a reply beyond `max_tokens` (thinking)."""
+    starts: bool = False
+    """Something must be started before the first call (a server, weights to load): `start`."""
+
+    @property
+    def endpoint(self) -> str:
+        """The name under which calls share a rate limit: the server's, else the model's."""
+        return self.ref
+
+    def price(self, prompt: int, reply: int) -> float | None:
+        """Return the list price of so many tokens in dollars; None where it is unknown."""
+        return 0.0 if self.priced else None
+
+    async def start(self) -> None:
+        """Start what must be; called once, before the first call, where `starts`."""
+        return
+
+    def bind(self, fields: Mapping[str, Any]) -> Model:
+        """Return the model for one example, whose fields a rule may see."""
+        return self
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
+from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
@@ -44,8 +45,10 @@ def load_litellm() -> Any:
     return litellm
 
 
-class LitellmModel:
+class LitellmModel(Model):
     """One model of one provider, `provider/name` as litellm writes it."""
+
+    starts = True
 
     def __init__(
         self,

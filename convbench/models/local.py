@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import FatalModelError, MissingDependency
+from convbench.models.base import Model
 from convbench.models.where import where
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
 from convbench.views import shows_system, without_system
@@ -22,11 +23,12 @@ CUDA_SHARE = 0.8
 """Share of the free CUDA memory that the cache may take."""
 
 
-class LocalModel:
+class LocalModel(Model):
     """A transformers model in process. Weights load with the first call."""
 
+    starts = True
     priced = True
-    timeout_s: float | None = None
+    patient = True
     concurrency = ROWS
 
     def __init__(self, ref: str, *, context: int | None = None, device: str | None = None) -> None:

@@ -13,6 +13,7 @@ import orjson
 
 from convbench.blot import address, keys
 from convbench.errors import FatalModelError, Usage
+from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
@@ -31,7 +32,7 @@ CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the engine."""
 
 
-class OpenAIModel:
+class OpenAIModel(Model):
     """One model of one OpenAI-compatible endpoint."""
 
     def __init__(
@@ -50,7 +51,7 @@ class OpenAIModel:
         self.ref, self.name = ref, name
         self.priced = price is not None
         self.url = api_base.rstrip("/") + "/chat/completions"
-        self.endpoint = f"{name} at {urlsplit(api_base).hostname}:{urlsplit(api_base).port or ''}"
+        self._endpoint = f"{name} at {urlsplit(api_base).hostname}:{urlsplit(api_base).port or ''}"
         self._key, self._key_variable = key, key_variable
         self._parameters, self._price, self._media = parameters, price, media
         self._hint = hint
@@ -59,6 +60,11 @@ class OpenAIModel:
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._proxy: str | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """The model at its server."""
+        return self._endpoint
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None where the price is unknown."""

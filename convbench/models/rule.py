@@ -9,6 +9,7 @@ from typing import Any
 
 from convbench.catalog.python import function
 from convbench.errors import ConvbenchError, FatalModelError
+from convbench.models.base import Model
 from convbench.net.tidy import text
 from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
 
@@ -17,11 +18,11 @@ Rule = Callable[..., Any]
 with images takes `media`, the folder where their bytes go."""
 
 
-class RuleModel:
+class RuleModel(Model):
     """A rule; `bind` gives it the example of one conversation."""
 
     priced = True
-    timeout_s: float | None = None
+    patient = True
 
     def __init__(
         self,

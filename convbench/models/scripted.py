@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convbench.errors import FatalModelError
+from convbench.models.base import Model
 from convbench.schema import Completion, FinishReason, Message, Sampling, text_of
 
 OPTION = re.compile(r"^\s*([A-J])[.)]\s+(\S.*?)\s*$", re.MULTILINE)
@@ -24,7 +25,7 @@ def scripted(name: str) -> ScriptedModel:
     return _KINDS[name]()
 
 
-class ScriptedModel:
+class ScriptedModel(Model):
     """Base: counts words as tokens and cuts after `max_tokens` of them."""
 
     name = "scripted"

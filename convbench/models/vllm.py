@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from convbench.errors import FatalModelError
+from convbench.models.base import Model
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
@@ -33,9 +34,10 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM takes for `--max-lora-rank`."""
 
 
-class VLLMModel:
+class VLLMModel(Model):
     """`vllm:HF_ID`, `vllm:PATH` or `vllm:pocket`: our own server, started by the first call."""
 
+    starts = True
     priced = True
 
     def __init__(

@@ -55,7 +55,7 @@ def count(ledger: Budget, journal: Journal) -> None:
 
 def at_once(options: CallOptions, models: Iterable[Model]) -> int:
     """Return how many jobs to have at once with these models."""
-    own = [getattr(model, "concurrency", None) or USUAL for model in models]
+    own = [model.concurrency or USUAL for model in models]
     return options.concurrency or max(own, default=USUAL)
 
 

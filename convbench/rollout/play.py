@@ -175,14 +175,9 @@ def _keep(state: Play, turn: Turn) -> None:
 
 def _bound(state: Play, speaker: str) -> Model:
     """Return the speaker's model; a rule gets the fields that this speaker may see."""
-    model = state.cast[speaker]
-    bind = getattr(model, "bind", None)
-    if bind is None:
-        return model
     values = state.values(speaker)
     values["choices"] = [choice.model_dump() for choice in state.example.choices]
-    bound: Model = bind(values)
-    return bound
+    return state.cast[speaker].bind(values)
 
 
 def _sampling(state: Play, speaker: str) -> Sampling:

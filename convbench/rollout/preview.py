@@ -101,7 +101,7 @@ class _Recorder:
         return Completion(STANDS_FOR.format(speaker=speaker), "stop", 0, 0, 0.0)
 
 
-class _Named:
+class _Named(Model):
     """Stands for a model: a name, nothing behind it."""
 
     priced = True

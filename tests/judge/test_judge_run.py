@@ -9,6 +9,7 @@ from convbench.engine.caller import Caller, Policy
 from convbench.engine.journal import Journal
 from convbench.errors import DataError, FatalModelError, SpecError, TransientModelError
 from convbench.judge import failed_verdict, judge_conversation, judge_messages, resolve_judge
+from convbench.models.base import Model
 from convbench.schema import (
     Choice,
     Completion,
@@ -55,7 +56,7 @@ def conversation(*said, failure=None):
     )  # fmt: skip
 
 
-class Replies:
+class Replies(Model):
     """A judge model that says what it is told to, in order."""
 
     ref = "test:replies"

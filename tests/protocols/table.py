@@ -88,7 +88,7 @@ class Table:
 
 
 @dataclass
-class Named:
+class Named(Model):
     """A seat at the table."""
 
     ref: str
