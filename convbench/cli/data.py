@@ -81,8 +81,8 @@ def export(options: ExportOptions) -> None:
 
     done = export(
         find_run(options.run), options.to, options.out, recipe=options.recipe,
-        scale=options.scale, judge=options.judge, seed=options.seed,
-        flagged=options.flagged,
+        scale=options.scale, judge=options.judge, seed=options.seed, flagged=options.flagged,
+        specs=options.specs,
     )  # fmt: skip
     for split, path in done.files.items():
         fact(split, f"{done.rows[split]} rows in {shown(path)}")
@@ -90,5 +90,10 @@ def export(options: ExportOptions) -> None:
         note(f"{done.failed} failed conversations were left out")
     if done.flagged:
         note(f"{done.flagged} flagged conversations were left out; to keep them: --flagged keep")
-    if done.left_out:
-        note(f"{done.left_out} conversations of weight 0 or without a verdict were left out")
+    if done.left_out > done.negative:
+        note(
+            f"{done.left_out - done.negative} conversations of weight 0 or without a verdict were "
+            "left out"
+        )
+    for text in done.notes:
+        note(text)

@@ -1,30 +1,23 @@
-"""Write a run's conversations in the formats that trainers read, one file a split."""
+"""Write a run's conversations, or pairs of replies, as other trainers read them: a file a split."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO
 
 import orjson
 
 from convbench.errors import RunError
-from convbench.schema import Conversation, text_of
+from convbench.formats.targets import FORMATS, Chat, Line, Target
+from convbench.schema import Conversation, Message, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
 from convbench.store.jsonl import disk_error
 from convbench.views import messages
-
-Target = Literal["trl", "openai", "sharegpt", "ms-swift"]
-TARGETS: tuple[Target, ...] = ("trl", "openai", "sharegpt", "ms-swift")
-WEIGHTED: tuple[Target, ...] = ("trl", "ms-swift")
-"""Formats with a place for a weight of any size."""
-
-Chat = list[dict[str, Any]]
-"""Messages {role, content}, as the policy saw them."""
 
 
 @dataclass(frozen=True)
@@ -32,27 +25,38 @@ class Plan:
     """How the conversations of a recipe are weighted; those not named are not written."""
 
     weights: Mapping[str, float] = field(default_factory=dict)
-    """conversation_id to weight, written beside the messages."""
+    """conversation_id to weight, written beside the messages where it is above 0."""
     repeats: Mapping[str, int] | None = None
     """conversation_id to how often it is written, in place of weights."""
     split: str = "train"
     """The split it concerns; other splits are written whole and unweighted."""
 
+    def times(self, name: str) -> int:
+        """How often a conversation of the split is written. No format can say that a reply is to
+        be unlearnt: a weight below 0 is left out."""
+        if self.repeats is not None:
+            return self.repeats.get(name, 0)
+        return int(self.weights.get(name, 0.0) > 0.0)
 
-@dataclass(frozen=True)
+
+@dataclass
 class Exported:
     """What was written."""
 
-    files: dict[Split, Path]
+    files: dict[Split, Path] = field(default_factory=dict)
     """File by split."""
-    rows: dict[str, int]
+    rows: dict[str, int] = field(default_factory=dict)
     """Rows by split."""
-    failed: int
+    failed: int = 0
     """Failed conversations, left out."""
-    left_out: int
-    """Conversations of weight or count 0, or without a verdict, left out."""
+    left_out: int = 0
+    """Conversations of weight or count 0 or less, or without a verdict, left out."""
+    negative: int = 0
+    """Those of them whose weight is below 0."""
     flagged: int = 0
     """Flagged conversations, left out."""
+    notes: list[str] = field(default_factory=list)
+    """What was left out beside these, and what the trainer must be told."""
 
 
 def export(
@@ -65,104 +69,96 @@ def export(
     """Write `SPLIT.jsonl` into a folder; failed conversations are left out, and those whose
     ids are in `without`.
 
-    trl: {messages, weight?, reward-free metadata} for SFTTrainer; openai: {messages} of the
-    fine-tuning API; sharegpt: {conversations: [{from, value}]}; ms-swift: {messages} with
-    `loss_scale` on the assistant's messages. Raises RunError.
+    trl: {messages, weight?} for SFTTrainer; openai: {messages} of the fine-tuning API; sharegpt:
+    {conversations: [{from, value}]}; ms-swift: {messages} with `loss_scale` on the assistant's
+    messages. Raises RunError.
     """
-    if plan and plan.repeats is None and target not in WEIGHTED:
+    if plan and plan.repeats is None and FORMATS[target].weighted is None:
+        places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
         raise RunError(
             f"--to {target} has no place for weights; give --scale S to repeat whole conversations "
-            f"by randomized rounding, or use --to {' or '.join(WEIGHTED)}"
+            f"by randomized rounding, or use --to {places}"
         )
+    done = Exported()
+    done.files, done.rows = _written(folder, _lines(run, target, plan, without, done))
+    if not done.rows:
+        raise RunError(
+            f"{run.path}: found no conversation to export ({done.failed} failed, {done.flagged} "
+            f"flagged, {done.left_out} left out)"
+        )
+    return done
+
+
+def export_pairs(
+    target: Target, folder: Path, pairs: Iterable[tuple[Iterable[Message], str, str]]
+) -> Exported:
+    """Write `train.jsonl` of pairs: what was asked, the better reply, the worse one.
+
+    trl: {prompt, chosen, rejected} for DPOTrainer; openai: {input, preferred_output,
+    non_preferred_output}; ms-swift: {messages, rejected_response}. Raises RunError.
+    """
+    write = FORMATS[target].pair
+    if write is None:
+        places = ", ".join(name for name, known in FORMATS.items() if known.pair)
+        raise RunError(f"--to {target} has no place for pairs of replies; expected one of {places}")
+    train: Split = "train"  # what pairs are made of
+    lines = ((train, write(_chat(asked), good, bad), 1) for asked, good, bad in pairs)
+    return Exported(*_written(folder, lines))
+
+
+def _written(
+    folder: Path, lines: Iterable[tuple[Split, Line, int]]
+) -> tuple[dict[Split, Path], dict[str, int]]:
+    """Write (split, line, how often); return files and rows by split. All or nothing."""
     rows: dict[str, int] = {}
-    failed = left_out = flagged = 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as space, \
                 ExitStack() as open_files:  # fmt: skip
             files: dict[str, BinaryIO] = {}
-            for conversation in run.conversations():
-                split = run.examples[conversation.example_id].split
-                if conversation.conversation_id in without and conversation.failure is None:
-                    flagged += 1
-                    continue
-                times = 0 if conversation.failure else _times(plan, split, conversation)
-                failed += conversation.failure is not None
-                left_out += times == 0 and conversation.failure is None
-                if times and split not in files:
+            for split, line, times in lines:
+                if split not in files:
                     file = (Path(space) / f"{split}.jsonl").open("wb")
                     files[split] = open_files.enter_context(file)
-                if times:
-                    line = orjson.dumps(
-                        _row(run, conversation, target, _weight(plan, split, conversation))
-                    )
-                    files[split].write((line + b"\n") * times)
-                    rows[split] = rows.get(split, 0) + times
+                files[split].write((orjson.dumps(line) + b"\n") * times)
+                rows[split] = rows.get(split, 0) + times
             open_files.close()
             paths = {name: folder / f"{name}.jsonl" for name in SPLITS if name in files}
             for name, path in paths.items():
                 (Path(space) / f"{name}.jsonl").replace(path)
     except OSError as error:
         raise disk_error(folder, error) from None
-    if not rows:
-        raise RunError(
-            f"{run.path}: found no conversation to export ({failed} failed, {flagged} flagged)"
-        )
-    return Exported(paths, rows, failed, left_out, flagged)
+    return paths, rows
 
 
-def _times(plan: Plan | None, split: str, conversation: Conversation) -> int:
-    """How often a conversation is written."""
-    if plan is None or split != plan.split:
-        return 1
-    if plan.repeats is not None:
-        return plan.repeats.get(conversation.conversation_id, 0)
-    return int(plan.weights.get(conversation.conversation_id, 0.0) != 0.0)
+def _lines(
+    run: Run, target: Target, plan: Plan | None, without: Collection[str], done: Exported
+) -> Iterator[tuple[Split, Line, int]]:
+    """Yield (split, line, how often) of a run's conversations; count what is left out."""
+    for conversation in run.conversations():
+        name, split = conversation.conversation_id, run.examples[conversation.example_id].split
+        weighed = plan if plan is not None and split == plan.split else None
+        times = 1 if weighed is None else weighed.times(name)
+        if conversation.failure is not None:
+            done.failed += 1
+        elif name in without:
+            done.flagged += 1
+        elif times == 0:
+            done.left_out += 1
+            done.negative += weighed is not None and weighed.weights.get(name, 0.0) < 0
+        else:
+            yield split, _line(run, conversation, target, weighed), times
 
 
-def _weight(plan: Plan | None, split: str, conversation: Conversation) -> float | None:
-    if plan is None or split != plan.split or plan.repeats is not None:
-        return None
-    return plan.weights[conversation.conversation_id]
-
-
-def _row(
-    run: Run, conversation: Conversation, target: Target, weight: float | None
-) -> dict[str, Any]:
-    protocol = run.manifest.protocol
-    chat: Chat = [
-        {"role": message["role"], "content": text_of(message["content"])}
-        for message in messages(protocol, conversation, protocol.policy)
-    ]
+def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | None) -> Line:
+    protocol, shape = run.manifest.protocol, FORMATS[target]
+    chat = _chat(messages(protocol, conversation, protocol.policy))
     while chat and chat[-1]["role"] != "assistant":  # what nobody answered teaches nothing
         chat.pop()
-    return _WRITERS[target](chat, weight)
+    if plan is None or plan.repeats is not None or shape.weighted is None:
+        return shape.chat(chat)
+    return shape.weighted(chat, plan.weights[conversation.conversation_id])
 
 
-def _trl(chat: Chat, weight: float | None) -> dict[str, Any]:
-    return {"messages": chat} if weight is None else {"messages": chat, "weight": weight}
-
-
-def _openai(chat: Chat, weight: float | None) -> dict[str, Any]:
-    return {"messages": chat}
-
-
-def _sharegpt(chat: Chat, weight: float | None) -> dict[str, Any]:
-    names = {"system": "system", "user": "human", "assistant": "gpt"}
-    return {"conversations": [{"from": names[m["role"]], "value": m["content"]} for m in chat]}
-
-
-def _ms_swift(chat: Chat, weight: float | None) -> dict[str, Any]:
-    """`loss_scale` multiplies the loss of a message's tokens (ms-swift, custom datasets)."""
-    if weight is None:
-        return {"messages": chat}
-    scaled = [{**m, "loss_scale": weight} if m["role"] == "assistant" else m for m in chat]
-    return {"messages": scaled}
-
-
-_WRITERS: dict[Target, Callable[[Chat, float | None], dict[str, Any]]] = {
-    "trl": _trl,
-    "openai": _openai,
-    "sharegpt": _sharegpt,
-    "ms-swift": _ms_swift,
-}
+def _chat(said: Iterable[Message]) -> Chat:
+    return [{"role": message["role"], "content": text_of(message["content"])} for message in said]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import Opt
-from convbench.options.shared import RunDir, RunDirs
+from convbench.options.shared import RunDir, RunDirs, SpecOptions
 
 Repo = Annotated[str, Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)]
 Into = Annotated[Path | None, Opt("Where the run goes; without it into runs/.", metavar="DIR")]
@@ -108,11 +108,15 @@ class ExportOptions:
     EXAMPLES: ClassVar = (
         "convbench export --to trl --recipe swift",
         "convbench export --to openai --recipe refit --scale 3",
+        "convbench export --to trl --recipe dpo",
     )
 
     to: Annotated[Literal["trl", "openai", "sharegpt", "ms-swift"], Opt("The format.")]
     run: RunDir = None
-    recipe: Annotated[str | None, Opt("Weigh the train split: refit, swift or star-gate.")] = None
+    recipe: Annotated[
+        str | None,
+        Opt("Weigh or pair the train split as this recipe does: a name or a file, as `train` has."),
+    ] = None
     scale: Annotated[
         float | None,
         Opt("Repeat whole conversations floor or ceil of scale * weight times."),
@@ -120,10 +124,14 @@ class ExportOptions:
     judge: Annotated[str | None, Opt("Whose reward weighs, where several judged.")] = None
     seed: Annotated[int, Opt("Seed of the rounding.")] = 0
     flagged: Annotated[
-        Literal["drop", "keep", "zero"],
+        Literal["drop", "keep", "zero"] | None,
         Opt(
-            "What becomes of the train split's conversations that a fidelity check flagged; "
-            "zero is for --recipe: reward 0."
+            "What becomes of the train split's conversations that a fidelity check flagged "
+            "(the recipe's, or drop); zero is for --recipe: reward 0."
         ),
-    ] = "drop"
-    out: Annotated[Path | None, Opt("Folder; without it RUN/export/FORMAT.", metavar="DIR")] = None
+    ] = None
+    out: Annotated[
+        Path | None,
+        Opt("Folder; without it RUN/export/FORMAT, and RECIPE in it.", metavar="DIR"),
+    ] = None
+    specs: SpecOptions = SpecOptions()

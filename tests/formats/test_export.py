@@ -10,8 +10,17 @@ import pytest
 
 from convbench.commands.export import export
 from convbench.errors import ConvbenchError
+from convbench.options.shared import SpecOptions
 from convbench.store import Run
-from tests.publish.runs import SYSTEM, conversation, example, failed, verdict, write_run
+from tests.publish.runs import (
+    SYSTEM,
+    append,
+    conversation,
+    example,
+    failed,
+    verdict,
+    write_run,
+)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -50,12 +59,11 @@ def test_formats_hold_the_policy_s_messages(tmp_path: Path) -> None:
 def test_weights_where_there_is_a_place(tmp_path: Path) -> None:
     """trl: beside the messages; ms-swift: loss_scale on the assistant's; swift by hand."""
     run = judged(tmp_path / "r", [0.0, 1.0])
-    low, high = pytest.approx(-(0.5**0.5)), pytest.approx(0.5**0.5)
+    high = pytest.approx(0.5**0.5)
     found = rows(export(run, "trl", tmp_path / "t", recipe="swift").files["train"])
-    assert [row["weight"] for row in found] == [low, high]
+    assert [row["weight"] for row in found] == [high]
     found = rows(export(run, "ms-swift", tmp_path / "m", recipe="swift").files["train"])
     assert [[m.get("loss_scale") for m in row["messages"]] for row in found] == [
-        [None, None, low, None, low],
         [None, None, high, None, high],
     ]
     found = rows(export(run, "trl", tmp_path / "r0", recipe="refit").files["train"])
@@ -100,8 +108,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"to": "axolotl"}, "expected one of trl, openai"),
     ({"to": "openai", "recipe": "swift"}, "none below 0"),
     ({"to": "openai", "recipe": "swift", "scale": 2.0}, "none below 0"),
-    ({"to": "trl", "recipe": "dpo"}, "expected one that weighs"),
+    ({"to": "sharegpt", "recipe": "step-dpo"}, "no place for pairs.*trl, openai, ms-swift"),
+    ({"to": "trl", "recipe": "step-dpo", "scale": 2.0}, "pairs replies, which have no weight"),
+    ({"to": "trl", "recipe": "mt-dpo"}, "expected one that weighs conversations or pairs"),
+    ({"to": "trl", "recipe": "base"}, "trains nothing"),
+    ({"to": "trl", "recipe": "sweet"}, "convbench train sweet"),
+    ({"to": "trl", "recipe": "swft"}, "did you mean 'swift'"),
+    ({"to": "trl", "recipe": "none.yaml"}, "found no such file"),
     ({"to": "openai", "scale": 2.0}, "expected a --recipe"),
+    ({"to": "openai", "judge": "rules"}, "expected a --recipe"),
+    ({"to": "openai", "specs": SpecOptions(sets=("weighting.clip=1",))}, "expected a --recipe"),
+    ({"to": "trl", "recipe": "swift", "specs": SpecOptions(sets=("launch.x=1",))}, "launched"),
     ({"to": "openai", "recipe": "refit", "scale": 0.0}, "above 0"),
     ({"to": "trl", "recipe": "refit", "judge": "gpt-4o"}, "gpt-4o"),
 ]
@@ -111,6 +128,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_is_refused(asked: dict[str, Any], words: str, tmp_path: Path) -> None:
     """One line, nothing written."""
     run = judged(tmp_path / "r", [0.0, 1.0])
+    append(run.conversations_file, [conversation(0, 1, "I am not sure.")])
     with pytest.raises(ConvbenchError, match=words):
         export(run, out=tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,93 @@
+"""The formats of other trainers: how each writes a conversation, its weight, or a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Target = Literal["trl", "openai", "sharegpt", "ms-swift"]
+
+Chat = list[dict[str, Any]]
+"""Messages {role, content}, as the policy saw them."""
+Line = dict[str, Any]
+"""One object of a JSON lines file."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One trainer's format."""
+
+    chat: Callable[[Chat], Line]
+    """A conversation."""
+    weighted: Callable[[Chat, float], Line] | None = None
+    """A conversation with a weight above 0; None where there is no place for one."""
+    pair: Callable[[Chat, str, str], Line] | None = None
+    """What was asked, the better reply and the worse one; None where there is no place."""
+    needs: tuple[str, ...] = ()
+    """What its trainer must be told to learn the policy's turns, for conversations."""
+    weighing: str = ""
+    """What its trainer must be told to learn by weight."""
+    negative: str = ""
+    """What its trainer would do with a weight below 0."""
+
+
+def assistant(text: str) -> Chat:
+    """A reply as messages."""
+    return [{"role": "assistant", "content": text}]
+
+
+def _plain(chat: Chat) -> Line:
+    return {"messages": chat}
+
+
+def _trl_pair(asked: Chat, chosen: str, rejected: str) -> Line:
+    return {"prompt": asked, "chosen": assistant(chosen), "rejected": assistant(rejected)}
+
+
+def _openai_pair(asked: Chat, chosen: str, rejected: str) -> Line:
+    return {
+        "input": {"messages": asked},
+        "preferred_output": assistant(chosen),
+        "non_preferred_output": assistant(rejected),
+    }
+
+
+def _sharegpt(chat: Chat) -> Line:
+    names = {"system": "system", "user": "human", "assistant": "gpt"}
+    return {"conversations": [{"from": names[m["role"]], "value": m["content"]} for m in chat]}
+
+
+def _scaled(chat: Chat, weight: float) -> Line:
+    return {
+        "messages": [{**m, "loss_scale": weight} if m["role"] == "assistant" else m for m in chat]
+    }
+
+
+FORMATS: Mapping[Target, Format] = {
+    # TRL's SFTTrainer and DPOTrainer, conversational datasets.
+    "trl": Format(
+        _plain,
+        weighted=lambda chat, weight: {"messages": chat, "weight": weight},
+        pair=_trl_pair,
+        needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
+        weighing="SFTTrainer does not read `weight`: every row counts 1 there. A trainer that "
+        "reads it multiplies the loss of each row by it; --scale S repeats rows in its place",
+        negative="SFTTrainer would imitate them",
+    ),
+    # OpenAI's fine-tuning API, supervised and DPO.
+    "openai": Format(_plain, pair=_openai_pair),
+    "sharegpt": Format(_sharegpt),
+    # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
+    "ms-swift": Format(
+        _plain,
+        weighted=_scaled,
+        pair=lambda asked, chosen, rejected: {
+            "messages": [*asked, *assistant(chosen)],
+            "rejected_response": rejected,
+        },
+        weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
+        "without it every row counts 1. The end of a turn counts 1 in either case",
+        negative="its templates mask all of them but the end of the turn",
+    ),
+}

@@ -1,0 +1,46 @@
+"""What a recipe makes of a run's log, without training: its trainer's own weights or pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convbench import catalog
+from convbench.errors import SpecError
+from convbench.learn import launch as launching
+from convbench.learn.job import Job, Learnt
+from convbench.learn.seal import filtered
+from convbench.learn.start import sort_sets
+from convbench.options.shared import SpecOptions
+from convbench.schema.recipe import Recipe
+from convbench.store.checkpoint import Checkpoint
+from convbench.store.run import Run
+
+
+def learnt_of(
+    run: Run, name: str, specs: SpecOptions, data: dict[str, Any] | None = None
+) -> tuple[Job, Learnt]:
+    """Return the job of a recipe (a name or a file) on a run, and what its trainer learns from.
+
+    `data` replaces values of the recipe's data selection. What a learner prepares (branches, a
+    critic's ranking) is taken from the run where it was trained there. Raises SpecError (no such
+    recipe, one that trains nothing), TrainError (not judged, nothing prepared, nothing left).
+    """
+    recipe = _loaded(name, filtered(specs, _loaded(name, specs)))
+    if recipe.trainer is None:
+        raise SpecError(f"recipe {recipe.name!r} trains nothing, so that it weighs nothing either")
+    module = launching.load(launching.locate(recipe.trainer))
+    folder = run.checkpoints / recipe.name
+    values = {
+        "run": str(run.path.resolve()),
+        "data": recipe.data.model_copy(update=data or {}),
+        "model": recipe.model or Checkpoint(folder).recipe.get("model"),
+    }
+    job = Job(recipe.model_copy(update=values), folder)
+    return job, module.data(job)
+
+
+def _loaded(name: str, specs: SpecOptions) -> Recipe:
+    sets, launch = sort_sets(specs.sets)
+    if launch:
+        raise SpecError("--set launch.…: nothing is launched here; expected keys of the recipe")
+    return catalog.load(Recipe, "recipes", name, specs=specs.folders, sets=sets)

@@ -1,0 +1,271 @@
+"""Exported files as other trainers read them: which rows are learnt, and in which direction."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.commands.export import export
+from convbench.errors import TrainError
+from convbench.learn.learnt import learnt_of
+from convbench.learn.weights import Weighted
+from convbench.options.shared import SpecOptions
+from convbench.store.run import Run
+from tests.learn import tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+GOOD = {"q0": [2], "q1": [0, 1]}
+"""Samples of REWARDS above their question's mean: what SWiFt rewards."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Three questions of three conversations, rewards as in tiny.REWARDS."""
+    return tiny.judged_run(tmp_path / "run")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def ends(path: Path) -> list[str]:
+    """The last reply of every row, which names question and sample."""
+    return sorted(row["messages"][-1]["content"] for row in rows(path))
+
+
+GOOD_ENDS = sorted(f"end {name} {sample}" for name, kept in GOOD.items() for sample in kept)
+
+
+@pytest.mark.parametrize("to", ["trl", "ms-swift"])
+def test_no_row_of_negative_weight_is_written_and_the_count_is_said(to: str, run: Run) -> None:
+    done = export(run, to, recipe="swift")
+    assert ends(done.files["train"]) == GOOD_ENDS
+    assert (done.rows["train"], done.negative, done.left_out) == (3, 3, 6)
+    assert any(
+        "3 of 9 conversations have a weight below 0 and were left out" in n for n in done.notes
+    )
+
+
+def learnt(folder: Path, data: list[dict[str, Any]]) -> tuple[list[float], Any]:
+    """Let the real SFTTrainer take one step on rows; return log pi after less before of each."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    model = AutoModelForCausalLM.from_pretrained(tiny.save_model(folder / "model"))
+    config = SFTConfig(
+        str(folder / "out"), max_steps=1, learning_rate=0.05, optim="sgd", use_cpu=True, seed=0,
+        per_device_train_batch_size=len(data), lr_scheduler_type="constant", report_to="none",
+        save_strategy="no", bf16=False, gradient_checkpointing=False, max_grad_norm=0.0,
+        disable_tqdm=True,
+    )  # fmt: skip
+    trainer = SFTTrainer(
+        model, config, train_dataset=Dataset.from_list(data), processing_class=tiny.tokenizer()
+    )
+
+    def log_pi() -> list[float]:
+        found = []
+        for row in trainer.train_dataset:
+            ids = torch.tensor([row["input_ids"]])
+            with torch.no_grad():
+                found.append(-model(input_ids=ids, labels=ids).loss.item())
+        return found
+
+    before = log_pi()
+    trainer.train()
+    return [new - old for old, new in zip(before, log_pi(), strict=True)], trainer
+
+
+def test_trl_learns_each_exported_row_and_reads_no_weight(run: Run, tmp_path: Path) -> None:
+    """SFTTrainer imitates every row, one of negative weight too: why none may stand in the file."""
+    from datasets import load_dataset
+
+    done = export(run, "trl", recipe="swift")
+    file = str(done.files["train"])
+    data = load_dataset("json", data_files=file, split="train", cache_dir=str(tmp_path / "c"))
+    weights = sorted(row["weight"] for row in data)
+    assert weights == pytest.approx(weights_by_hand())
+    gains, trainer = learnt(tmp_path / "a", list(data))
+    assert len(gains) == 3
+    assert min(gains) > 0, "every row that is there is imitated"
+    assert "weight" not in next(iter(trainer.get_train_dataloader()))
+    against = [{**row, "weight": -1.0} for row in data]
+    assert learnt(tmp_path / "b", against)[0] == pytest.approx(gains), "a sign is not read"
+    assert any("does not read `weight`" in note for note in done.notes)
+    assert any("assistant_only_loss" in note for note in done.notes)
+
+
+def weights_by_hand() -> list[float]:
+    """(r - mean) / std, ddof 1, of the rewards above their question's mean."""
+    from statistics import mean, stdev
+
+    found = []
+    for rewards in tiny.REWARDS[:2]:
+        found += [(r - mean(rewards)) / stdev(rewards) for r in rewards if r > mean(rewards)]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("recipe", ["dpo", "step-dpo"])
+def test_trl_prefers_what_the_recipe_chose(recipe: str, run: Run, tmp_path: Path) -> None:
+    """The real DPOTrainer reads the pairs; a step widens the margin of each."""
+    import torch
+    from datasets import load_dataset
+    from transformers import AutoModelForCausalLM
+    from trl import DPOConfig, DPOTrainer
+
+    done = export(run, "trl", recipe=recipe)
+    assert done.files["train"].parent.name == recipe
+    data = load_dataset(
+        "json", data_files=str(done.files["train"]), split="train", cache_dir=str(tmp_path / "c")
+    )
+    best = {"end q0 2", "end q1 1", "reply the cat the cat"}
+    assert {row["chosen"][0]["content"] for row in data} <= best
+    model = AutoModelForCausalLM.from_pretrained(tiny.save_model(tmp_path / "model"))
+    config = DPOConfig(
+        str(tmp_path / "out"), max_steps=2, learning_rate=0.05, optim="sgd", use_cpu=True,
+        per_device_train_batch_size=len(data), lr_scheduler_type="constant", report_to="none",
+        save_strategy="no", bf16=False, gradient_checkpointing=False, logging_steps=1,
+        disable_tqdm=True,
+    )  # fmt: skip
+    trainer = DPOTrainer(model, args=config, train_dataset=data, processing_class=tiny.tokenizer())
+    trainer.train()
+    margins = [e["rewards/margins"] for e in trainer.state.log_history if "rewards/margins" in e]
+    assert margins[0] == pytest.approx(0, abs=1e-6)
+    assert margins[1] > 0
+    assert torch.isfinite(torch.tensor(margins)).all()
+
+
+def test_pairs_as_openai_and_ms_swift_take_them(run: Run) -> None:
+    (one, two) = rows(export(run, "openai", recipe="dpo").files["train"])
+    assert [m["role"] for m in one["input"]["messages"]][-1] == "user"
+    assert [r["preferred_output"] for r in (one, two)] == [
+        [{"role": "assistant", "content": f"end {name}"}] for name in ("q0 2", "q1 1")
+    ]
+    assert one["non_preferred_output"] == [{"role": "assistant", "content": "end q0 0"}]
+    (swift, _) = rows(export(run, "ms-swift", recipe="dpo").files["train"])
+    assert swift["messages"] == [*one["input"]["messages"], *one["preferred_output"]]
+    assert swift["rejected_response"] == "end q0 0"
+
+
+WEIGHTED = ["refit", "swift", "star-gate", "rft", "seal"]
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_are_those_that_train_learns_with(name: str, run: Run) -> None:
+    """Whatever weighs: what `data` of the recipe's own trainer says, to the last digit."""
+    _, found = learnt_of(run, name, SpecOptions())
+    assert isinstance(found, Weighted)
+    written = rows(export(run, "trl", recipe=name).files["train"])
+    assert sorted(row["weight"] for row in written) == sorted(w for _, w in found.items if w > 0)
+
+
+OWN = """\
+extends: swift
+title: mine
+weighting: {{center: false, clip: 3.5}}
+data: {{metric: overall, least: {{overall: 3}}}}
+trainer: {trainer}
+"""
+TRAINER = '''
+"""Weights that no recipe here has."""
+from convbench.learn.select import select
+from convbench.learn.weights import weigh
+
+def data(job):
+    """Twice the reward."""
+    return weigh(select(job.run, job.recipe.data), lambda rewards: [2 * r for r in rewards])
+
+def fit(job, weighted):
+    """Nothing."""
+'''
+
+
+def test_a_recipe_of_one_s_own_is_read_to_its_settings(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(OWN.format(trainer="swift"))
+    found = {
+        row["messages"][-1]["content"]: row["weight"]
+        for row in rows(export(run, "trl", recipe=str(file)).files["train"])
+    }
+    # Of overall 0 0 10, 6 9 1 and 3 3 3 those of at least 3; one of q0 is too few.
+    assert found == {"end q1 0": pytest.approx(6 / 4.5**0.5), "end q1 1": 3.5}
+
+
+def test_a_trainer_of_one_s_own_weighs(run: Run, tmp_path: Path) -> None:
+    trainer = tmp_path / "own.py"
+    trainer.write_text(TRAINER)
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"title: mine\ntrainer: {trainer}\n")
+    found = rows(export(run, "trl", recipe=str(file)).files["train"])
+    assert sorted(row["weight"] for row in found) == [0.2, 0.6, 0.6, 0.6, 1.2, 1.8, 2.0]
+
+
+def test_settings_can_be_set_as_train_has_them(run: Run) -> None:
+    sets = SpecOptions(sets=("weighting.threshold=0.6",))
+    done = export(run, "trl", recipe="star-gate", specs=sets)
+    assert ends(done.files["train"]) == ["end q0 2", "end q1 0", "end q1 1"]
+
+
+def test_seal_s_filter_holds(run: Run) -> None:
+    """Best of k by its own settings; with `improves` the score that it needs is missing here."""
+    assert ends(export(run, "trl", recipe="seal").files["train"]) == [
+        "end q0 2", "end q1 1", "end q2 0",
+    ]  # fmt: skip
+    improves = SpecOptions(sets=("args.filter=improves",))
+    with pytest.raises(TrainError, match="no score 'net'"):
+        export(run, "trl", recipe="seal", specs=improves)
+
+
+def test_each_recipe_and_judge_has_a_place_of_its_own(run: Run) -> None:
+    places = [
+        export(run, "trl").files["train"],
+        export(run, "trl", recipe="swift").files["train"],
+        export(run, "trl", recipe="refit").files["train"],
+        export(run, "trl", recipe="refit", judge="j").files["train"],
+    ]
+    folder = run.path / "export" / "trl"
+    assert [path.relative_to(folder).as_posix() for path in places] == [
+        "train.jsonl", "swift/train.jsonl", "refit/train.jsonl", "refit-j/train.jsonl",
+    ]  # fmt: skip
+    assert all(path.is_file() for path in places)
+
+
+READER = Path(__file__).with_name("ms_swift_reads.py")
+PYTHON = os.environ.get("CONVBENCH_MS_SWIFT_PYTHON")
+
+
+@pytest.mark.skipif(not PYTHON, reason="CONVBENCH_MS_SWIFT_PYTHON names no interpreter with it")
+def test_ms_swift_learns_as_the_note_says(run: Run, tmp_path: Path) -> None:
+    """Its own template: weights with the flag, ones without it, and no loss below 0."""
+    done = export(run, "ms-swift", recipe="swift")
+    assert any("--is_binary_loss_scale false" in note for note in done.notes)
+    file, folder = done.files["train"], tiny.save_model(tmp_path / "model")
+    against = tmp_path / "against.jsonl"
+    text = file.read_text()
+    against.write_text(text.replace('"loss_scale":', '"loss_scale":-'))
+
+    def read(path: Path, flag: str) -> list[dict[str, Any]]:
+        words = [str(PYTHON), str(READER), str(path), str(folder), flag]
+        found = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stderr
+        answer: list[dict[str, Any]] = json.loads(found.stdout.splitlines()[-1])
+        return answer
+
+    weights = [row["messages"][-1]["loss_scale"] for row in rows(file)]
+    flagged = read(file, "false")
+    # The end of turn, which is the next prompt's in this template, always counts 1.
+    assert [row["scales"] for row in flagged] == [
+        pytest.approx(sorted([w, 1.0]), rel=1e-9) for w in weights
+    ]
+    assert all(len(row["learnt"]) == 2 for row in flagged)
+    assert sorted(row["learnt"][1] for row in flagged) == [f"{e}<|eot_id|>" for e in GOOD_ENDS]
+    assert [row["scales"] for row in read(file, "unset")] == [[1.0]] * 3
+    # Of a row of negative weight it would learn to end the turn, and nothing else.
+    assert [row["learnt"] for row in read(against, "false")] == [["<|eot_id|>"]] * 3
