@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from convbench.schema import Conversation, ProtocolSpec
 from convbench.schema.recipe import FlaggedRule
 
+FORM = ("words", "no-question", "repeats")
+"""Findings of the policy's own that count for nothing here: what it does badly is the judge's to
+weigh, and a learner's to unlearn."""
+
 
 def findings(protocol: ProtocolSpec, conversation: Conversation) -> tuple[str, ...]:
-    """Return the flags that count: all but the policy's own overrun of a word limit, which is a
-    matter of form and the judge's to weigh."""
-    own = f"{protocol.policy}:words"
-    return tuple(flag for flag in conversation.flags if flag != own)
+    """Return the flags that count: all but the policy's own of `FORM`."""
+    own = {f"{protocol.policy}:{finding}" for finding in FORM}
+    return tuple(flag for flag in conversation.flags if flag not in own)
 
 
 @dataclass

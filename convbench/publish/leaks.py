@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from convbench.answers.disguises import SHORTEST as SHORTEST_DISGUISED
+from convbench.answers.disguises import letters, smuggled, unmasked
 from convbench.errors import RunError
 from convbench.publish.secrets import strings
 from convbench.schema import Conversation, Example, Message, RunManifest, text_of
@@ -43,7 +45,8 @@ def leaks(
     conversation: Conversation,
     messages: Iterable[Message],
 ) -> Iterator[str]:
-    """Yield where hidden text stands whole in a message that the policy did not say itself first.
+    """Yield where hidden text stands whole, openly or in a disguise, in a message that the policy
+    did not say itself first.
 
     Each is one phrase: field, conversation, message; never the text.
     """
@@ -51,9 +54,10 @@ def leaks(
     if not hidden:
         return
     for number, message in enumerate(messages):
-        said = words(text_of(message["content"]))
+        content = text_of(message["content"])
+        said = words(content)
         for name, text in list(hidden.items()):
-            if not _within(text, said):
+            if not _within(text, said) and not _in_disguise(text, content, message["role"]):
                 continue
             del hidden[name]  # whoever said it, it is known from here on
             if message["role"] != "assistant":
@@ -61,6 +65,16 @@ def leaks(
                     f"field {name!r} of {example.example_id} in message {number} "
                     f"({message['role']}) of {conversation.conversation_id}"
                 )
+
+
+def _in_disguise(text: tuple[str, ...], content: str, role: str) -> bool:
+    """Whether another speaker's message holds the whole text in a disguise."""
+    bare = letters(" ".join(text))
+    return (
+        role == "user"
+        and len(bare) >= SHORTEST_DISGUISED
+        and smuggled(content, [frozenset({bare})])
+    )
 
 
 def refuse_leaks(found: list[str]) -> None:
@@ -75,8 +89,8 @@ def refuse_leaks(found: list[str]) -> None:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text in lower case."""
-    return tuple(_WORD.findall(text.lower()))
+    """Return the words of a text in lower case and plain letters."""
+    return tuple(_WORD.findall(unmasked(text).lower()))
 
 
 def _within(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from convbench.answers import TAG, final_answer, thinking
+from convbench.answers.disguises import letters, readings
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
 from convbench.views import heard
 
@@ -39,6 +40,12 @@ _STUDENT = re.compile(
     r"|^\W*(?:student|assistant)\s*\W*:",
     re.IGNORECASE | re.MULTILINE,
 )
+_RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
+"""Words that run together where letters were picked out of a text."""
+_MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
+"""No text without one of these gives an answer away (`leaks`)."""
+LONG = 6
+"""Letters of a gold option's text that are told apart from chance in a disguise."""
 _ASKS = re.compile(
     r"\?|^\W*(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
     r"|\b(?:clarify|explain|tell\s+me|wonder(?:ing)?|curious|know\s+(?:what|how|why|whether|if))\b",
@@ -64,13 +71,14 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     """Flag `SPEAKER:leak` where another speaker than the policy gives the answer away.
 
     That is: it states any answer ("the answer is B"), calls the gold option right, or says that
-    the answer is the gold option's text. Explaining the gold option is no leak.
+    the answer is the gold option's text; or a disguise of its words does (`answers.disguises`).
+    Explaining the gold option is no leak.
     """
     return _once(
         [
             f"{turn.speaker}:leak"
             for turn in _others(conversation, protocol)
-            if leaks(heard(protocol, turn), example)
+            if leaks(heard(protocol, turn), example) or smuggles(heard(protocol, turn), example)
         ]
     )
 
@@ -143,6 +151,31 @@ def leaks(text: str, example: Example) -> bool:
         re.IGNORECASE,
     )
     return any(named.search(sentence) or said.search(sentence) for sentence in stated)
+
+
+def smuggles(text: str, example: Example) -> bool:
+    """Return whether these words give the answer away in a disguise.
+
+    There the gold option's text alone is enough, where it is long and not said openly too: nobody
+    disguises an explanation.
+    """
+    gold = letters(example.options.get(example.answer or "", ""))
+    named = len(gold) >= LONG and gold not in letters(text)
+    if leaks(" ".join(text.split()), example):
+        return True
+    for kind, said in readings(text):
+        if _MAY_SAY.search(said) and leaks(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
+            return True
+        if named and kind in ("turned", "decoded") and _says(said, gold):
+            return True
+    return False
+
+
+def _says(text: str, gold: str) -> bool:
+    """Whether the words of an option stand in the text, as words."""
+    return (
+        re.search(r"(?<![^\W_])" + r"[\W_]*".join(gold) + r"(?![^\W_])", text.lower()) is not None
+    )
 
 
 def only_asks(text: str) -> bool:

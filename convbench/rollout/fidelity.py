@@ -7,8 +7,10 @@ Checks of `checks.py`'s kind: `fn(conversation, example, protocol) -> list of fl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from convbench.answers.disguises import runs, smuggled, unmasked
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn
 from convbench.views import heard
 
@@ -35,17 +37,27 @@ _FAREWELL = re.compile(
 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
     """Flag `SPEAKER:leak` where a speaker that sees hidden text says LEAK or more tokens of it in
-    a row that the question does not say, and `SPEAKER:code` where it writes code."""
+    a row that the question does not say, or `disguises.RUN` letters of it in a disguise, and
+    `SPEAKER:code` where it writes code."""
     flags = []
-    asked = tokens(example.question)
     for speaker, hidden in _secrets(example, protocol).items():
-        for turn in _spoken(conversation, speaker):
-            said = heard(protocol, turn)
-            if any(shared_run(tokens(said), secret, asked) >= LEAK for secret in hidden):
-                flags.append(f"{speaker}:leak")
-            if hidden and _CODE.search(said):
-                flags.append(f"{speaker}:code")
-    return _once(flags)
+        said = [heard(protocol, turn) for turn in _spoken(conversation, speaker)]
+        if _tells(said, hidden, example.question):
+            flags.append(f"{speaker}:leak")
+        if hidden and any(_CODE.search(text) for text in said):
+            flags.append(f"{speaker}:code")
+    return flags
+
+
+def _tells(said: Sequence[str], hidden: Sequence[str], question: str) -> bool:
+    """Whether a speaker's turns tell a hidden text: one of them openly, or in a disguise that may
+    go on from turn to turn."""
+    asked = tokens(unmasked(question))
+    for secret in (tokens(unmasked(text)) for text in hidden):
+        if any(shared_run(tokens(unmasked(text)), secret, asked) >= LEAK for text in said):
+            return True
+    wanted = [runs(text, question) for text in hidden]
+    return any(smuggled(text, wanted) for text in (*said, "\n".join(said)))
 
 
 def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
@@ -115,14 +127,26 @@ def _alike(one: Sequence[str], two: Sequence[str]) -> bool:
     return shared_run(one, two) >= ALIKE * longer
 
 
-def _secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[list[str]]]:
-    """Return the hidden texts that each speaker but the policy sees, as tokens."""
-    found = {}
-    for name, speaker in protocol.speakers.items():
-        values = [example.hidden.get(field) for field in speaker.sees]
-        if name != protocol.policy:
-            found[name] = [tokens(value) for value in values if isinstance(value, str)]
-    return found
+def _secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
+    """Return the hidden texts that each speaker but the policy sees; a gold letter is none."""
+    gold = None if example.answer in example.letters else example.answer
+    return {
+        name: [text for field in speaker.sees
+               for text in _texts({**example.hidden, "answer": gold}.get(field))]
+        for name, speaker in protocol.speakers.items()
+        if name != protocol.policy
+    }  # fmt: skip
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a hidden field: itself, or those in its lists and objects."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def _spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:

@@ -26,9 +26,9 @@ class Data(Noun):
     """Scores that a conversation must reach to be used at all, by name, where its judge gives
     them."""
     flagged: FlaggedRule = "drop"
-    """Conversations with findings of the fidelity checks (the policy's own overrun of a word limit
-    does not count): `drop` leaves them out, `zero` gives them reward 0, `keep` takes them as they
-    are. How many there are is shown and recorded."""
+    """Conversations with findings of the fidelity checks (the policy's own overrun of a word limit,
+    missing question or repetition does not count): `drop` leaves them out, `zero` gives them
+    reward 0, `keep` takes them as they are. How many there are is shown and recorded."""
     rows: int | None = Field(default=None, ge=1)
     """Size of the logged dataset in (history, action) rows, one a policy turn: whole tasks are
     taken, in an order of their own, until they come nearest to it, so that a smaller dataset is
