@@ -1,4 +1,7 @@
-"""What a conversation answered, read from its text: the one place where answers are parsed."""
+"""What a conversation answered, read from its text: the one place where answers are parsed.
+
+Uses the schema alone.
+"""
 
 from convbench.answers.final import after_marker, final_answer
 from convbench.answers.grade import Graded, grade, grade_texts

@@ -1,2 +1,4 @@
-"""The Python API: the words of the command line as functions, their results as objects that a
-notebook shows. May use every room; nothing uses it."""
+"""The Python API: the verbs as functions, and what they return as a notebook shows it.
+
+May use every room; nothing uses it.
+"""

@@ -1,4 +1,7 @@
-"""The catalog: specs found by existing, loaded with `extends:` and `--set`."""
+"""The catalog: specs found by existing, loaded with `extends:` and `--set`.
+
+Uses the schema and templates.
+"""
 
 from convbench.catalog.find import KINDS, folders, locate, names, shipped
 from convbench.catalog.load import check, load, parse_sets

@@ -1,4 +1,7 @@
-"""The one engine: bounded async jobs, model calls with journal, budget, limits and retries."""
+"""The one engine: bounded async jobs, model calls with journal, budget, limits and retries.
+
+Uses models and store beside it, and what lies below.
+"""
 
 from convbench.engine.budget import Budget
 from convbench.engine.caller import Caller, Policy

@@ -1,4 +1,7 @@
-"""The Hugging Face Hub: rows of question sets, and published runs, with errors in one line."""
+"""The Hugging Face Hub: rows of question sets, and published runs, with errors in one line.
+
+Uses what lies below the engine.
+"""
 
 from convbench.hub.rows import load_rows
 

@@ -1,4 +1,7 @@
-"""Judges: rubric models, rules, human labels; panels and their agreement."""
+"""Judges: one loop over all kinds (`kinds` registers them), panels, evaluation by the same judges.
+
+May use rollout and what comes before it.
+"""
 
 from convbench.callable import make_callable
 from convbench.judge.ask import judge_messages

@@ -1,4 +1,7 @@
-"""Models behind one seam: providers, local weights, a vLLM server, rules, scripts."""
+"""Models behind one seam: providers, local weights, a vLLM server, rules, scripts.
+
+Uses the schema and what lies below the engine.
+"""
 
 from convbench.models.aliases import aliases, default_policy, resolve
 from convbench.models.base import Model

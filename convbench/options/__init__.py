@@ -1,2 +1,5 @@
-"""What a user may say of each command, declared once: the class is the command line, the Python
-signature and the documentation. Imports nothing that takes time."""
+"""What a user may say of each command, declared once for typing, Python and the docs.
+
+Its classes load nothing that takes time; `specs` reads what they name. May use the engine's row
+and what lies below.
+"""

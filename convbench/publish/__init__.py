@@ -1,4 +1,7 @@
-"""Runs and checkpoints to the Hub and back, with their cards. May use every stage before it."""
+"""Runs and checkpoints to the Hub and back, with their cards.
+
+May use report and every stage before it.
+"""
 
 from convbench.callable import make_callable
 

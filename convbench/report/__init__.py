@@ -1,5 +1,7 @@
-"""What runs came to: tables with clustered errors, paired differences, pictures, and their writers.
-May use every stage before it."""
+"""What runs came to: tables with clustered errors, paired differences, pictures, writers.
+
+May use every stage before it.
+"""
 
 from convbench.callable import make_callable
 

@@ -1,4 +1,7 @@
-"""Model-written code, run where it can do no harm."""
+"""Model-written code, run where it can do no harm.
+
+Uses errors alone.
+"""
 
 from convbench.sandbox.boundary import Boundary, boundary
 from convbench.sandbox.run import Limits, Outcome, agree, arun, check_reference, run

@@ -1,4 +1,7 @@
-"""The nouns: frozen records and specs, each with its JSON schema."""
+"""The nouns: frozen records and specs, each with its JSON schema.
+
+Uses words and errors alone.
+"""
 
 from convbench.schema.base import Mode, Noun, Text, canonical, fingerprint, pick
 from convbench.schema.chat import (

@@ -1,4 +1,7 @@
-"""Run directories on disk."""
+"""Run directories on disk: records, tables, queries, checkpoints.
+
+Uses answers, templates, schema.
+"""
 
 from convbench.store.run import Run, all_runs, find_run, set_latest
 

@@ -3,7 +3,7 @@
 A template is data from anywhere. Jinja parses it; nothing of it is ever compiled to Python.
 What a template may hold is listed (`source`), so is what it may call (`filters`, `conditions`,
 `methods`); what it may reach is plain data (`plain`), and what it may cost is a number (`budget`).
-`walk` and `values` fill it in.
+`walk` and `values` fill it in. Uses errors alone.
 """
 
 from convbench.templates.budget import LINE, Budget, Missing, Refused, one_line

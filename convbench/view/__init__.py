@@ -1,4 +1,7 @@
-"""The conversation browser: an index over runs, a local server, and the same page as files."""
+"""The conversation browser: an index over runs, a local server, and the same page as files.
+
+May use every stage before it.
+"""
 
 from convbench.view.index import Index, build_index
 from convbench.view.server import serve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -68,6 +69,18 @@ def test_imports_go_downward(path: Path) -> None:
             continue
         assert other in HEIGHT, f"{path.name} imports {other}, which has no layer"
         assert HEIGHT[room] <= HEIGHT[other], f"{room} must not import {other}, which lies above"
+
+
+ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda p: p.name)
+def test_every_room_says_what_lives_there_and_what_it_may_use(room: Path) -> None:
+    """In its own words, and on the map."""
+    doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    assert doc.split("\n")[0].endswith((".", ":")), f"{room.name}: no sentence"
+    assert re.search(r"\b(use|uses)\b", doc.lower()), f"{room.name}: what may it use?"
+    assert f"{room.name}/" in (ROOT / "docs" / "map.md").read_text(), f"{room.name}: not drawn"
 
 
 def modules() -> dict[str, Path]:

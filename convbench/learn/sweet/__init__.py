@@ -1,0 +1,1 @@
+"""SWEET: the critic, candidates, their ranking, and the stages that join them."""
