@@ -10,14 +10,17 @@ judge of a result.
 - accuracy: 10 for the right answer; 5 or 3 where none can be read (5 if an earlier turn settled
   on the gold letter); 2 or 1 for a wrong one (2 likewise).
 - reasoning: a base, plus coverage, verdicts that agree with the gold letter, a conclusion that
-  follows, words of reason; less for a change of mind at the end, cut turns and repetition; a
-  fifth less where the answer is wrong.
+  follows, words of reason; less for a change of mind at the end, cut turns and repetition.
 - comprehensiveness: share of the options spoken about and decided.
 - pedagogical: right, verdicts that agree, reasoned, tags as asked, of sane length; less for
   repetition.
 - confidence: sure and right scores high, the more so the more was weighed; sure and wrong low;
   hedging moves both towards the middle; no readable answer scores 2.
 - overall: the mean of the five.
+
+Where the answer is not right, all but accuracy count two fifths: whatever stands around a wrong or
+unreadable answer, its overall (at most 3.4) is below that of any right one (at least 3.6), so that
+a template with a guessed letter earns less than a short right answer.
 """
 
 from __future__ import annotations
@@ -26,8 +29,12 @@ from convbench.errors import DataError
 from convbench.judge.features import Features, features
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
+
+
+NOT_RIGHT = 0.4
+"""What the words around an answer that is not right count."""
 
 
 def score(
@@ -54,8 +61,11 @@ def score(
         "pedagogical": _pedagogical(seen),
         "confidence": _confidence(seen),
     }
+    share = 1.0 if seen.graded.correct else NOT_RIGHT
+    for name, value in scores.items():
+        scores[name] = min(10.0, max(0.0, value)) * (1.0 if name == "accuracy" else share)
     scores["overall"] = sum(scores.values()) / len(scores)
-    return {name: round(min(10.0, max(0.0, value)), 1) for name, value in scores.items()}
+    return {name: round(value, 1) for name, value in scores.items()}
 
 
 def _accuracy(seen: Features, gold: str) -> float:
@@ -71,8 +81,7 @@ def _reasoning(seen: Features) -> float:
     value = 1.5 + 2.5 * seen.covered + 3.5 * seen.agree + 1.5 * seen.supported + seen.why
     if seen.chosen and seen.graded.answer not in (None, seen.chosen[-1]):
         value -= 2
-    value -= 2 * seen.cut + 3 * _excess(seen)
-    return value if seen.graded.correct else 0.8 * value
+    return value - 2 * seen.cut - 3 * _excess(seen)
 
 
 def _pedagogical(seen: Features) -> float:

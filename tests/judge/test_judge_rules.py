@@ -3,6 +3,8 @@
 import statistics
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from convbench.errors import DataError
 from convbench.judge.features import about_options, features, verdict
@@ -88,6 +90,48 @@ def test_care_beats_a_lucky_guess_beats_a_wrong_one():
         assert careful[name] >= lucky[name] >= wrong[name]
     assert careful["comprehensiveness"] == 10
     assert lucky["comprehensiveness"] == 1
+
+
+WORDS = [
+    "Option A fits best, yes.", "B: no, it lacks what is needed.", "C is wrong because it floats.",
+    "D does not match.", "So C.", "I say A.", "Perhaps.", "I guess.", "<thinking>", "</thinking>",
+    "therefore", "word " * 500, "again and again and again " * 20, "The answer is B.",
+    "popir has color blue, need red, no.", "zales is red, yes, because it is.",
+]  # fmt: skip
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=8), min_size=2, max_size=6),
+    st.sampled_from(["The answer is A.", "The answer is D.", "I do not know.", "A or C.", ""]),
+    st.lists(st.sampled_from(["stop", "length"]), min_size=6, max_size=6),
+)
+def test_whatever_stands_around_it_a_wrong_answer_never_outranks_a_right_one(said, wrong, reasons):
+    """Both talks are made of any words at all; only their last sentences differ in truth."""
+    half = len(said) // 2
+    talks = [" ".join(words) for words in said]
+    right = rated(*talks[:half], "The answer is C.", reasons=reasons)
+    other = rated(*talks[half:], wrong, reasons=reasons)
+    assert right["overall"] > other["overall"]
+
+
+def template(letter):
+    """A talk that weighs every option, whichever letter it then gives."""
+    others = " ".join(f"{x}: it lacks what is needed, no." for x in "ABCD" if x != letter)
+    return f"<thinking>{others} {letter}: it fits because it has it, yes. So {letter}.</thinking> The answer is {letter}."  # noqa: E501
+
+
+@pytest.mark.parametrize("example", [SHORT, OF, LONG], ids=["names", "values", "prose"])
+@pytest.mark.parametrize("terse", ["The answer is C.", "Answer: C", "**C** it is. The answer is C"])
+def test_a_template_with_a_random_letter_earns_less_than_a_short_right_answer(example, terse):
+    guessed = statistics.fmean(rated(template(x), example=example)["overall"] for x in "ABCD")
+    assert guessed < rated(terse, example=example)["overall"]
+
+
+def test_the_bounds_that_keep_right_above_wrong():
+    rambling = "<thinking> Maybe." + " so it is so it is" * 3000 + "</thinking> The answer is C."
+    worst_right = rated(rambling, mode="standard", reasons=("length",))
+    best_wrong = rated(CAREFUL[0], CAREFUL[1], "I do not know.")
+    assert best_wrong["overall"] <= 3.4 < 3.6 <= worst_right["overall"]
 
 
 def test_all_scores_are_in_range_and_deterministic():
