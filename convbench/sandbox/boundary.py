@@ -24,12 +24,14 @@ from types import CodeType
 from typing import Any
 
 from convbench.errors import MissingDependency
-from convbench.sandbox import confine
+from convbench.sandbox import cgroup, confine
 from convbench.sandbox.places import hidden, opened, packages, readable
 from convbench.sandbox.seccomp import filter_program
 from convbench.sandbox.walled import Walled, popen
 
 SCRATCH, SCRATCH_BYTES, SCRATCH_FILES = "/tmp", 16 << 20, 2000  # noqa: S108 - inside
+BESIDE_BYTES, BESIDE_TASKS = 96 << 20, 16
+"""What a control group gives beside the code's own: to the kernel, to bubblewrap."""
 KINDS = ("bubblewrap", "landlock")
 INSTALL = "apt-get install bubblewrap"
 NOBODY = range(1_900_000_000, 2_000_000_000)
@@ -64,15 +66,19 @@ class Boundary:
         those of the user who runs us, who has others."""
         return 64 if self.root or self.kind == "bubblewrap" else 4096
 
-    def start(self, modules: tuple[str, ...]) -> Walled:
-        """Start the program inside; it waits for its job on stdin."""
+    def start(self, modules: tuple[str, ...], memory: int) -> Walled:
+        """Start the program inside, which may fill so many bytes; it waits for its job on stdin."""
+        group = cgroup.make(memory + SCRATCH_BYTES + BESIDE_BYTES, BESIDE_TASKS + 64)
         if self.kind != "bubblewrap":
-            return Walled(popen([self.program, *_PLAIN], _CLEAN))
+            command = cgroup.inside(group, [self.program, *_PLAIN])
+            return Walled(popen(command, _CLEAN), None, group)
         read, write = os.pipe()
         try:
-            return Walled(popen(self._bwrap(modules, write), {}, (write,)), read)
+            command = cgroup.inside(group, self._bwrap(modules, write))
+            return Walled(popen(command, {}, (write,)), read, group)
         except OSError:
             os.close(read)
+            cgroup.end(group)
             raise
         finally:
             os.close(write)

@@ -53,13 +53,14 @@ class Way:
     inner: bool
     """Whether Chromium's own sandbox stands too."""
 
-    def script(self, program: str, mark: Path) -> str:
-        """Return a shell script that writes its parent's and its own number to `mark`, limits
-        what each process holds and becomes Chromium with the script's arguments."""
+    def script(self, program: str, mark: Path, group: Path | None) -> str:
+        """Return a shell script that writes its parent's and its own number to `mark`, enters a
+        control group, limits what each process holds and becomes Chromium with its arguments."""
         command = [program] if not self.wall else [*_wall(program, self.user), program]
+        enter = f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} || exit 1\n" if group else ""
         return (
             f'#!/bin/sh\necho "$PPID $$" >{shlex.quote(str(mark))}\n'
-            f"ulimit -c 0; ulimit -d {DATA_BYTES >> 10} || exit 1\n"
+            f"{enter}ulimit -c 0; ulimit -d {DATA_BYTES >> 10} || exit 1\n"
             f'exec {shlex.join(command)} "$@"\n'
         )
 

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, RunError
-from convbench.sandbox.chromium import INSTALL, Way, chromium, ways
+from convbench.sandbox import cgroup
+from convbench.sandbox.chromium import INSTALL, SCRATCH_BYTES, Way, chromium, ways
 from convbench.sandbox.watch import Most, Watch, below, kill
 
 START_MS = 30_000
 END_S = 10.0
+TASKS = 2000
+"""Processes and threads of a browser, where a control group counts them; a hundred is common."""
 _FLAGS = (
     "--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND", "--dns-prefetch-disable", "--disable-gpu",
@@ -37,11 +40,14 @@ class Browser:
     pid: int
     """Of bubblewrap, or of Chromium where it runs bare."""
     watch: Watch
+    group: Path | None
+    """The control group that it is in."""
 
     def kill(self) -> None:
         """End all of its processes, at once. bubblewrap itself follows what it started."""
         self.watch.over.set()
         kill([*below(self.pid), *([] if self.way.wall else [self.pid])])
+        cgroup.end(self.group)
 
     async def end(self) -> None:
         """End it and its driver."""
@@ -86,19 +92,21 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
 
     folder = Path(tempfile.mkdtemp(prefix="convbench-browser-"))
     driver = await async_playwright().start()
+    group = cgroup.make(most.memory_bytes + SCRATCH_BYTES, TASKS)
     try:
         launched = await driver.chromium.launch(
-            executable_path=_script(folder, program, way), args=_FLAGS, timeout=START_MS,
+            executable_path=_script(folder, program, way, group), args=_FLAGS, timeout=START_MS,
             chromium_sandbox=way.inner,
             env={"HOME": "/nonexistent", "PATH": os.defpath, "LANG": "C.UTF-8"},
         )  # fmt: skip
         parent, own = map(int, (folder / "mark").read_text().split())
         watch = Watch(parent, most, lambda: None)
-        found = Browser(launched, driver, way, own, watch)
+        found = Browser(launched, driver, way, own, watch, group)
         watch.end = found.kill
         await _try(found)
         return found
     except BaseException:
+        cgroup.end(group)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(driver.stop(), END_S)
         raise
@@ -106,9 +114,9 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _script(folder: Path, program: str, way: Way) -> str:
+def _script(folder: Path, program: str, way: Way, group: Path | None) -> str:
     script = folder / "chromium"
-    script.write_text(way.script(program, folder / "mark"))
+    script.write_text(way.script(program, folder / "mark", group))
     script.chmod(0o700)
     return str(script)
 

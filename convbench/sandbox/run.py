@@ -135,7 +135,7 @@ def _once(
 ) -> list[Outcome]:
     """Run the calls in one sandbox; return the outcomes it got to tell."""
     job = _job(wall, limits) | {"code": code, "calls": calls}
-    walled = wall.start(limits.modules)
+    walled = wall.start(limits.modules, limits.memory_mb << 20)
     try:
         program = marshal.dumps(compiled("inside.py"))
         return _talk(walled, program + marshal.dumps(job), len(calls), limits, clock)

@@ -11,6 +11,9 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from convbench.sandbox import cgroup
 
 _CHILD = re.compile(rb'"child-pid": (\d+)')
 ENDS_S = 10.0
@@ -24,6 +27,8 @@ class Walled:
     process: subprocess.Popen[bytes]
     info: int | None = None
     """Where bubblewrap tells the number of the first process inside."""
+    group: Path | None = None
+    """The control group that it is in."""
 
     def end(self) -> None:
         """Kill it and leave nothing behind; the waiting is done by a thread, since taking down
@@ -35,6 +40,7 @@ class Walled:
             pass
         finally:
             self._close()
+            cgroup.end(self.group)
             threading.Thread(target=self._wait, args=(first,), daemon=True).start()
 
     def _first(self) -> int | None:
