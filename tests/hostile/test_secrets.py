@@ -19,13 +19,13 @@ import pytest
 from aiohttp import web
 
 from convbench import blot
-from convbench.commands.build import BuildOptions, build
+from convbench.commands.build import build
+from convbench.commands.judge import judge
 from convbench.errors import ConvbenchError
-from convbench.judge.all import JudgeOptions, judge
-from convbench.options.specs import SpecOptions
+from convbench.options.build import BuildOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.publish.publish import publish
-from convbench.rollout.calls import CallOptions
-from convbench.rollout.manifest import Shape
 from convbench.schema import Failure
 from convbench.store import Run
 from tests.publish.runs import conversation, example, failed, verdict, write_run
