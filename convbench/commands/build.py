@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from convbench.engine.jobs import run as run_loop
-from convbench.errors import BudgetError, RunError, SpecError
+from convbench.errors import RunError, SpecError
 from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions
 from convbench.options.specs import (
     load_plugins,
     load_protocol,
@@ -18,7 +16,7 @@ from convbench.options.specs import (
     sized,
     sort_sets,
 )
-from convbench.rollout.calls import open_cast
+from convbench.rollout.calls import ready_cast
 from convbench.rollout.cast import make_cast
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import make_manifest
@@ -69,14 +67,9 @@ def build(options: BuildOptions) -> BuildResult:
     if options.dry_run:
         result.preview = first
         return result
-    if first.unpriced and options.calls.budget is not None:
-        raise BudgetError(
-            f"--budget {options.calls.budget:g}: the price of {', '.join(first.unpriced)} is "
-            "unknown; limit tokens instead, e.g. --budget-tokens 2000000"
-        )
     calls = options.calls.naming(*_typed(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
-    run_loop(lambda: _openable(run, calls))
+    ready_cast(run, calls)
     if existing is None:
         run = Run.create(run.path, manifest, list(examples.values()))
     result.path = run.path
@@ -101,12 +94,6 @@ def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
         for name, member in manifest.cast.items()
         if (options.model if name == policy else options.teacher) is not None
     ]
-
-
-async def _openable(run: Run, calls: CallOptions) -> None:
-    """Open the cast once, so that a missing key or program is said before anything is written."""
-    async with open_cast(run, calls):
-        pass
 
 
 def _existing(path: Path | None) -> Run | None:

@@ -13,7 +13,7 @@ from convbench.commands.publish import publish
 from convbench.commands.report import ReportResult, report
 from convbench.errors import RunError
 from convbench.judge.evaluate import evaluate
-from convbench.learn.start import train_once
+from convbench.learn.start import train_once, trainable
 from convbench.options.build import BuildOptions
 from convbench.options.demo import DemoOptions
 from convbench.options.evaluate import EvalOptions
@@ -49,6 +49,8 @@ def demo(options: DemoOptions, say: Say) -> DemoResult:
     Raises ConvbenchError subclasses, KeyboardInterrupt.
     """
     spec = catalog.load(ExperimentSpec, "experiments", SETTINGS)
+    for name in options.learners:
+        trainable(_training(name, options, spec))
     run = _built(options, spec, say)
     say(
         "judge",
@@ -98,14 +100,16 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
         "star-gate": "STaR-GATE imitates only the best conversation about each question.",
     }
     say(f"train {name}", why.get(name, ""))
-    values = {**spec.recipe_sets.get("all", {}), **spec.recipe_sets.get(name, {})}
-    asked = TrainOptions(
-        recipe=name, run=run.path, judge=spec.judges[0],
-        specs=SpecOptions(sets=as_sets(values)), in_process=True,
-    )  # fmt: skip
-    folder = train_once(asked, run.checkpoints / name)
+    folder = train_once(_training(name, options, spec), run.checkpoints / name)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
     done = evaluate(EvalOptions(str(folder), run.path, calls=options.calls))
     if done.built.jobs.interrupted or done.judged is None:
         raise RunError(f"{done.run.path}: the evaluation was interrupted; give the command again")
     return folder
+
+
+def _training(name: str, options: DemoOptions, spec: ExperimentSpec) -> TrainOptions:
+    return TrainOptions(
+        recipe=name, run=options.run, judge=spec.judges[0],
+        specs=SpecOptions(sets=as_sets(spec.sets_of(name))), in_process=True,
+    )  # fmt: skip

@@ -14,9 +14,12 @@ from convbench.commands.judge import judge
 from convbench.commands.report import ReportResult, report
 from convbench.commands.train import train_rounds
 from convbench.errors import RunError, SpecError
+from convbench.judge.all import resolved
 from convbench.judge.evaluate import evaluate
+from convbench.judge.ready import ready
 from convbench.learn.rounds import recipe_of, rounds_of
-from convbench.learn.start import train_once
+from convbench.learn.start import train_once, trainable
+from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
 from convbench.options.demo import ExperimentOptions
 from convbench.options.evaluate import EvalOptions
@@ -26,9 +29,12 @@ from convbench.options.shared import Shape
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.rollout.calls import shared
+from convbench.rollout.cast import make_member
 from convbench.rollout.preview import Preview
+from convbench.schema import Member
 from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
+from convbench.store.checkpoint import Checkpoint
 
 BASE = "base"
 """The learner that trains nothing: the run's own test conversations."""
@@ -132,12 +138,46 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
         return result
     inner = replace(inner, calls=shared(options.calls, root))
     for part in parts:
+        preflight(part, root, inner)
+    for part in parts:
         for job in plan(part):
             _do(job, part, root, inner)
     result.runs = [root / cell.name for part in parts for cell in cells(part)]
     pool = len(spec.seeds) > 1
     result.report = report(ReportOptions(tuple(result.runs), pool=pool))
     return result
+
+
+def preflight(spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> None:
+    """Refuse an experiment of which a later step would lack a key, a package or weights, before
+    its first step: ConvbenchError subclasses. What is done already needs nothing any more."""
+    undone = [job for job in plan(spec) if not _done(job, root / job.cell.name)]
+    if not undone:
+        return
+    calls = replace(options.calls, api_base=None)
+    ready([resolved(name, options.specs, calls) for name in spec.judges], calls)
+    policy = _policy(spec, options)
+    for job in undone:
+        if job.step == "train":
+            trainable(_training(job, spec, root / job.cell.name, options), policy)
+
+
+def _done(job: Job, path: Path) -> bool:
+    """Whether a step left what it leaves last; building and judging are looked at when they come,
+    for they may have failures to try again."""
+    if job.step == "train":
+        return Checkpoint(path / "checkpoints" / job.checkpoint).finished
+    child = path / "evals" / job.checkpoint
+    return (child if job.step == "eval" else path).joinpath("verdicts.jsonl").exists()
+
+
+def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
+    """Return the policy that has the conversations."""
+    calls, folders = options.calls, options.specs.folders
+    name = policy_or_default(
+        spec.model, api_base=calls.api_base, vllm_python=calls.vllm_python, specs=folders
+    )
+    return make_member(name, None, calls.api_base, options.specs)
 
 
 def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> ExperimentSpec:
@@ -161,7 +201,8 @@ def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) 
         if job.step == "train":  # which evaluates every round too
             train_rounds(loop)
     elif job.step == "train":
-        _train(job, spec, path, options)
+        asked = _training(job, spec, path, options)
+        train_once(asked, path / "checkpoints" / job.checkpoint)
     else:
         folder = path / "checkpoints" / job.checkpoint
         done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))
@@ -231,8 +272,10 @@ def _recipe_sets(job: Job, spec: ExperimentSpec) -> tuple[str, ...]:
     return as_sets(values)
 
 
-def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> None:
-    asked = TrainOptions(
+def _training(
+    job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> TrainOptions:
+    return TrainOptions(
         recipe=job.learner,
         run=path,
         judge=spec.judges[0],
@@ -240,7 +283,6 @@ def _train(job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOption
         calls=options.calls,
         in_process=True,
     )
-    train_once(asked, path / "checkpoints" / job.checkpoint)
 
 
 def _previews(spec: ExperimentSpec, options: ExperimentOptions) -> dict[str, Preview]:

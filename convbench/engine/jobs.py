@@ -13,7 +13,13 @@ from typing import Any, Generic, TypeVar
 
 from convbench.engine.gate import CURRENT, Gate, Stopped
 from convbench.engine.status import Status
-from convbench.errors import BudgetError, ConvbenchError, FatalModelError, RunError
+from convbench.errors import (
+    BudgetError,
+    ConvbenchError,
+    FatalModelError,
+    MissingDependency,
+    RunError,
+)
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -147,7 +153,7 @@ class _Crew(Generic[J, R]):
 
 def _stops(error: Exception) -> ConvbenchError | None:
     """Return why the whole run must stop, None where only this job failed."""
-    if isinstance(error, BudgetError | RunError):
+    if isinstance(error, BudgetError | RunError | MissingDependency):
         return error
     if isinstance(error, FatalModelError) and error.stops_run:
         return error

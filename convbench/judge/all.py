@@ -15,7 +15,8 @@ from convbench.judge import (
     resolve_judge,
 )
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged, score
+from convbench.judge.loop import Judged, score, unscored
+from convbench.judge.ready import ready
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
@@ -50,7 +51,11 @@ class JudgeResult:
 
 
 def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
-    """Let these judges score what they have not scored of a run."""
+    """Let these judges score what they have not scored of a run.
+
+    All that have something to score are looked at before the first one asks.
+    """
+    ready([item for item in judges if unscored(run, item)[0]], calls, run)
     result = JudgeResult(run, unjudged=sum(1 for c in run.conversations() if c.failure))
 
     async def go() -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
-from convbench.judge.loop import permit_judge
+from convbench.judge.ready import ready
 from convbench.options.evaluate import EvalOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
-from convbench.rollout.calls import SCRIPT
+from convbench.rollout.calls import SCRIPT, ready_cast
 from convbench.rollout.cast import make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
-from convbench.rollout.run import Built
+from convbench.rollout.run import Built, every_sample
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, find_run
@@ -55,9 +55,12 @@ def evaluate(options: EvalOptions) -> EvalResult:
     manifest = _manifest(parent, protocol, options)
     calls = options.calls.naming(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
-    for judge in judges:  # refused before the conversations cost anything
-        permit_judge(parent, judge, calls)
-    child = _open(parent, manifest, options, folder)
+    child = _child(parent, manifest, options, folder)
+    if not written(child) or any(every_sample(child)):
+        ready_cast(child, calls)
+        ready(judges, calls, parent)
+    if not written(child):
+        child = Run.create(child.path, manifest, list(parent.examples.values()))
     built = fill(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
@@ -132,13 +135,18 @@ def _trained(policy: str) -> dict[str, Any]:
     return {"recipe": kept} if kept else {}
 
 
-def _open(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
-    """Open the child run, made now or resumed."""
+def written(run: Run) -> bool:
+    """Whether a run is on disk."""
+    return (run.path / "run.json").exists()
+
+
+def _child(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Path) -> Run:
+    """Return the child run, not on disk yet or to be resumed."""
     plain = folder.resolve().name if folder.is_dir() else options.policy
     name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
     path = parent.evals / name
     if not (path / "run.json").exists():
-        return Run.create(path, manifest, list(parent.examples.values()))
+        return Run(path, manifest)
     child = Run.open(path)
     try:
         refuse_changes(child.manifest, manifest)

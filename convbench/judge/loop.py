@@ -98,9 +98,3 @@ async def _all(
     return await run_recorded(
         conversations, len(pending), work, recording, caller, tools.concurrency
     )
-
-
-def permit_judge(run: Run, judge: Judge, calls: CallOptions) -> None:
-    """Raise RunError where a pulled run has a judge's model called and the user did not agree."""
-    if judge.model is not None:
-        permit(run, judge.model, judge.spec.api_base, calls)

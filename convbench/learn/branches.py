@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from convbench.engine.jobs import run as run_loop
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of
-from convbench.judge.loop import permit_judge, unscored
+from convbench.judge.loop import unscored
+from convbench.judge.ready import ready
 from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import branches
-from convbench.rollout.calls import ended, open_cast
+from convbench.rollout.calls import ended, ready_cast
 from convbench.rollout.cast import fingerprinted
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
@@ -71,7 +71,7 @@ class Branching:
         if found.lacking():
             _can_speak(run, calls)
         if not found.ready():
-            permit_judge(run, judge, calls)
+            ready([judge], calls, run)
         return found
 
     def planned(self, run: Run) -> Iterator[Planned]:
@@ -154,11 +154,7 @@ def _can_speak(run: Run, calls: CallOptions) -> None:
                 f"those that had the conversations, so that no branch can be sampled; {INSTEAD}"
             )
 
-    async def open_all() -> None:
-        async with open_cast(run, calls):
-            pass
-
     try:
-        run_loop(open_all)
+        ready_cast(run, calls)
     except ConvbenchError as error:
         raise TrainError(f"no branch can be sampled: {error}; or {INSTEAD}") from None

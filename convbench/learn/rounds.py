@@ -10,16 +10,19 @@ from convbench.errors import DataError, RunError, SpecError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of, resolved
 from convbench.judge.evaluate import evaluate, splits_of
-from convbench.learn.start import sort_sets, train_once
+from convbench.judge.ready import ready as judges_ready
+from convbench.learn.start import sort_sets, train_once, trainable
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.calls import ended, shared
+from convbench.rollout.calls import SCRIPT, ended, ready_cast, shared
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
+from convbench.schema import Member
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
+from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.splits import listed, refuse_untested
 
 
@@ -54,7 +57,10 @@ def rounds(options: RoundsOptions) -> RoundsResult:
         raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
     root = ready(options)
     options = replace(options, calls=shared(options.calls, root.path))
-    judge = judge_of(root, options)
+    judge, calls = judge_of(root, options)
+    options = replace(options, calls=calls)
+    if not _over(root, wanted, options):
+        _preflight(root, judge, options)
     result = RoundsResult(root, judge.name)
     run = root
     for number in range(1, wanted + 1):
@@ -100,8 +106,28 @@ def rounds_of(recipe: Recipe) -> int | None:
     return found
 
 
-def judge_of(root: Run, options: RoundsOptions) -> Judge:
-    """Return the judge that rewards: the run's own as it kept it, or the one asked for."""
+def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
+    """Whether the last round was trained and evaluated."""
+    last = root.path if wanted == 1 else root.path / "rounds" / str(wanted)
+    stem = Path(options.recipe).stem
+    child = root.evals / f"{stem}-round-{wanted}" / "run.json"
+    trained = Checkpoint(last / "checkpoints" / stem).finished
+    return trained and (child.exists() or not options.evaluate)
+
+
+def _preflight(root: Run, judge: Judge, options: RoundsOptions) -> None:
+    """Refuse rounds of which one would lack a speaker, the judge, a package or weights."""
+    old = root.manifest
+    trainable(_training(root, judge, options), old.cast[old.protocol.policy])
+    # The policy of later rounds is the one that is trained.
+    others = {**old.cast, old.protocol.policy: Member(model=SCRIPT)}
+    ready_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
+    judges_ready([judge], options.calls, root)
+
+
+def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
+    """Return the judge that rewards: the run's own as it kept it, or the one asked for; and the
+    options of a user who named it."""
     known = {judge.name: judge for judge in judges_of(root)}
     name = options.judge or (next(iter(known)) if len(known) == 1 else root.manifest.task.judge)
     if name is None:
@@ -110,11 +136,10 @@ def judge_of(root: Run, options: RoundsOptions) -> Judge:
             "expected one judge that rewards; add --judge NAME"
         )
     if name in known:
-        return known[name]
+        return known[name], options.calls
     found = resolved(name, replace(options.specs, sets=()), options.calls)
     named = [found.model] if options.judge and found.model else []  # else it is the task's own
-    score(root, found, options.calls.naming(*named))
-    return found
+    return found, options.calls.naming(*named)
 
 
 def score(run: Run, judge: Judge, calls: CallOptions) -> None:
@@ -125,7 +150,12 @@ def score(run: Run, judge: Judge, calls: CallOptions) -> None:
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
     """Return the round's checkpoint, trained now where it is not there."""
-    asked = TrainOptions(
+    asked = _training(run, judge, options)
+    return train_once(asked, run.checkpoints / Path(options.recipe).stem)
+
+
+def _training(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
+    return TrainOptions(
         recipe=options.recipe,
         run=run.path,
         judge=judge.name,
@@ -133,7 +163,6 @@ def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
         calls=options.calls,
         in_process=options.in_process,
     )
-    return train_once(asked, run.checkpoints / Path(options.recipe).stem)
 
 
 def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:

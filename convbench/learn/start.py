@@ -16,9 +16,10 @@ from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
 from convbench.learn.trainers import recipe_text, start
 from convbench.learn.weights import Weighted
-from convbench.models.where import check_model, named, policy_weights
+from convbench.models.where import check_model, member_weights, named, policy_weights
 from convbench.options.specs import load_plugins
 from convbench.options.train import TrainOptions
+from convbench.schema import Member
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.run import Run, find_run
@@ -83,6 +84,21 @@ def train(options: TrainOptions) -> TrainResult:
     return result
 
 
+def trainable(options: TrainOptions, policy: Member | None = None) -> Recipe:
+    """Refuse a training that could not start here, before there is a run to train on; return its
+    recipe. Raises SpecError, TrainError, MissingDependency.
+
+    `policy` is the one that will have the conversations, where its weights are what is trained.
+    """
+    recipe_sets, launch_sets = sort_sets(options.specs.sets)
+    recipe = recipe_of(options, recipe_sets)
+    launching.locate(recipe.trainer or "")
+    choose_launch(options, recipe, launch_sets, launching.accelerators())
+    if policy is not None and not (options.model or recipe.model):
+        member_weights(policy, f"train {recipe.name}")
+    return recipe
+
+
 def train_once(options: TrainOptions, folder: Path) -> Path:
     """Train into a folder, unless a finished checkpoint lies there; return the folder."""
     if not Checkpoint(folder).finished:
@@ -102,13 +118,19 @@ def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     return recipe, launch
 
 
-def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
-    """Return the recipe with run, model and judge filled in."""
+def recipe_of(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
+    """Return the recipe asked for; TrainError for one that trains nothing."""
     recipe = catalog.load(Recipe, "recipes", options.recipe, specs=options.specs.folders, sets=sets)
     if recipe.trainer is None:
         raise TrainError(
             f"recipe {recipe.name!r} trains nothing; evaluate the policy itself: convbench eval"
         )
+    return recipe
+
+
+def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
+    """Return the recipe with run, model and judge filled in."""
+    recipe = recipe_of(options, sets)
     model = options.model or recipe.model or policy_weights(run.manifest)
     place = named(model) or model
     check_model(place)

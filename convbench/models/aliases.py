@@ -16,6 +16,7 @@ from convbench.catalog.load import check
 from convbench.catalog.read import read
 from convbench.errors import FatalModelError
 from convbench.models import prices
+from convbench.models.where import beside
 from convbench.schema import Noun
 
 SCHEMES = ("rule", "scripted", "local", "vllm")
@@ -135,6 +136,8 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
             return Resolved(f"local:{ref}")
         # Servers name a model by the folder it was started with.
         return Resolved(f"openai/{ref}", Alias(ref=f"openai/{ref}", weights=ref))
+    if api_base is None and _is_path(ref):
+        raise FatalModelError(f"{ref}: no such folder of weights{beside(ref)}")
     if api_base is None and (provider := prices.provider(ref)) and "/" not in ref:
         return Resolved(f"{provider}/{ref}")
     if "/" in ref and (api_base is None or prices.is_provider(ref.split("/", 1)[0])):
@@ -157,6 +160,13 @@ def _alias(name: str, alias: Alias) -> Resolved:
             "provider/name (results with another model are not comparable)"
         )
     return Resolved(alias.ref, alias, name)
+
+
+def _is_path(ref: str) -> bool:
+    """Whether a reference can only be meant as a folder's path, or names one that is there."""
+    path = Path(ref)
+    marked = ref.startswith(("/", ".", "~")) or "checkpoints" in path.parts
+    return marked or ("/" in ref and path.is_dir() and not prices.is_provider(path.parts[0]))
 
 
 def _checkpoint(path: Path) -> bool:

@@ -41,6 +41,11 @@ class Model(Protocol):
         """Return the list price of so many tokens in dollars; None where it is unknown."""
         return 0.0 if self.priced else None
 
+    def check(self) -> None:
+        """Refuse where no call could be made: a key, package or program is missing. Nothing is
+        sent, started or loaded. Raises FatalModelError, MissingDependency."""
+        return
+
     async def start(self) -> None:
         """Start what must be; called once, before the first call, where `starts`."""
         return

@@ -72,7 +72,7 @@ class LitellmModel(Model):
         """Return the dollars of a call of so many tokens; None where the price is unknown."""
         return self._price.of(prompt, reply) if self._price else None
 
-    async def start(self) -> None:
+    def check(self) -> None:
         """Load litellm and see that the key is there, by name; nothing is sent."""
         self._litellm = load_litellm()
         found = self._litellm.validate_environment(self.ref)
@@ -82,13 +82,17 @@ class LitellmModel(Model):
             names = " and ".join(missing) if "AWS" in missing[0] else " or ".join(missing)
             raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
 
+    async def start(self) -> None:
+        """Check, once."""
+        if self._litellm is None:
+            self.check()
+
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Return the reply; where a sampling parameter or a system message is refused, the call
         is made again without."""
-        if self._litellm is None:
-            await self.start()
+        await self.start()
         for attempt in range(5):
             fields = {
                 "messages": wire(self._parameters.messages(messages), self._media),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.models.base import Model
-from convbench.models.where import where
+from convbench.models.where import adapter_base, where
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
 from convbench.views import shows_system, without_system
 
@@ -41,6 +42,17 @@ class LocalModel(Model):
         self._tokenizer: Any = None
         self._folds_system = False
 
+    def check(self) -> None:
+        """Refuse where the packages that load the weights are missing; loads nothing."""
+        needed = ["torch", "transformers"]
+        if adapter_base(self.path) is not None:
+            needed.append("peft")
+        missing = [name for name in needed if importlib.util.find_spec(name) is None]
+        if missing:
+            raise MissingDependency(
+                " and ".join(missing), needed_for=self.ref, install="pip install convbench[train]"
+            )
+
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: our own machine."""
         return 0.0
@@ -52,12 +64,9 @@ class LocalModel(Model):
                 self._batcher = await self._started()
 
     async def _started(self) -> Batcher:
-        try:
-            from convbench.models.batcher import Batcher
-        except ImportError:
-            raise MissingDependency(
-                "torch or transformers", needed_for=self.ref, install="pip install convbench[local]"
-            ) from None
+        self.check()
+        from convbench.models.batcher import Batcher
+
         batcher = Batcher(
             self._load,
             loop=asyncio.get_running_loop(),

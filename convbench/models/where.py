@@ -10,12 +10,14 @@ from pathlib import Path
 from convbench.errors import FatalModelError, TrainError
 from convbench.hub.client import bound
 from convbench.models.fingerprint import weights_fingerprint
-from convbench.schema import RunManifest
+from convbench.schema import Member, RunManifest
 from convbench.store.shape import read_object, text_in
 
 POCKET = "pocket"
 """`local:pocket` and `vllm:pocket` are the small policy that ships with convbench."""
 
+SHOWN = 8
+"""Folders named where another one was looked for."""
 TIMEOUT = 20.0
 """Seconds to wait for the Hub's answer."""
 
@@ -37,8 +39,16 @@ def where(path: str) -> str:
         return path
     raise FatalModelError(
         f"local:{path}: found no config.json there; expected a folder of transformers weights "
-        "(a checkpoint or an adapter) or a Hub id"
+        f"(a checkpoint or an adapter) or a Hub id{beside(path)}"
     )
+
+
+def beside(path: str) -> str:
+    """Return words on what weights there are in the folder where some were looked for in vain."""
+    folder = Path(path).expanduser().parent
+    files = [*folder.glob("*/config.json"), *folder.glob("*/adapter_config.json")]
+    names = sorted({file.parent.name for file in files})[:SHOWN]
+    return f"; in {folder} there is: {', '.join(names)}" if names else ""
 
 
 def adapter_base(folder: str) -> str | None:
@@ -66,13 +76,17 @@ def named(model: str) -> str | None:
 def policy_weights(manifest: RunManifest) -> str:
     """Return where the weights of the run's own policy lie: a path, a Hub id or a reference that
     says so; TrainError where nobody knows."""
-    member = manifest.cast[manifest.protocol.policy]
+    return member_weights(manifest.cast[manifest.protocol.policy], f"run {manifest.id}")
+
+
+def member_weights(member: Member, who: str) -> str:
+    """Return where the weights of a policy lie, likewise."""
     if member.weights:
         return member.weights
     if named(member.model) is not None:
         return member.model
     raise TrainError(
-        f"run {manifest.id}: the policy is {member.model!r}, whose weights are nowhere named; "
+        f"{who}: the policy is {member.model!r}, whose weights are nowhere named; "
         "give --model PATH or a Hub id"
     )
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
+from convbench.engine import run as run_loop
+from convbench.errors import BudgetError
 from convbench.models import known
 from convbench.models.base import Model
 from convbench.models.consent import consent
@@ -105,6 +107,30 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
     finally:
         for model in opened.values():
             await model.aclose()
+
+
+def ready_cast(run: Run, options: CallOptions) -> None:
+    """Refuse a cast that cannot be asked, before the run is written or anything spent.
+
+    `run` need not be on disk yet. Raises ModelError, MissingDependency, BudgetError, RunError.
+    """
+
+    async def go() -> None:
+        async with open_cast(run, options) as cast:
+            for model in cast.values():
+                affordable(model, options)
+
+    run_loop(go)
+
+
+def affordable(model: Model, options: CallOptions) -> None:
+    """Refuse a model that could not be asked, or not under the budget."""
+    model.check()
+    if options.budget is not None and not model.priced:
+        raise BudgetError(
+            f"--budget {options.budget:g}: the price of {model.ref} is unknown; limit tokens "
+            "instead, e.g. --budget-tokens 2000000"
+        )
 
 
 def as_typed(recorded: str | None, options: CallOptions) -> str | None:

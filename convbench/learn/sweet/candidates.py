@@ -13,10 +13,11 @@ from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.pairs import CUT
 from convbench.learn.select import Logged, Selection
 from convbench.learn.sweet.pairs import Sweet, is_held
+from convbench.models.base import Model
 from convbench.models.where import policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate
-from convbench.rollout.calls import at_once, calling, ended, open_for
+from convbench.rollout.calls import affordable, at_once, calling, ended, open_for
 from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import records
@@ -44,6 +45,38 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
                     yield item, turn
 
 
+def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Wanted]:
+    """Return the candidates that the file does not hold yet."""
+    there = {(r["conversation_id"], r["turn"], r["candidate"]) for r in rows(file)}
+    return [
+        (item, turn, number)
+        for item, turn in histories(selection, settings)
+        for number in range(settings.candidates)
+        if (item.conversation.conversation_id, turn, number) not in there
+    ]
+
+
+def ready(run: Run, recipe: Recipe, calls: CallOptions) -> None:
+    """Refuse a policy that could not be asked for candidates; nothing is sent or loaded."""
+
+    async def go() -> None:
+        model = _opened(run, recipe, calls)
+        try:
+            affordable(model, calls)
+        finally:
+            await model.aclose()
+
+    run_loop(go)
+
+
+def _opened(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
+    member = run.manifest.cast[run.manifest.protocol.policy]
+    start = _starting(run, recipe)
+    if start != member.model:  # weights that the user named
+        calls = calls.naming(start)
+    return open_for(run, start, member.api_base, calls, short=member.short)
+
+
 def sample(
     run: Run,
     recipe: Recipe,
@@ -53,14 +86,7 @@ def sample(
     calls: CallOptions,
 ) -> None:
     """Write the candidates of every turn; those on disk are kept."""
-    there = {(r["conversation_id"], r["turn"], r["candidate"]) for r in rows(file)}
-    jobs = [
-        (item, turn, number)
-        for item, turn in histories(selection, settings)
-        for number in range(settings.candidates)
-        if (item.conversation.conversation_id, turn, number) not in there
-    ]
-    if jobs:
+    if jobs := lacking(selection, settings, file):
         run_loop(lambda: _sample(run, recipe, settings, jobs, file, calls))
 
 
@@ -73,11 +99,7 @@ async def _sample(
     calls: CallOptions,
 ) -> None:
     manifest = run.manifest
-    member = manifest.cast[manifest.protocol.policy]
-    start = _starting(run, recipe)
-    if start != member.model:  # weights that the user named
-        calls = calls.naming(start)
-    model = open_for(run, start, member.api_base, calls, short=member.short)
+    model = _opened(run, recipe, calls)
     many = at_once(calls, [model])
     failed: list[str] = []
     try:

@@ -72,6 +72,8 @@ class Stages:
     def do(self) -> list[str]:
         """Train the critic, sample the candidates, rank them."""
         job = self.job
+        if candidates.lacking(self.selection, self.settings, job.folder / CANDIDATES):
+            candidates.ready(job.run, job.recipe, self.means.calls)
         write_recipe(job)
         critic = Job(critic_recipe(job.recipe, self.settings), job.folder / CRITIC)
         if not Checkpoint(critic.folder).finished:

@@ -1,0 +1,100 @@
+"""Whether judges could score here, found out before anything is spent."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+
+from convbench.engine import run as run_loop
+from convbench.errors import MissingDependency
+from convbench.judge.kinds import Need, kind_of
+from convbench.judge.resolve import Judge
+from convbench.models.open import open_model
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import affordable, open_for
+from convbench.store import Run
+
+LEARNER = ("torch", "transformers", "peft")
+"""What an adaptation loads."""
+
+
+def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -> None:
+    """Refuse judges that could not score: a key, package, program or weights that are missing.
+
+    Nothing is sent or loaded, and nobody asked whom the user did not agree to. `run` is what they would score, or another of the same kind; None
+    before there is one. Raises ConvbenchError subclasses.
+    """
+    for judge in judges:
+        for need in sorted(kind_of(judge.spec).needs):
+            NEEDS[need](judge, calls, run)
+
+
+def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    """Open the model that a rubric asks, and let it go."""
+    if judge.model is not None:
+        _asked(judge.model, judge.spec.api_base, judge.short, calls, run)
+
+
+def _asked(
+    ref: str, base: str | None, short: str | None, calls: CallOptions, run: Run | None
+) -> None:
+    async def go() -> None:
+        model = (
+            open_model(
+                ref, api_base=base, vllm_python=calls.vllm_python, specs=calls.specs, short=short
+            )
+            if run is None
+            else open_for(run, ref, base, calls, short=short)
+        )
+        try:
+            affordable(model, calls)
+        finally:
+            await model.aclose()
+
+    run_loop(go)
+
+
+def _labels(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    """See that the labels are of this run's conversations."""
+    if run is not None:
+        judge.scorable({one.conversation_id for one in run.conversations()})
+
+
+def _sandbox(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    from convbench.sandbox import boundary
+
+    boundary()
+
+
+def _browser(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    from convbench.sandbox.chromium import chromium
+    from convbench.sandbox.launch import failures
+
+    failures()
+    chromium()
+
+
+def _weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
+    """Look for what an adaptation loads: packages, the learner's weights, a model that grades."""
+    for name in LEARNER:
+        if importlib.util.find_spec(name) is None:
+            raise MissingDependency(
+                name, needed_for=f"judge {judge.name}", install="pip install convbench[train]"
+            )
+    from convbench.judge.adaptation.runner import Learning, settings_of
+
+    settings = settings_of(judge)
+    if run is not None:
+        Learning.of(run, settings.learner)
+    if settings.inner.grade == "model" and settings.grader is not None:
+        _asked(settings.grader, None, None, calls, run)
+
+
+NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {
+    "model": _model,
+    "labels": _labels,
+    "sandbox": _sandbox,
+    "browser": _browser,
+    "weights": _weights,
+}
+"""How each need of a judge's kind is looked for."""
