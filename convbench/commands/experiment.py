@@ -201,8 +201,8 @@ def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) 
         if job.step == "train":  # which evaluates every round too
             train_rounds(loop)
     elif job.step == "train":
-        asked = _training(job, spec, path, options)
-        train_once(asked, path / "checkpoints" / job.checkpoint)
+        training = _training(job, spec, path, options)
+        train_once(training, path / "checkpoints" / job.checkpoint)
     else:
         folder = path / "checkpoints" / job.checkpoint
         done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))

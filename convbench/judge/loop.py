@@ -16,7 +16,6 @@ from convbench.judge.run import verdict_on
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Tools, Work
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import permit
 from convbench.schema import Conversation, Verdict
 from convbench.store import Run
 

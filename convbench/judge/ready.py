@@ -21,8 +21,9 @@ LEARNER = ("torch", "transformers", "peft")
 def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -> None:
     """Refuse judges that could not score: a key, package, program or weights that are missing.
 
-    Nothing is sent or loaded, and nobody asked whom the user did not agree to. `run` is what they would score, or another of the same kind; None
-    before there is one. Raises ConvbenchError subclasses.
+    Nothing is sent or loaded, and nobody asked whom the user did not agree to. `run` is what they
+    would score, or another of the same kind; None before there is one. Raises ConvbenchError
+    subclasses.
     """
     for judge in judges:
         for need in sorted(kind_of(judge.spec).needs):

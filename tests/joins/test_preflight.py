@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.build import build
-from convbench.commands.demo import demo
 from convbench.commands.experiment import experiment
 from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.judge.evaluate import evaluate
 from convbench.options.build import BuildOptions
-from convbench.options.demo import DemoOptions, ExperimentOptions
+from convbench.options.demo import ExperimentOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
