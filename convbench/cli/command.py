@@ -29,13 +29,18 @@ def command(name: str, options: type[T]) -> Callable[[Callable[[T], None]], Call
             with _spending(asked) as asked:
                 run(asked)
 
-        typed.__doc__ = options.__doc__
+        typed.__doc__ = _paragraphs(options.__doc__ or "")
         typed.__signature__ = inspect.Signature([_parameter(one) for one in listed])  # type: ignore[attr-defined]
         typed.__annotations__ = {one.name: _annotation(one) for one in listed}
         app.command(name, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
         return run
 
     return register
+
+
+def _paragraphs(text: str) -> str:
+    """Return text with each paragraph on one line: help is broken where the terminal ends."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _spending(options: Any) -> typing.ContextManager[Any]:
