@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,8 +22,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from convbench.errors import MissingDependency
-from convbench.sandbox import cgroup, confine
+from convbench.sandbox import cgroup
 from convbench.sandbox.places import hidden, opened, packages, readable
 from convbench.sandbox.seccomp import filter_program
 from convbench.sandbox.walled import Walled, popen
@@ -132,37 +130,6 @@ def compiled(name: str) -> CodeType:
     """Return a program of this folder, compiled for the interpreter inside, which is our own."""
     path = Path(__file__).with_name(name)
     return compile(path.read_text(), name, "exec", dont_inherit=True)
-
-
-@cache
-def boundary(kind: str = "auto") -> Boundary:
-    """Return a wall that stands here; `kind` names one to insist on.
-
-    Raises MissingDependency where none does: model-written code is never run bare.
-    """
-    program = os.path.realpath(sys.executable)
-    as_root = (True, False) if os.geteuid() == 0 else (False,)
-    for name in KINDS if kind == "auto" else (kind,):
-        for root in as_root:
-            found = Boundary(name, program, root)
-            if _stands(found):
-                return found
-    raise MissingDependency(
-        "a sandbox that works here (bubblewrap with user namespaces, or a kernel with Landlock)",
-        needed_for="running model-written code",
-        install=INSTALL,
-    )
-
-
-def _stands(wall: Boundary) -> bool:
-    """Try the wall with a job of no tests."""
-    from convbench.sandbox.run import Limits, starts
-
-    if wall.kind == "bubblewrap" and shutil.which("bwrap") is None:
-        return False
-    if wall.kind == "landlock" and (confine.version() < 1 or filter_program(alone=True) is None):
-        return False
-    return starts(wall, Limits())
 
 
 def _above(places: Sequence[str]) -> list[str]:
