@@ -25,7 +25,9 @@ _UNSEEN = re.compile(
 )
 _MATH = re.compile(r"\\[()\[\]]|\$\$")
 _ANSWER_TAG = re.compile(r"<(/?)(?:final[_-]?)?answer>", re.IGNORECASE)
-_LINE_TAG = re.compile(r"</?(?:p|br|div|li|ul|ol|h[1-6]|td|tr|th)\b[^<>]{0,80}>", re.IGNORECASE)
+_LINE_TAG = re.compile(
+    r"</?(?:p|br|div|li|ul|ol|dl|dt|dd|h[1-6]|td|tr|th)\b[^<>]{0,80}>", re.IGNORECASE
+)
 _MARK_TAG = re.compile(
     r"</?(?:b|i|u|em|strong|mark|span|code|font|small|big|sup|sub)\b[^<>]{0,80}>", re.IGNORECASE
 )

@@ -33,9 +33,9 @@ _DENIED = re.compile(
     r"(?:think|believe|say|agree|mean|true|sure|certain|clear|convinced|know|right|correct"
     rf"|the\s+case|claim|conclude|accept|see|possible|obvious)(?:\s+(?:if|whether|why|how))?{_THE}"
     rf"|\b(?:if|whether|unless|doubt|suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend){_THE}"
-    r"|\b(?:wrong|mistake|error|false|untrue|incorrect)\s+(?:to\s+(?:say|think|conclude|claim))?"
+    r"|\b(?:wrong|mistake|error|false|untrue|incorrect)(?:\s+to\s+(?:say|think|conclude|claim))?"
     rf"{_THE}"
-    r"|\b(?:some|others|one|you|people|someone|they|he|she|students?|many)\s+(?:people\s+)?"
+    r"|\b(?:some|others|nobody|no\s+one|few|one|you|people|someone|they|he|she|students?|many)\s+(?:people\s+)?"
     r"(?:(?:might|may|could|would|will|also)\s+)*"
     rf"(?:think|say|said|argue|guess|believe|claim|thought)s?{_THE}"
 )
@@ -52,8 +52,8 @@ LINK = re.compile(
     r"[*_`]*+(?:\s++(?:to|for|of|here)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,6}?)?"
     r"(?:,\s*+(?:then|therefore|thus|clearly|of\s+course)\s*+,)?"
     r"(?P<link>\s++(?:is|remains|(?:would|must|should|will|has\s+to)"
-    rf"(?:\s++{_ADVERB})?\s++be)(?![^\W_])(?:{_MARKS}:)?|['’]s\b"
-    rf"|\s++(?:es|est|ist|lautet|é|è)(?:\s++la)?\b|\s*+(?:是|は|은|는)|{_MARKS}[:=–—-]++>?)"
+    rf"(?:\s++{_ADVERB})?\s++be)(?![^\W_])(?:{_MARKS}(?::|[—–]|\.{{2,}}))?|['’]s\b"
+    rf"|\s++(?:es|est|ist|lautet|é|è)(?:\s++la)?\b|\s*+(?:是|为|選|选|は|은|는)|{_MARKS}[\"']?\s*+[:=–—-]++>?)"
     rf"{_MARKS}(?:(?<=\n)[-•]\s)?"
     rf"(?:,?\s*+{_ADVERB}\b,?\s*+[:-]?|that\s+option\b|that\b"
     r"|not\s++(?:option\s++)?[\w()*]++,?\s++but\s++)?",
@@ -64,7 +64,7 @@ OPENING = re.compile(_OPENING)
 BARE = re.compile(
     rf"{_OPENING}(?:{_WRAP}{_OPENING}){{0,3}}"
     rf"(?P<word>(?:option|choice|letter)\b[\s:-]*+{_OPENING})?"
-    r"(?P<letter>[A-Za-z0-9])(?=です|$|[^\w+#]|_(?!\w))(?!['’]\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
+    r"(?P<letter>[A-Za-z0-9])(?=[぀-ヿ一-鿿가-힣]|$|[^\w+#%]|_(?!\w))(?!['’]\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
     re.IGNORECASE,
 )
 """An option's letter in its dress."""
@@ -72,7 +72,7 @@ BOXED = re.compile(r"\\f?boxed\s*+\{")
 WRAPPERS = re.compile(rf"(?:{_WRAP}{_OPENING}){{0,3}}", re.IGNORECASE)
 ALONE = re.compile(
     rf"[ \t*_`~:#]*+\n{_OPENING}(?:-\s)?"
-    r"|[*_ ]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
+    r"|[*_ #]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
 )
 """A noun that ends its line, with the answer below; or `Answer C` and no more in the line."""
 _LINE_START = re.compile(
@@ -100,7 +100,7 @@ _NEXT = (
     r"(?:option\s+|choice\s+)?[A-Z]\b"
 )
 _TWO = re.compile(
-    rf"{_CLOSING}(?:/|&|\||\+|,?\s*+\(?(?:and/)?or\b|through\b|to\b){_NEXT}"
+    rf"{_CLOSING}(?:/|&|\||\+|[,.…]*\s*+\(?(?:and/)?or(?:\s+is\s+it)?\b|through\b|to\b){_NEXT}"
     rf"|{_CLOSING}(?:,|;|,?\s*+\band\b){_NEXT}{_CLOSING}(?:[.,;:!?}}]|$|\n|\bor\b|\band\b)"
     r"|[^\n\w]*\\text\{\s*(?:or|and)\b"
 )
@@ -108,7 +108,7 @@ _BESIDE = re.compile(r"[ \t]+(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)")
 
 TAKEN_BACK = re.compile(
     r"(?:[.!?…\n—–-]|^)[ \t\"'*_]*(?:(?:hmm+|oh|but|ah|ok(?:ay)?|well),?\s*+)?"
-    r"(?:wait\s*[,.!…—-]+(?:\s*no\b[,.!]*)?|no,?\s+wait\b[,.!]*|actually,?\s+no\b[,.!]*"
+    r"(?:(?:wait|hold\s+on|hang\s+on)\s*[,.!…—-]+(?:\s*no\b[,.!]*)?|no,(?=\s+(?:it(?:['’]s|\s+is)\s+)?[(*]*(?-i:[A-HJ-Z])[)*]*(?:[.,!;]|$|\n))|no,?\s+wait\b[,.!]*|actually,?\s+no\b[,.!]*"
     r"|scratch\s+that\b[,.!]*|on\s+second\s+thoughts?\b,?|(?:actually,?\s+)?i\s+take\s+(?:that|it)\s+back\b"
     r"[,.!]*|(?:actually,?\s+)?i\s+(?:was|am)\s+wrong\b[,.!]*|(?:actually,?\s+)?i\s+made\s+a\s+mistake\b"
     r"[,.!]*|let\s+me\s+(?:reconsider|correct\s+myself)\b[,.!:]*|correction\s*:|sorry,?\s+i\s+meant?\b"

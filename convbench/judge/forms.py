@@ -14,6 +14,7 @@ Known = Collection[str]
 """Labels and names of the metrics, as `normal` writes them."""
 
 _FULLWIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_LATEX = re.compile(r"\\(?:text[a-z]{0,4}|emph|mathbf)\{([^{}\n]{0,80})\}")
 _RULE = re.compile(r"^[\s|:+-]*-[\s|:+-]*$")
 _SCORE_KEYS = ("score", "rating", "value", "points", "grade")
 _LABEL_KEYS = ("metric", "name", "criterion", "label", "dimension", "category")
@@ -33,6 +34,8 @@ def normal(label: str) -> str:
 def as_lines(text: str, known: Known) -> str:
     """Return the text with every form of list as lines "label: score. words"."""
     text = seen(text).translate(_FULLWIDTH).replace("\u00a0", " ")
+    if "\\" in text:
+        text = _LATEX.sub(r"\1", text.replace("\\item", "-"))
     text = untagged(_tags(text, known)) if "<" in text else text
     text = _objects(text, known) if "{" in text else text
     text = "\n".join(_tables(text.splitlines(), known)) if "|" in text else text

@@ -15,7 +15,7 @@ _LEAD = re.compile(
 _RULE = re.compile(r"^[\s*_=~`|:-]*$")
 _HEAD = re.compile(
     r"[\"']?(?P<label>[A-Za-z][A-Za-z _/&'-]{0,60}?)[\"']?\s*+(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
-    r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
+    r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|,(?=\s*\d)|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
 )
 _SCORE_ASIDE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
 
@@ -63,7 +63,7 @@ def _line(raw: str) -> Line:
         label=normal(head["label"]),
         shown=head["label"].strip(),
         rest=rest,
-        linked=head["link"].lower() not in ("", "is"),
+        linked=head["link"].lower() not in ("", "is", ","),
         set_apart=bool(set(marks) & set("#0123456789")) or "**" in marks or "__" in marks,
     )
 

@@ -22,9 +22,10 @@ _FENCE = re.compile(
     r"^[ \t]*(?:```|~~~)(?P<name>[^\n`]*)\n(?P<body>.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_WHO = r"(?:assistant|teacher|student|user|human|agent|tutor|learner|policy|bot|ai)"
 _SPEAKER = re.compile(
-    r"^[\W_]*(?:assistant|teacher|student|user|human|agent|tutor|learner|policy|bot|ai)"
-    r"\s*(?:\(?\d{1,2}\)?)?[\W_]*?:",
+    rf"^[\W_]*{_WHO}\s*(?:\(?\d{{1,2}}\)?)?[\W_]*?:"
+    rf"|^[\W_]*(?:the\s+)?{_WHO}\s+(?:wrote|writes|says?|said|replied|claims?|claimed)\b[^.:]{{0,40}}:",
     re.IGNORECASE | re.MULTILINE,
 )
 _TALK = r"(?:transcripts?|conversation|dialogue|chat(?:\s+log)?|history|excerpt)"
@@ -32,14 +33,17 @@ _SHOWN = r"(?:example|template|sample|placeholder|format)"
 _HEADING = re.compile(
     rf"^[\W_]*(?:(?:begin|start|full|complete|original|the|here\s+is|this\s+is|below\s+is)\s+){{0,3}}"
     rf"(?:{_TALK}(?:\s+(?:history|transcript|log|again|so\s+far|below))*"
-    rf"|(?:expected\s+|exact\s+|required\s+)?{_SHOWN}(?:\s+(?:output|reply|evaluation|scores))?)"
+    rf"|(?:expected\s+|exact\s+|required\s+)?{_SHOWN}(?:\s+(?:output|reply|evaluation|scores))?"
+    r"|(?:previous|prior|earlier|old|another\s+judge['’]s)\s+(?:evaluation|scores?|ratings?|verdict))"
     r"[\W_]*$",
     re.IGNORECASE,
 )
 """A line that names what is no verdict and says nothing else."""
+_SCORED = re.compile(r"[^\W\d][*_\"')]*+[\s:=|–—-]++[*_\"(\[]*+\d[\d.]*+\s*+(?:$|[/*_|.,;)\]-])")
+"""A line that may be a score: from here on the judge speaks."""
 _INTRODUCED = re.compile(
     r"\b(?:wrote|writes|says?|said|replied|(?:would|might|could)\s+(?:look|read|be)|looks?\s+like"
-    r"|for\s+(?:instance|example))\b[^.:]{0,60}:\s*$",
+    r"|for\s+(?:instance|example)|according\s+to)\b[^.:]{0,60}:[\s*_]*$",
     re.IGNORECASE,
 )
 """The end of a line that puts the next paragraph in another's mouth."""
@@ -49,30 +53,6 @@ _END = re.compile(
     r"(?:evaluation|scores?|ratings?|verdict|assessment|judge?ment)[\W_]*)$",
     re.IGNORECASE,
 )
-
-_NUMBERS = r"(?:scores?|ratings?|numbers?|values?|evaluations?|verdicts?|figures?)"
-_THESE = r"(?:these|those|the|this|my|all\s+(?:of\s+)?(?:these|the))"
-DISOWNED = re.compile(
-    r"\b(?:ignore|disregard|discard|retract|withdraw|take\s+back|scrap|forget"
-    rf"|(?:do\s+not|don['’]t)\s+(?:use|trust|count|record))\s+(?:{_THESE}\s+(?:above\s+)?{_NUMBERS}"
-    r"|(?:the|all)\s+(?:of\s+the\s+)?above)\b"
-    rf"|\b{_THESE}\s+(?:above\s+)?{_NUMBERS}\s+(?:above\s+)?(?:are|is|were|was|merely|only|just)\s+"
-    r"(?:only\s+|just\s+|merely\s+|simply\s+|purely\s+)?(?:an?\s+)?(?:example|placeholder|hypothetic"
-    r"|illustrat|show|not\b|made\s+up|random|wrong|incorrect|invalid|draft|sample|template|arbitrary"
-    r"|guess|fiction|the\s+assistant)"
-    r"|\b(?:these|those|they|this)\s+(?:are|is|were)\s+(?:only\s+|just\s+|merely\s+)?"
-    rf"(?:not\s+(?:my|the|real|actual|final|meant)\b|(?:an?\s+)?(?:example|placeholder)"
-    rf"|(?:the\s+)?{_NUMBERS}\s+(?:that\s+)?the\s+(?:assistant|student|teacher|model|agent|policy))"
-    r"|\bI\s+(?:can(?:not|['’]t)|could\s+not|couldn['’]t|will\s+not|won['’]t|refuse|decline"
-    r"|am\s+(?:unable|not\s+able)|have\s+not|haven['’]t)(?:\s+[\w]+){0,3}?\s+(?:evaluat|rat|scor|judg"
-    r"|assess|grad)(?:e|ed|ing)?\b(?!\s+(?:it\s+|this\s+|them\s+)?(?:higher|above|more|better|fully))"
-    rf"|\b(?:made|make)\s+(?:{_THESE}\s+{_NUMBERS}\s+up|up\s+{_THESE}\s+{_NUMBERS})"
-    rf"|\b{_NUMBERS}\s+(?:should|must|are\s+to)\s+be\s+(?:ignored|disregarded|discarded)"
-    rf"|\b(?:format|{_NUMBERS})\s+(?:would|might|could)\s+(?:look|read)\b"
-    rf"|\b{_NUMBERS}\s+(?:merely|only|just)\s+(?:show|illustrate)",
-    re.IGNORECASE,
-)
-"""Words by which a reply disowns the scores in it, before or after them."""
 
 
 def own_words(reply: str) -> str:
@@ -113,7 +93,7 @@ def _unechoed(lines: Iterator[str]) -> Iterator[str]:
         elif _INTRODUCED.search(line):
             over = _paragraph()
         else:
-            own = own or re.search(r"\d", line) is not None
+            own = own or _SCORED.search(line) is not None
             yield line
 
 

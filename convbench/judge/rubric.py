@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from convbench.judge.disowned import DISOWNED
 from convbench.judge.forms import as_lines, normal
 from convbench.judge.lines import Line, lines
-from convbench.judge.own import DISOWNED, own_words
+from convbench.judge.own import own_words
 from convbench.judge.score import SCORE, read_score, takes_back
 from convbench.schema import JudgeSpec
 

@@ -10,7 +10,8 @@ from convbench.schema import JudgeSpec
 
 _NUMBER = r"[-+−]?\d+(?:\.\d+|,\d(?!\d))?"
 SCORE = re.compile(
-    r"(?:(?:score|rating|points?)\s*+[:=]?\s*+)?[\[(\"']?\s*+"
+    r"(?:(?:rated|scored|(?:i\s+)?(?:give|rate|score)s?\s+(?:it|this)(?:\s+an?\b)?)\s*+)?"
+    r"(?:(?:score|rating|points?)\s*+(?:[:=]|of\b)?\s*+)?[\[(\"']?\s*+"
     rf"(?P<value>{_NUMBER})(?![\w%]|,\d)"
     r"(?P<range>\s?[-–—]\s?\d(?!\d\d)|\s*(?:to|or|and)\s+\d)?"
     r"(?:\s*(?:/|out\s+of|of)\s*(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
@@ -26,6 +27,8 @@ _UNCLEAR = re.compile(
     | (?:[^\w\s.,;:–—-]+\s*)?(?:[^\W\d]+\s+){0,2}?(?:out\s+)?of\s+     # 8 stars of 20
       (?:the\s+|a\s+|max\w*\s+)?\d
     | (?:[^\W\d]+\s+)?on\s+a\s+scale\b
+    | [,;]?\s*\(?\s*(?:up|down|was|were|or)\b[^.\d]{0,20}\d            # 7, up from 5; 7 (was 5)
+    | for\s+\w+[,;]\s*\d | =
     | for\s+(?:the\s+)?(?:turn|step|part|first|last|previous)\b
     | (?:before|previously|earlier|initially|at\s+first|originally)\b
     | \(\s*(?:\w+\s+){0,2}?(?:previous|before|earlier|last|first|initial|old|draft|turn|prior

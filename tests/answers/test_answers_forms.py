@@ -23,14 +23,15 @@ def cases(name):
         yield pytest.param(form["text"], form["answer"], id=ascii(form["text"])[1:50], marks=marks)
 
 
-@pytest.mark.parametrize(("text", "answer"), [*cases("tuned"), *cases("heldout")])
+@pytest.mark.parametrize(("text", "answer"), [c for name in FORMS for c in cases(name)])
 def test_form(text, answer):
     assert grade_texts([text], OPTIONS, None).answer == answer
 
 
 def test_there_are_many_forms_of_both_kinds():
-    assert all(len(FORMS[name]) >= 100 for name in FORMS)
-    assert all(sum(form["answer"] is None for form in FORMS[name]) >= 30 for name in FORMS)
+    for name in ("tuned", "heldout"):
+        assert len(FORMS[name]) >= 100
+        assert sum(form["answer"] is None for form in FORMS[name]) >= 30
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_without_texts_only_letters_are_read():
     "filler",
     ["\n" * 100_000, "\n \n" * 30_000, "\\boxed{" * 20_000, "【" * 100_000, "\u200b" * 100_000,
      "wait " * 20_000, "- " * 50_000, "<think>" * 20_000, "[/THINK]" * 20_000, "not " * 25_000],
-    ids=ascii,
+    ids=lambda filler: ascii(filler[:9]),
 )  # fmt: skip
 def test_hostile_texts_are_read_in_linear_time(filler):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""

@@ -52,6 +52,11 @@ def test_a_form_held_out(form: dict[str, Any]) -> None:
     assert read(form["reply"]) == form["scores"]
 
 
+@pytest.mark.parametrize("form", FORMS["later"], ids=lambda form: form["name"])
+def test_a_form_that_was_thought_of_later(form: dict[str, Any]) -> None:
+    assert read(form["reply"]) == form["scores"]
+
+
 @given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.randoms())
 def test_an_echo_in_front_never_changes_a_verdict(halves: list[int], rng: random.Random) -> None:
     """Whatever the talk scores itself with, the judge's own numbers count."""
