@@ -3,6 +3,6 @@
 Uses what lies below the engine.
 """
 
-from convbench.hub.rows import load_rows
+from convbench.hub.rows import load_rows, open_rows
 
-__all__ = ["load_rows"]
+__all__ = ["load_rows", "open_rows"]

@@ -31,6 +31,8 @@ def translating(what: str, *, writing: bool = False, way_out: str = "") -> Itera
 def _line(error: BaseException, what: str, writing: bool, way_out: str) -> str | None:
     """One line for the deepest cause that is known; None for an error that is not the Hub's."""
     chain = list(causes(error))
+    if any(isinstance(cause, MemoryError) for cause in chain):
+        return "its rows take more memory than those of a question set may"
     for cause in chain:
         line = _hub_line(cause, what, writing)
         if line:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from convbench.errors import DataError
-from convbench.hub.media import rows_of
+from convbench.hub.tables import CELL, Columns, Part, Row, parquet
 
 KINDS = (".parquet", ".jsonl", ".json", ".csv")
 SPLITS = ("train", "validation", "valid", "dev", "test")
 """Names of a single file that say which split it is."""
-Rows = list[dict[str, Any]]
+WHOLE = 512 << 20
+"""Bytes of a JSON file that is one list, which is read whole."""
+LINE = 16 << 20
+"""Bytes of one line."""
 
 
-def read_files(place: str) -> tuple[dict[str, Rows], str]:
-    """Return (rows by split, `sha256:…` of the contents) of a file or a folder of files.
+def read_files(place: str) -> tuple[dict[str, Part], str]:
+    """Return (what yields the rows, by split; `sha256:…` of the contents) of a file or a folder
+    of files.
 
     A single file is one split: the one it is named after (`test.parquet`), else `train`. Raises
     DataError.
@@ -35,69 +41,79 @@ def read_files(place: str) -> tuple[dict[str, Rows], str]:
         raise DataError(
             f"{place}: found no such file or folder; name one: --set task.source.file=PATH"
         )
-    return {split: _read(file) for split, file in files.items()}, _hash(files)
+    return {split: partial(_read, file) for split, file in files.items()}, _hash(files)
 
 
 def _hash(files: dict[str, Path]) -> str:
     digest = hashlib.sha256()
-    for split, file in sorted(files.items()):
-        digest.update(split.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    for split, path in sorted(files.items()):
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").digest()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+        digest.update(split.encode() + b"\0" + found)
     return f"sha256:{digest.hexdigest()}"
 
 
-def _read(path: Path) -> Rows:
+def _read(path: Path, columns: Columns) -> Iterator[Row]:
+    """Yield the rows of one file. Raises DataError naming file and line."""
+    readers = {".csv": _csv, ".jsonl": _json, ".json": _json}
     try:
         if path.suffix == ".parquet":
-            return _parquet(path)
-        if path.suffix == ".csv":
-            return _csv(path)
-        if path.suffix in (".jsonl", ".json"):
-            return _json(path)
+            yield from parquet(path, columns)
+        elif path.suffix in readers:
+            yield from readers[path.suffix](path)
+        else:
+            kinds = ", ".join(KINDS)
+            raise DataError(f"{path}: found {path.suffix or 'no'} file type; expected {kinds}")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise DataError(f"{path}: found bytes that are not UTF-8; expected UTF-8 text") from None
-    raise DataError(f"{path}: found {path.suffix or 'no'} file type; expected {', '.join(KINDS)}")
 
 
-def _parquet(path: Path) -> Rows:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return rows_of(pyarrow.parquet.ParquetFile(path).read())
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{path}: not a parquet file: {error}") from None
-
-
-def _csv(path: Path) -> Rows:
+def _csv(path: Path) -> Iterator[Row]:
     """Every value is text; an empty one stays an empty text."""
+    before = csv.field_size_limit(CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            return [dict(row) for row in csv.DictReader(file, strict=True)]
+            for row in csv.DictReader(file, strict=True):
+                yield dict(row)
         except csv.Error as error:
             raise DataError(f"{path}: not a CSV file: {error}") from None
+        finally:
+            csv.field_size_limit(before)
 
 
-def _json(path: Path) -> Rows:
+def _json(path: Path) -> Iterator[Row]:
     """JSON lines, or one JSON list of objects."""
-    data = path.read_bytes()
-    if data.lstrip()[:1] == b"[":
-        return _objects(path, [(1, data)], whole=True)
-    return _objects(path, list(enumerate(data.splitlines(), 1)), whole=False)
+    with path.open("rb") as file:
+        while (first := file.read(1)).isspace():
+            pass
+        file.seek(0)
+        if first == b"[":
+            data = file.read(WHOLE + 1)
+            if len(data) > WHOLE:
+                raise DataError(f"{path}: found a list of more than {WHOLE:,} bytes; "
+                                "expected JSON lines, one object a line")  # fmt: skip
+            yield from _objects(f"{path}:1", data, whole=True)
+            return
+        number = 0
+        while line := file.readline(LINE + 1):
+            number += 1
+            if len(line) > LINE:
+                raise DataError(f"{path}:{number}: found a line of more than {LINE:,} bytes")
+            if line.strip():
+                yield from _objects(f"{path}:{number}", line, whole=False)
 
 
-def _objects(path: Path, pieces: list[tuple[int, bytes]], *, whole: bool) -> Rows:
-    rows: Rows = []
-    for number, piece in pieces:
-        if not piece.strip():
-            continue
-        try:
-            value = orjson.loads(piece)
-        except orjson.JSONDecodeError as error:
-            raise DataError(f"{path}:{number}: not JSON: {error}") from None
-        found = value if whole else [value]
-        if not all(isinstance(row, dict) for row in found):
-            raise DataError(f"{path}:{number}: expected JSON objects, one a row")
-        rows.extend(found)
-    return rows
+def _objects(where: str, data: bytes, *, whole: bool) -> Iterator[Row]:
+    try:
+        value: Any = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON: {error}") from None
+    for row in value if whole else [value]:
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: expected JSON objects, one a row")
+        yield row

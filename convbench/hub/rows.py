@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from convbench.errors import DataError, HubError, SpecError
 from convbench.hub.errors import translating
 from convbench.hub.files import read_files
-from convbench.hub.media import rows_of
 from convbench.hub.probe import ask, offline
 from convbench.hub.quiet import quietly
+from convbench.hub.tables import Part, Rows, arrow
 from convbench.schema.task import Source
 
 USUAL = ("train", "validation", "dev", "test")
@@ -23,7 +24,13 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def load_rows(source: Source) -> tuple[list[dict[str, Any]], str]:
-    """Return (rows, revision) of a source on the Hub or in a file.
+    """Return (all rows, revision) of a source on the Hub or in a file; see `open_rows`."""
+    rows, revision = open_rows(source)
+    return list(rows), revision
+
+
+def open_rows(source: Source) -> tuple[Rows, str]:
+    """Return (rows, revision) of a source on the Hub or in a file, read when they are iterated.
 
     Each row is a dict of its columns and `_split`, the split it came from. The order is: splits
     train, validation, dev, test, then others by name; rows as they stand in each. An image, audio
@@ -34,15 +41,14 @@ def load_rows(source: Source) -> tuple[list[dict[str, Any]], str]:
     DataError (no such file, unreadable).
     """
     if source.file is not None:
-        tables, revision = read_files(source.file)
-        rows = pooled(tables, source.splits, source.file, DataError)
-        return rows, revision
+        parts, revision = read_files(source.file)
+        return pooled(parts, source.splits, source.file, DataError), revision
     if source.hub is None:
         raise SpecError("source: found neither hub nor file; rows made by a function are not read")
     return _from_hub(source.hub, source)
 
 
-def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
+def _from_hub(repo: str, source: Source) -> tuple[Rows, str]:
     what = f"dataset {repo}"
     with quietly(), translating(what, way_out=f", or use a local copy: {LOCAL}"):
         import datasets
@@ -55,8 +61,13 @@ def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
             cause = found.refused or found.unreachable
             if cause is None and isinstance(error, ValueError):  # no such configuration
                 raise HubError(f"{what}: {_value_line(error)}") from error
-            raise cause or error from error
-        tables = {str(split): rows_of(table.data.table) for split, table in splits.items()}
+            if cause is None:
+                raise
+            raise cause from error
+        parts = {
+            str(split): partial(arrow, f"{what}, {split}", table.data.table)
+            for split, table in splits.items()
+        }
         revision = _loaded_commit(splits) or found.commit or "unknown"
     if COMMIT.fullmatch(source.revision or "") and revision != source.revision:
         raise HubError(
@@ -64,7 +75,7 @@ def _from_hub(repo: str, source: Source) -> tuple[list[dict[str, Any]], str]:
             f"{source.revision}. Go online once, or take what is there: --set "
             f"task.source.revision={revision}"
         )
-    return pooled(tables, source.splits, what, HubError), revision
+    return pooled(parts, source.splits, what, HubError), revision
 
 
 def _loaded_commit(splits: Any) -> str | None:
@@ -83,21 +94,21 @@ def _value_line(error: ValueError) -> str:
 
 
 def pooled(
-    tables: dict[str, list[dict[str, Any]]],
+    parts: Mapping[str, Part],
     wanted: Iterable[str],
     what: str,
     error: type[HubError] | type[DataError],
-) -> list[dict[str, Any]]:
+) -> Rows:
     """Return the rows of the wanted splits (all where none is named), each with `_split`."""
-    names = sorted(tables, key=_order)
-    missing = [name for name in wanted if name not in tables]
+    names = sorted(parts, key=_order)
+    missing = [name for name in wanted if name not in parts]
     if missing:
         raise error(
             f"{what}: found no split {missing[0]!r}; there is: {', '.join(names)}; "
             f"choose among them, e.g. --set task.source.splits=[{names[0] if names else 'train'}]"
         )
     chosen = [name for name in names if name in set(wanted) or not tuple(wanted)]
-    return [{**row, "_split": name} for name in chosen for row in tables[name]]
+    return Rows((name, parts[name]) for name in chosen)
 
 
 def _order(split: str) -> tuple[int, str]:

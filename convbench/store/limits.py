@@ -50,7 +50,8 @@ def bounded(
     for timer in ends:
         timer.daemon = True
         timer.start()
-    space = _address_space(connection) if hard else contextlib.nullcontext()
+    most = (MEMORY_MB * 3 // 2 + 4 * _used_mb(connection)) << 20 if hard else 0
+    space = address_space(most) if hard else contextlib.nullcontext()
     try:
         with interruptible(), space:
             yield
@@ -82,8 +83,9 @@ def _used_mb(connection: DuckDBPyConnection) -> int:
 
 
 @contextlib.contextmanager
-def _address_space(connection: DuckDBPyConnection) -> Iterator[None]:
-    """Hold this process to what it has and the memory of a question; where that can be told."""
+def address_space(more: int) -> Iterator[None]:
+    """Hold this process to what it has and so many bytes more, where that can be told: beyond
+    them it gets a MemoryError."""
     try:
         import resource
 
@@ -93,8 +95,8 @@ def _address_space(connection: DuckDBPyConnection) -> Iterator[None]:
         yield
         return
     before = resource.getrlimit(resource.RLIMIT_AS)
-    most = has + ((MEMORY_MB * 3 // 2 + 4 * _used_mb(connection)) << 20)
-    allowed = most if before[1] == resource.RLIM_INFINITY else min(most, before[1])
+    most = has + more
+    allowed = min([most, *(limit for limit in before if limit != resource.RLIM_INFINITY)])
     resource.setrlimit(resource.RLIMIT_AS, (allowed, before[1]))
     try:
         yield

@@ -38,7 +38,7 @@ def draw(
         chosen = ordered if task.sample.count == "all" else ordered[: task.sample.count]
     if splits is None:
         splits = by_fraction(task, chosen, seed)
-    return [_example(task, item, splits[item.key]) for item in chosen]
+    return [example_of(task, item, splits[item.key]) for item in chosen]
 
 
 def _apart(
@@ -83,7 +83,7 @@ def _official(
     return chosen
 
 
-def _example(task: TaskSpec, item: Question, split: Split) -> Example:
+def example_of(task: TaskSpec, item: Question, split: Split) -> Example:
     return Example(
         example_id=item.key,
         task=task.name,

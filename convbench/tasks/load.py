@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convbench.catalog import function
 from convbench.errors import DataError
-from convbench.hub.rows import load_rows
+from convbench.hub.rows import open_rows
+from convbench.hub.tables import Rows, weight
 from convbench.schema import Example, TaskSpec, fingerprint
-from convbench.tasks.draw import draw
+from convbench.store.limits import address_space
+from convbench.tasks.draw import draw, example_of
 from convbench.tasks.mapping import Question, question
+from convbench.tasks.splits import asked
+from convbench.templates import Refused, expression
+
+MEMORY = 4 << 30
+"""Bytes that reading a source may take beside what the process has."""
+KEPT = 1 << 30
+"""Bytes of the rows of drawn questions."""
 
 
 @dataclass(frozen=True)
@@ -31,41 +41,139 @@ class Loaded:
 def load_examples(task: TaskSpec, seed: int, *, downloaded: bool = False) -> Loaded:
     """Return the drawn examples of a task.
 
-    Raises HubError or DataError in one line that says what to do; nothing is written.
+    Rows are read twice where no function makes them: once for what the draw goes by, once for
+    what was drawn, so that memory holds no more than that. Raises HubError or DataError in one
+    line that says what to do; nothing is written.
     """
+    try:
+        with address_space(MEMORY):
+            return _load(task, seed, downloaded)
+    except MemoryError:
+        raise DataError(
+            f"task {task.name}: its rows take more than {MEMORY >> 20:,} MiB of memory; expected "
+            "less; draw fewer (--tasks N), or make the rows smaller"
+        ) from None
+
+
+def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
     rows, revision = _rows(task, seed, downloaded)
-    rejected: Counter[str] = Counter()
-    made: Iterable[Mapping[str, Any]] = rows
+    again = isinstance(rows, Rows) and not task.rows.maker
+    counted = rows.only(_columns(task)) if again and isinstance(rows, Rows) else _Counted(rows)
+    made: Iterable[Mapping[str, Any]] = counted
     if task.rows.maker:
-        made = function(task.rows.maker, downloaded=downloaded)(rows, seed=seed)
-    found: dict[str, Question] = {}
-    for row in made:
+        made = function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
+    rejected: Counter[str] = Counter()
+    found = _questions(task, made, rejected, light=again)
+    try:
+        examples = draw(task, [item for item, _ in found.values()], seed, rejected)
+    except DataError as error:
+        left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
+        raise DataError(
+            f"{error} (of {counted.count} rows: {left})" if left else str(error)
+        ) from None
+    count = counted.count
+    if again:
+        examples = _whole(task, counted, examples, {key: at for key, (_, at) in found.items()})
+    return Loaded(examples, revision, count, dict(rejected))
+
+
+class _Counted:
+    """Rows of a function, counted as they are taken."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.rows, self.count = rows, 0
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        self.count = 0
+        for row in self.rows:
+            self.count += 1
+            yield row
+
+
+def _questions(
+    task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, light: bool
+) -> dict[str, tuple[Question, int]]:
+    """Return (question, place of its row) by key; `light` questions hold only what a draw goes
+    by: two of the same words are still alike."""
+    found: dict[str, tuple[Question, int]] = {}
+    marks: dict[str, bytes] = {}
+    total = 0
+    for place, row in enumerate(made):
         if "reject" in row:
             rejected[str(row["reject"])] += 1
             continue
         item = question(task, row)
         if item is None:
             rejected["left out by rows.where"] += 1
-        elif item.key in found:
-            if task.rows.key and found[item.key] != item:
-                raise DataError(
-                    f"task {task.name}: rows.key: two rows have the key {item.key!r}; expected "
-                    "a key of its own for each"
-                )
-            rejected["repeated"] += 1
-        else:
-            found[item.key] = item
+            continue
+        mark = _digest(repr(item)) if task.rows.key else b""  # else the key is what it says
+        if item.key not in found:
+            if light:
+                words = _digest(asked(item)).hex()
+                item = replace(item, question=words, choices=(), inputs={}, hidden={})
+            else:
+                total = _held(task, total, row)
+            found[item.key], marks[item.key] = (item, place), mark
+            continue
+        if task.rows.key and marks[item.key] != mark:
+            raise DataError(
+                f"task {task.name}: rows.key: two rows have the key {item.key!r}; expected "
+                "a key of its own for each"
+            )
+        rejected["repeated"] += 1
+    return found
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def _whole(
+    task: TaskSpec, rows: Iterable[Mapping[str, Any]], drawn: Sequence[Example],
+    places: Mapping[str, int],
+) -> list[Example]:  # fmt: skip
+    """Return the drawn examples with all that they hold, read from their rows."""
+    wanted = {places[example.example_id]: example for example in drawn}
+    made: dict[str, Example] = {}
+    total = 0
+    for place, row in enumerate(rows):
+        if place in wanted:
+            total = _held(task, total, row)
+            item = question(task, row)
+            if item is None or item.key != wanted[place].example_id:
+                raise DataError(f"task {task.name}: the rows changed while they were read")
+            made[item.key] = example_of(task, item, wanted[place].split)
+            if len(made) == len(wanted):
+                break
+    return [made[example.example_id] for example in drawn]
+
+
+def _held(task: TaskSpec, total: int, row: Mapping[str, Any]) -> int:
+    """Return the bytes held with one more row. Raises DataError for too many."""
+    total += weight(row, f"task {task.name}")
+    if total > KEPT:
+        raise DataError(
+            f"task {task.name}: the questions take more than {KEPT >> 20:,} MiB; expected less; "
+            "draw fewer: --tasks N"
+        )
+    return total
+
+
+def _columns(task: TaskSpec) -> set[str] | None:
+    """Return the columns that the task's expressions name; None where they may name any."""
+    rows = task.rows
+    given = (rows.where, rows.key, rows.group, rows.split, rows.question, rows.choices, rows.answer)
+    texts = [text for text in (*given, *rows.inputs.values(), *rows.hidden.values()) if text]
     try:
-        examples = draw(task, list(found.values()), seed, rejected)
-    except DataError as error:
-        left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
-        raise DataError(f"{error} (of {len(rows)} rows: {left})" if left else str(error)) from None
-    return Loaded(examples, revision, len(rows), dict(rejected))
+        names = {name for text in texts for name in expression(text).names}
+    except Refused:  # said with its place where a question is made
+        return None
+    return None if "row" in names else names
 
 
-def _rows(task: TaskSpec, seed: int, downloaded: bool) -> tuple[list[dict[str, Any]], str]:
+def _rows(task: TaskSpec, seed: int, downloaded: bool) -> tuple[Rows | list[dict[str, Any]], str]:
     if task.source.rows:
         make = function(task.source.rows, downloaded=downloaded)
         rows = [dict(row) for row in make(seed=seed, **task.source.args)]
         return rows, fingerprint(rows)
-    return load_rows(task.source)
+    return open_rows(task.source)
