@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from convbench.answers import visible
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity
@@ -131,7 +132,7 @@ def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:
 def last_page(conversation: Conversation, protocol: ProtocolSpec) -> str | None:
     """Return the last `<html>...</html>` that the policy wrote; None where it wrote none."""
     for index in reversed(policy_turns(protocol, conversation)):
-        found = html_of(text_of(conversation.turns[index].content))
+        found = html_of(visible(text_of(conversation.turns[index].content)))
         if found is not None:
             return found
     return None

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from convbench.answers import visible
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.constants import commonest, constant_scores
 from convbench.sandbox import Limits, Outcome, agree, arun, check_reference
@@ -69,10 +70,11 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     """Return the texts that may be the answer's code, best first.
 
     That is what follows the marker in the last policy turn, or all of the turn without one, as
-    the other speakers saw it; of text with fenced blocks the blocks together, then the longest.
+    the other speakers saw it, without thinking blocks; of text with fenced blocks the blocks
+    together, then the longest.
     """
     last = conversation.turns[policy_turns(protocol, conversation)[-1]]
-    text = heard(protocol, last)
+    text = visible(heard(protocol, last))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
     blocks = [textwrap.dedent(match[3]) for match in _FENCE.finditer(text)]

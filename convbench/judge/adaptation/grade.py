@@ -10,13 +10,17 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+from convbench.answers import visible
+
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARK = re.compile(r"\banswer(?: is|:)\s*", re.IGNORECASE)
 _STRIP = str.maketrans("", "", string.punctuation + "–—’‘“”")
 
 
 def said(reply: str) -> str:
-    """Return what a reply answers: what follows its last "The answer is", else its first line."""
+    """Return what a reply answers: what follows its last "The answer is", else its first line;
+    nothing of what it thinks."""
+    reply = visible(reply)
     marks = list(_MARK.finditer(reply))
     if marks:
         return reply[marks[-1].end() :].split("\n")[0].strip()
@@ -41,7 +45,7 @@ def f1(reply: str, golds: Sequence[str]) -> float:
 
 def contains(reply: str, golds: Sequence[str]) -> float:
     """Return 1 where the words of a gold answer stand in the reply, else 0."""
-    words = f" {normal(reply)} "
+    words = f" {normal(visible(reply))} "
     return float(any(normal(gold) and f" {normal(gold)} " in words for gold in golds))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from convbench.answers import visible
 from convbench.engine.caller import Caller
-from convbench.errors import SpecError
+from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.models.base import Model
@@ -25,6 +27,11 @@ PROMPT = (
     "itself? Reply with yes or no and nothing else."
 )
 """Ours, with the intent of Zweiger et al. 2025 (SEAL)."""
+
+
+ASKS = 3
+"""Most times that a grader is asked for one grade."""
+_BEGINS = re.compile(r"\W*(yes|no)\b[^.!?\n]*", re.IGNORECASE)
 
 
 @asynccontextmanager
@@ -61,11 +68,30 @@ async def _all(
 
 
 async def _one(caller: Caller, model: Model, question: Question, reply: str) -> float:
-    """Return 1 where the model says yes; an empty answer is not asked about."""
+    """Return 1 where the model says yes; an empty answer is not asked about. Raises DataError
+    where it says neither yes nor no: that is no grade, and not 0."""
     if not reply.strip():
         return 0.0
     text = PROMPT.format(question=question.text, golds=" | ".join(question.golds), reply=reply)
     messages: list[Message] = [{"role": "user", "content": text}]
-    key = f"grade/{fingerprint(text)}#0"
-    said = await caller.complete(model, messages, Sampling(temperature=0, max_tokens=64), key=key)
-    return float(text_of(said.content).strip().lower().lstrip("*\"'").startswith("yes"))
+    found, last = None, ""
+    for number in range(ASKS):
+        key = f"grade/{fingerprint(text)}#{number}"
+        said = await caller.complete(
+            model, messages, Sampling(temperature=0, max_tokens=64), key=key
+        )
+        last = text_of(said.content)
+        found = yes_or_no(last)
+        if found is not None:
+            return float(found)
+    raise DataError(
+        f"grader {model.ref}: found {last[:60]!r}; expected yes or no (asked {ASKS} times)"
+    )
+
+
+def yes_or_no(reply: str) -> bool | None:
+    """Return what a grader's reply begins with, outside its thoughts: yes or no; None where it is
+    neither, or where that sentence says both."""
+    begins = _BEGINS.match(visible(reply))
+    said = set(re.findall(r"\b(yes|no)\b", begins[0].lower())) if begins else set()
+    return "yes" in said if len(said) == 1 else None
