@@ -1,12 +1,45 @@
-"""For all tests: what a user's machine remembers lies in a folder of the tests' own."""
+"""For all tests: what a user's machine remembers lies in a folder of the tests' own; public sets
+are our own excerpts, and the real ones too where they are."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+
+from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+
+
+def pytest_report_header() -> str:
+    """Say where rows of public sets come from."""
+    if SHARED.is_dir():
+        return f"public sets: excerpts of our own and what lies in {SHARED}"
+    return f"public sets: excerpts of our own alone (no real rows at {SHARED})"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="session", params=sources("data/hub"), ids=named)
+def hub_rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """The question sets: a folder of `OWNER__NAME/CONFIG/SPLIT.parquet`."""
+    if request.param:
+        return Source(True, SHARED / "data" / "hub")
+    return Source(False, written(EXCERPTS / "hub", tmp_path_factory.mktemp("hub_rows")))
+
+
+@pytest.fixture(scope="session", params=sources("data/judges"), ids=named)
+def judgments(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Stored judgments: `seal_grades.parquet` and `arena_sample.parquet`."""
+    if request.param:
+        return Source(True, SHARED / "data" / "judges")
+    return Source(False, written(EXCERPTS / "judges", tmp_path_factory.mktemp("judgments")))
+
+
+@pytest.fixture(scope="session", params=sources("paper/refit-swift.md"), ids=named)
+def paper(request: pytest.FixtureRequest) -> Path:
+    """The paper's pages: the prompts that the specs hold, as printed, or the whole."""
+    return SHARED / "paper" / "refit-swift.md" if request.param else EXCERPTS / "paper.md"

@@ -1,7 +1,6 @@
-"""Grading whole conversations, our own and the paper's."""
+"""Grading whole conversations, our own and those that the paper prints."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,6 @@ PROTOCOL = ProtocolSpec.model_validate(
         ],
     }
 )
-PAPER = Path(__file__).parents[2] / "../shared/paper/refit-swift.md"
 
 
 def example(answer="C", letters="ABCD"):
@@ -82,16 +80,15 @@ def test_answer_after_a_marker():
     assert grade(protocol, conversation("Hm."), example(letters="")).answer is None
 
 
-def printed(section):
-    """The assistant messages printed in a section of the paper."""
-    text = PAPER.read_text(encoding="utf-8")
+def printed(paper, section):
+    """The assistant messages printed in a section of the paper, or in our excerpt's."""
+    text = paper.read_text(encoding="utf-8")
     start = re.search(rf"^#+ {re.escape(section)} ", text, re.M).end()
     body = re.split(r"^#+ [A-G]\.\d |^#+ Evaluation Scores", text[start:], flags=re.M)[0]
     parts = re.split(r"^#+ (Assistant|Teacher) Message \d$", body, flags=re.M)
     return [b.strip() for a, b in zip(parts[1::2], parts[2::2], strict=True) if a == "Assistant"]
 
 
-@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not at ../shared/paper")
 @pytest.mark.parametrize(
     ("section", "answer", "opens", "opens_any", "closed"),
     [
@@ -105,8 +102,8 @@ def printed(section):
         ("F.4", "B", True, True, True),
     ],
 )
-def test_the_paper_s_transcripts(section, answer, opens, opens_any, closed):
-    said = printed(section)
+def test_printed_transcripts(paper, section, answer, opens, opens_any, closed):
+    said = printed(paper, section)
     assert len(said) == 3
     got = grade(PROTOCOL, conversation(*said), example())
     assert got.answer == answer

@@ -1,8 +1,8 @@
 """Judge replies that hold no verdict, and verdicts in every usual form.
 
 Half of the forms in replies.yaml were never looked at while the reader was mended. The texts of
-the shared stored judgments (answers of real models, scores of a real judge) are put together to
-replies here, for no set with a judge's own words and its scores was at hand.
+stored judgments (real models' answers and a real judge's scores where they are, else ours alone)
+are put together to replies here, for no set with a judge's own words and its scores was at hand.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.models import open_model
 from convbench.schema import JudgeSpec
+from tests.excerpts import Source
 from tests.joins.test_discount import asked
 from tests.protocols.table import QUESTION, protocol_of
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
 
 FORMS = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
-JUDGED = Path(__file__).resolve().parents[3] / "shared" / "data" / "judges"
 RUBRIC = load(JudgeSpec, "judges", "rubric")
 NAMES = [metric.name for metric in RUBRIC.metrics]
 LABELS = [metric.label for metric in RUBRIC.metrics]
@@ -110,37 +110,37 @@ def test_a_long_reply_is_read_in_linear_time(filler: str) -> None:
     assert isinstance(parse(f"{filler}\nAccuracy: x", RUBRIC), Complaint)
 
 
-real = pytest.mark.skipif(not JUDGED.is_dir(), reason=f"no stored judgments at {JUDGED}")
+Stored = tuple[list[str], list[float]]
 
 
 @pytest.fixture(scope="module")
-def stored() -> tuple[list[str], list[float]]:
-    """What real models answered, and a real judge's scores on 0 to 10."""
+def stored(judgments: Source) -> Stored:
+    """What models answered, and a judge's scores on 0 to 10."""
     import pyarrow.parquet as pq
 
-    grades = pq.read_table(JUDGED / "seal_grades.parquet").to_pylist()
+    grades = pq.read_table(judgments.place / "seal_grades.parquet").to_pylist()
     said = [row[name] for row in grades for name in ("answer", "base_answer")]
-    arena = pq.read_table(JUDGED / "arena_sample.parquet").column("judge").to_pylist()
+    arena = pq.read_table(judgments.place / "arena_sample.parquet").column("judge").to_pylist()
     scores = [round(10 * score, 2) for score in arena if score is not None]
     return [text for text in said if text.strip()], scores
 
 
-@real
-def test_no_real_answer_is_a_verdict(stored: tuple[list[str], list[float]]) -> None:
-    assert [text for text in stored[0][::4] if read(text) is not None] == []
+def test_no_answer_is_a_verdict(stored: Stored, judgments: Source) -> None:
+    texts = stored[0][:: judgments.pick(1, 4)]
+    assert len(texts) == judgments.pick(31, len(texts))
+    assert [text for text in texts if read(text) is not None] == []
 
 
-@real
 @pytest.mark.parametrize(
-    ("style", "share"),
-    [("{l}: {s:g}\n{w}\n", 0.98), ("**{l}:** {s:g}/10\n{w}\n", 0.98),
-     ("### {l}\nScore: {s:g}\n{w}\n", 0.98), ("- {l}: {s:g} - {w}", 0.7)],
+    ("style", "ours", "real"),
+    [("{l}: {s:g}\n{w}\n", 1, 0.98), ("**{l}:** {s:g}/10\n{w}\n", 1, 0.98),
+     ("### {l}\nScore: {s:g}\n{w}\n", 1, 0.98), ("- {l}: {s:g} - {w}", 0.15, 0.7)],
 )  # fmt: skip
-def test_real_scores_beside_real_words(
-    stored: tuple[list[str], list[float]], style: str, share: float
+def test_scores_beside_a_model_s_words(
+    stored: Stored, judgments: Source, style: str, ours: float, real: float
 ) -> None:
     """Never another score than the one written; refused only where the words begin with a number
-    that could be a second score, or hold a line of label and number."""
+    that could be a second score (7 of the excerpt's 31 do), or hold a line of label and number."""
     rng, (texts, scores), right = random.Random(8), stored, 0
     for _ in range(200):
         given = [rng.choice(scores) for _ in LABELS]
@@ -150,4 +150,4 @@ def test_real_scores_beside_real_words(
         got = read("\n".join(lines))
         assert got in (None, given)
         right += got is not None
-    assert right >= 200 * share
+    assert right >= 200 * judgments.pick(ours, real)

@@ -9,7 +9,6 @@ import base64
 import codecs
 import html
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -18,9 +17,9 @@ from convbench.rollout.checks import leak as tells_the_answer
 from convbench.rollout.checks import leaks, smuggles
 from convbench.rollout.fidelity import leak as tells_the_reference
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
+from tests.excerpts import Source
 from tests.protocols.table import protocol_of
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SECRET = "the total of both numbers is capped at ten whenever the second flag is set to true"
 REFERENCE = Example(
     example_id="e", task="t", split="train", group_id="g",
@@ -196,14 +195,14 @@ def test_what_hides_nothing_is_not_flagged(said: str) -> None:
     assert tells_the_reference(talk(COLLABORATION, "human", said), REFERENCE, COLLABORATION) == []
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real rows at {DATA}")
-def test_real_lectures_and_hints_hide_nothing() -> None:
+def test_lectures_and_hints_hide_nothing(hub_rows: Source) -> None:
     """Teachers' own texts of ScienceQA: what is not said openly is not found in a disguise."""
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(
-        DATA / "hub/derek-thomas__ScienceQA/default/validation.parquet"
-    ).to_pylist()
+    place = hub_rows.place / "derek-thomas__ScienceQA/default"
+    rows = pq.read_table(place / "validation.parquet").to_pylist()
+    if not hub_rows.real:  # the few rows of the excerpt all, of the real ones a part
+        rows += pq.read_table(place / "train.parquet").to_pylist()
     for row in rows:
         asked = CHOICE.model_copy(
             update={

@@ -15,7 +15,6 @@ from convbench.schema import JudgeSpec
 REPLIES = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
 RUBRIC = load(JudgeSpec, "judges", "rubric")
 NAMES = ["accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence", "overall"]
-PAPER = Path(__file__).parents[2] / "../shared/paper/refit-swift.md"
 
 
 def test_there_are_many_replies_of_both_kinds():
@@ -77,9 +76,8 @@ def words(text):
     return re.sub(r"\\n|[*`#]|\\_", " ", text).split()
 
 
-@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not at ../shared/paper")
-def test_the_rubric_is_the_paper_s_word_for_word():
-    text = PAPER.read_text(encoding="utf-8")
+def test_the_rubric_is_the_paper_s_word_for_word(paper):
+    text = paper.read_text(encoding="utf-8")
     system = text.split("### System Prompt - GPT-4o Evaluator")[1]
     system, rest = system.split("### Prompt - GPT-4o Evaluator")
     assert words(RUBRIC.system) == words(system)
@@ -96,9 +94,8 @@ def test_the_rubric_is_the_paper_s_word_for_word():
     assert words(ours) == words(prompt)
 
 
-@pytest.mark.skipif(not PAPER.exists(), reason="the paper's text is not at ../shared/paper")
-def test_the_other_rubric_asks_section_4_s_questions():
-    text = PAPER.read_text(encoding="utf-8")
+def test_the_other_rubric_asks_section_4_s_questions(paper):
+    text = paper.read_text(encoding="utf-8")
     spec = load(JudgeSpec, "judges", "rubric-section4")
     for metric in spec.metrics[:-1]:
         printed = re.search(rf"\*\*\d\. {metric.label}\*\*: ([^?]*\?)", text)[1]

@@ -1,4 +1,4 @@
-"""The shipped prompts against the paper's own pages, OCR marks removed."""
+"""The shipped prompts against the paper's, as its pages print them, OCR marks removed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from convbench.schema import Choice, Mode, text_of
 
 from .table import QUESTION, TASK, played, protocol_of
 
-PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "refit-swift.md"
 HEADING = re.compile(r"^(#+ |\**(Turn \d|Intermediate Turn|System Prompt) ?-|For longer)")
-
-pytestmark = pytest.mark.skipif(
-    not PAPER.is_file(), reason=f"the paper's text is not at {PAPER}; nothing to compare with"
-)
 
 
 def words(text: str) -> str:
@@ -24,9 +19,9 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def section(start: str, end: str) -> list[str]:
+def section(paper: Path, start: str, end: str) -> list[str]:
     """Return the lines of one appendix section."""
-    lines = PAPER.read_text(encoding="utf-8").splitlines()
+    lines = paper.read_text(encoding="utf-8").splitlines()
     heads = [line.lstrip("# ").strip() for line in lines]
     first = next(i for i, head in enumerate(heads) if head.startswith(start))
     last = next(i for i, head in enumerate(heads) if i > first and head.startswith(end))
@@ -71,8 +66,10 @@ def sent(name: str, mode: Mode, turns: int) -> tuple[dict[str, str], dict[str, s
         ("standard", "E.2 Prompts", "E.3 Evaluation", "(Without Thinking)"),
     ],
 )
-def test_reasoning_is_sections_e1_and_e2(mode: Mode, start: str, end: str, suffix: str) -> None:
-    page = section(start, end)
+def test_reasoning_is_sections_e1_and_e2(
+    paper: Path, mode: Mode, start: str, end: str, suffix: str
+) -> None:
+    page = section(paper, start, end)
     systems, texts = sent("reasoning", mode, 4)
     assert systems["assistant"] == block(page, f"System Prompt - Assistant {suffix}")
     assert texts["initial"] == block(page, f"Turn 1 - Teacher Initial Question {suffix}")
@@ -82,8 +79,8 @@ def test_reasoning_is_sections_e1_and_e2(mode: Mode, start: str, end: str, suffi
     assert texts["further"] == between.replace("[N]", "3")
 
 
-def test_clarifying_is_section_f1() -> None:
-    page = section("F.1 Prompts", "F.2 Comparison")
+def test_clarifying_is_section_f1(paper: Path) -> None:
+    page = section(paper, "F.1 Prompts", "F.2 Comparison")
     systems, texts = sent("clarifying", "thinking", 3)
     assert systems["teacher"] == block(page, "System Prompt - Teacher")
     assert systems["assistant"] == block(page, "System Prompt - Assistant")
@@ -99,9 +96,9 @@ def test_clarifying_is_section_f1() -> None:
     assert texts["answer"] == shown
 
 
-def test_the_blocks_are_found_whole() -> None:
+def test_the_blocks_are_found_whole(paper: Path) -> None:
     """Against a reader of headings that finds nothing: the texts end where they should."""
-    page = section("E.1 Prompts", "E.2 Prompts")
+    page = section(paper, "E.1 Prompts", "E.2 Prompts")
     final = block(page, "Turn 3 - Teacher Final Answer (With Thinking)")
     assert final.startswith("Thank you for your detailed explanations.")
     assert final.endswith("for your step-by-step reasoning.")

@@ -1,4 +1,4 @@
-"""ColBench's backend from build to verdict, on its real rows where they are here."""
+"""ColBench's backend from build to verdict, on tasks of our own and its real ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, t
 from convbench.sandbox import Limits, agree, check_reference, run
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, Verdict
 from convbench.store import Run
-from tests.rollout.cli import ROOT, convbench
+from tests.excerpts import Source
+from tests.rollout.cli import convbench
 from tests.sandbox.walls import stands
 
-TASKS = (
-    ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/backend_tasks/test.parquet"
-)
+TASKS = "facebook__collaborative_agent_bench/backend_tasks/test.parquet"
 PLUGIN = Path(__file__).with_name("plug_backend.py")
 
 
@@ -131,10 +130,11 @@ def test_the_question_is_no_leak() -> None:
 
 
 @needs_wall
-@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
-def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLBENCH_TASKS", str(TASKS))
-    source = f"task.source.file={TASKS}"
+def test_build_and_judge_on_whole_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub_rows: Source
+) -> None:
+    monkeypatch.setenv("COLBENCH_TASKS", str(hub_rows.place / TASKS))
+    source = f"task.source.file={hub_rows.place / TASKS}"
     built = convbench(
         tmp_path, "build", "colbench-backend", "--set", source, "--tasks", "12", "--samples", "1",
         "--temperatures", "1.0", "--model", "rule:plug_backend:agent", "--teacher",
@@ -166,12 +166,12 @@ def test_build_and_judge_on_real_tasks(tmp_path: Path, monkeypatch: pytest.Monke
 
 @needs_wall
 @pytest.mark.slow
-@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
-def test_all_references_reproduce_themselves() -> None:
+def test_all_references_reproduce_themselves(hub_rows: Source) -> None:
     import duckdb
 
     rows = duckdb.execute(
-        "select ground_truth, test_cases from read_parquet(?)", [str(TASKS)]
+        "select ground_truth, test_cases from read_parquet(?)",
+        [str(hub_rows.place / TASKS)],
     ).fetchall()
     limits = Limits(modules=("numpy", "bs4"))
 
@@ -189,7 +189,7 @@ def test_all_references_reproduce_themselves() -> None:
         found = Counter(pool.map(grade, rows))
     unsupported = {name for name in found if "needs the module" in name}
     assert set(found) - unsupported == {"10"}
-    assert sum(found[name] for name in unsupported) <= 3
+    assert sum(found[name] for name in unsupported) <= hub_rows.pick(0, 3)
 
 
 def _agent_sees_no_reference(

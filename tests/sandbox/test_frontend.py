@@ -22,11 +22,10 @@ from convbench.sandbox.looks import html_of, visible
 from convbench.sandbox.pictures import placeholder, size_of
 from convbench.schema import Example
 from convbench.store import Run
-from tests.rollout.cli import ROOT, convbench
+from tests.excerpts import Source
+from tests.rollout.cli import convbench
 
-TASKS = (
-    ROOT.parent / "shared/data/hub/facebook__collaborative_agent_bench/frontend_tasks/test.parquet"
-)
+TASKS = "facebook__collaborative_agent_bench/frontend_tasks/test.parquet"
 PLUGIN = Path(__file__).with_name("plug_frontend.py")
 
 
@@ -171,11 +170,11 @@ def test_a_page_reaches_nothing(port: tuple[int, list[bytes]], tmp_path: Path) -
 
 
 @renders
-@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
-def test_build_and_judge_on_real_tasks(tmp_path: Path) -> None:
+def test_build_and_judge_on_whole_tasks(tmp_path: Path, hub_rows: Source) -> None:
+    source = f"task.source.file={hub_rows.place / TASKS}"
     built = convbench(
-        tmp_path, "build", "colbench-frontend", "--set", f"task.source.file={TASKS}", "--tasks",
-        "2", "--samples", "1", "--temperatures", "1.0", "--model", "rule:plug_frontend:agent",
+        tmp_path, "build", "colbench-frontend", "--set", source, "--tasks", "2", "--samples", "1",
+        "--temperatures", "1.0", "--model", "rule:plug_frontend:agent",
         "--teacher", "rule:plug_frontend:human", "--plugin", str(PLUGIN), "--run", "run",
     )  # fmt: skip
     assert built.code == 0, built.err

@@ -1,4 +1,4 @@
-"""`build colbench-backend`, `judge`, `train sweet`, `eval` on real tasks, as a user types them."""
+"""`build colbench-backend`, `judge`, `train sweet`, `eval` on whole tasks, as a user types them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from convbench.models.where import where
 from convbench.store import Run
 from convbench.store.jsonl import records
+from tests.excerpts import Source
 from tests.sandbox.test_backend import TASKS, needs_wall
 from tests.sandbox.test_http import HUMAN, command
 from tests.support.provider import Call, Provider
@@ -29,9 +30,9 @@ class Agent:
     """Asks once, then gives the reference in every other conversation about a task, and plays the
     human too."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Path) -> None:
         rows = duckdb.execute(
-            "select problem_description, ground_truth from read_parquet(?)", [str(TASKS)]
+            "select problem_description, ground_truth from read_parquet(?)", [str(tasks)]
         ).fetchall()
         self.known = {" ".join(question.split()): reference for question, reference in rows}
         self.given = Counter[str]()
@@ -49,16 +50,16 @@ class Agent:
 
 @needs_wall
 @pytest.mark.slow
-@pytest.mark.skipif(not TASKS.exists(), reason=f"no ColBench rows at {TASKS}")
-def test_from_real_tasks_to_a_policy(tmp_path: Path) -> None:
+def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
+    tasks = hub_rows.place / TASKS
     base = tmp_path / "base"  # a model that ends its turns, with room for long requests
     shutil.copytree(where("pocket"), base)
     config = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 16384}))
-    with Provider(reply=Agent()) as provider:
+    with Provider(reply=Agent(tasks)) as provider:
         served = ("--api-base", provider.api_base, "--concurrency", "1")
         command(
-            tmp_path, "build", "colbench-backend", "--set", f"task.source.file={TASKS}",
+            tmp_path, "build", "colbench-backend", "--set", f"task.source.file={tasks}",
             "--model", "openai/scripted", "--samples", "2", "--temperatures", "1.0",
             "--tasks", "8", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
         )  # fmt: skip

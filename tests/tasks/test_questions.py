@@ -15,10 +15,8 @@ from convbench.schema import Example, TaskSpec
 from convbench.tasks.draw import draw
 from convbench.tasks.load import load_examples
 from convbench.tasks.mapping import question
+from tests.excerpts import Source
 from tests.protocols.table import played, protocol_of
-
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "hub"
-real = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real rows at {DATA}")
 
 
 def task(name: str, **sets: Any) -> TaskSpec:
@@ -258,10 +256,9 @@ def test_too_few_after_a_filter_says_what_was_left_out(tmp_path: Path) -> None:
         load_examples(task("sciqa", source__file=file), 0)
 
 
-# -- real rows
+# -- whole sets: our own excerpts, and the real rows where they are
 
 
-@real
 @pytest.mark.parametrize(
     ("name", "folder", "sets"),
     [
@@ -272,10 +269,16 @@ def test_too_few_after_a_filter_says_what_was_left_out(tmp_path: Path) -> None:
         ("mmlu", "cais__mmlu/all", {"source__splits": ["dev", "test"]}),
     ],
 )
-def test_real_rows_give_the_usual_draw(name: str, folder: str, sets: dict[str, Any]) -> None:
-    made = task(name, source__file=str(DATA / folder), **sets)
+def test_a_set_gives_the_usual_draw(
+    name: str, folder: str, sets: dict[str, Any], hub_rows: Source
+) -> None:
+    count = hub_rows.pick(10, 500)
+    place = str(hub_rows.place / folder)
+    made = task(name, source__file=place, sample__count=count, **sets)
     loaded = load_examples(made, 0)
-    assert Counter(e.split for e in loaded.examples) == {"train": 400, "test": 100}
+    assert Counter(e.split for e in loaded.examples) == {
+        "train": count * 4 // 5, "test": count // 5,
+    }  # fmt: skip
     assert loaded.revision.startswith("sha256:")
     for example in loaded.examples:
         assert example.question
@@ -289,40 +292,34 @@ def test_real_rows_give_the_usual_draw(name: str, folder: str, sets: dict[str, A
     }
 
 
-@real
-def test_real_arc_has_every_kind_of_label() -> None:
-    made = task(
-        "arc", source__file=str(DATA / "allenai__ai2_arc/ARC-Challenge"), sample__count="all"
-    )
-    loaded = load_examples(made, 0)
-    assert len(loaded.examples) == 1119 + 299
+def test_arc_has_every_kind_of_label(hub_rows: Source) -> None:
+    place = str(hub_rows.place / "allenai__ai2_arc/ARC-Challenge")
+    loaded = load_examples(task("arc", source__file=place, sample__count="all"), 0)
+    assert len(loaded.examples) == hub_rows.pick(12 + 3, 1119 + 299)
     assert {len(example.choices) for example in loaded.examples} == {3, 4, 5}
 
 
-@real
-def test_real_mmlu_lacks_validation_here_and_says_so() -> None:
+def test_a_copy_of_mmlu_without_validation_says_so(hub_rows: Source) -> None:
     from convbench.errors import ConvbenchError
 
     with pytest.raises(
         ConvbenchError, match=r"no split 'validation'; there is: dev, test; .*--set task.source"
     ):
-        load_examples(task("mmlu", source__file=str(DATA / "cais__mmlu/all")), 0)
+        load_examples(task("mmlu", source__file=str(hub_rows.place / "cais__mmlu/all")), 0)
 
 
-@real
-def test_real_science_questions_with_a_hint_show_it() -> None:
-    made = task(
-        "sciqa", source__file=str(DATA / "derek-thomas__ScienceQA/default"), sample__count="all"
-    )
+def test_science_questions_with_a_hint_show_it(hub_rows: Source) -> None:
+    place = str(hub_rows.place / "derek-thomas__ScienceQA/default")
+    made = task("sciqa", source__file=place, sample__count="all")
     examples: list[Example] = load_examples(made, 0).examples
     shown = [e.question for e in examples if e.question.startswith("Context: ")]
     assert 0 < len(shown) < len(examples)
     assert all("\n" in text for text in shown)
+    assert (len(examples), len(shown)) == hub_rows.pick((15, 4), (700, len(shown)))
 
 
-@real
-def test_a_real_task_with_another_s_rows_says_which_field_is_gone() -> None:
-    made = task("openbookqa", source__file=str(DATA / "allenai__ai2_arc/ARC-Easy"))
+def test_a_task_with_another_s_rows_says_which_field_is_gone(hub_rows: Source) -> None:
+    made = task("openbookqa", source__file=str(hub_rows.place / "allenai__ai2_arc/ARC-Easy"))
     with pytest.raises(
         DataError, match=r"rows.question: 'question_stem': no such field; the rows have"
     ):
