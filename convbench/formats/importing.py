@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from convbench.schema import (
     fingerprint,
 )
 from convbench.schema.protocol import Turns
+from convbench.schema.run import MOST
 from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
@@ -89,6 +91,12 @@ def import_file(path: Path, target: Path, run_id: str, name: str = "imported") -
         raise RunError(f"{target}: there is something there already; name another with --run DIR")
     chats, digest = read_chats(path)
     keys = [_key(chat) for chat in chats]
+    key, samples = Counter(keys).most_common(1)[0]
+    if samples > MOST:
+        raise DataError(
+            f"{path}: found {samples:,} conversations about {key!r:.80}; expected at most {MOST:,} "
+            "about one question; give rows an example_id"
+        )
     examples = _examples(path, name, chats, keys)
     conversations = _conversations(run_id, chats, keys)
     manifest = _manifest(path, name, run_id, chats, conversations, digest)

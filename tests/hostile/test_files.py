@@ -67,7 +67,7 @@ LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judg
         "checkpoints/refit/training.json": "publish --checkpoint",
         "checkpoints/refit/recipe.yaml": "eval CHECKPOINT"}  # fmt: skip
 """A command that reads what other commands do not; for the rest of the files the cheap ones do."""
-CHEAP = ("show", "query", "report")
+CHEAP = ("query", "report")
 
 
 @pytest.fixture(scope="session")
@@ -147,8 +147,9 @@ def test_a_file_of_the_wrong_shape_is_refused_by_name(file: str, damage: str, ru
         everything(run)
     assert f"{run / file}:" in str(found.value)
     assert len(str(found.value)) < 1000
-    with suppress(RunError):  # it may take what DuckDB turns into a text
-        by_query(run)
+    if file != "run.json":
+        with suppress(RunError):  # it may take what DuckDB turns into a text
+            by_query(run)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from convbench.errors import ConvbenchError, DataError
+from convbench.formats.importing import import_file
 from convbench.hub import load_rows
 from convbench.schema import TaskSpec
 from convbench.schema.task import Source
@@ -239,3 +240,33 @@ def test_a_set_on_the_hub_is_held_to_memory_too(hub: Client, tmp_path: Path) -> 
     said = hub(from_hub, "org/bomb")
     assert "dataset org/bomb: its rows take more memory than those of a question set may" in said
     assert int(said.split()[0]) < 6000
+
+
+SAID = '"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]'
+LINES = (
+    "5", "null", "[1]", '"x"', "{}", '{"messages":5}', '{"messages":[5]}',
+    '{"messages":[{"role":5,"content":"a"}]}', '{"messages":[{"role":{},"content":"a"}]}',
+    f'{{{SAID},"reward":1{"0" * 400}}}', f'{{{SAID},"reward":NaN}}', f'{{{SAID},"reward":1e999}}',
+    f'{{{SAID},"reward":{{"a":[]}}}}', f'{{{SAID},"reward":[[1]]}}', f'{{{SAID},"reward":true}}',
+    f'{{{SAID},"temperature":-1}}', f'{{{SAID},"temperature":1{"0" * 400}}}',
+    f'{{{SAID},"example_id":[]}}', f'{{{SAID},"example_id":"\\ud800"}}', f'{{{SAID},"split":5}}',
+    f'{{{SAID},"choices":{{"text":5}}}}', f'{{{SAID},"choices":5}}', f'{{{SAID},"answer":{{}}}}',
+    '{"a":' + "[" * 100_000 + "]" * 100_000 + "}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_an_odd_line_of_logged_conversations_names_its_place(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text("{" + SAID + "}\n" + LINES[number] + "\n")
+    with pytest.raises(DataError, match=r"x\.jsonl:2: ") as found:
+        import_file(file, tmp_path / "run", "id")
+    assert len(str(found.value)) < 500
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_many_conversations_about_one_question(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text(("{" + SAID + "}\n") * 100_001)
+    with pytest.raises(DataError, match="found 100,001 conversations about"):
+        import_file(file, tmp_path / "run", "id")
