@@ -3,7 +3,7 @@
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convbench.errors import DataError
@@ -105,6 +105,8 @@ WORDS = [
     st.sampled_from(["The answer is A.", "The answer is D.", "I do not know.", "A or C.", ""]),
     st.lists(st.sampled_from(["stop", "length"]), min_size=6, max_size=6),
 )
+@example([["again and again and again " * 20], WORDS[:4]], "The answer is A.", ["length"] * 6)
+@example([["Perhaps."], [*WORDS[:4], "So A."]], "I do not know.", ["stop"] * 6)
 def test_whatever_stands_around_it_a_wrong_answer_never_outranks_a_right_one(said, wrong, reasons):
     """Both talks are made of any words at all; only their last sentences differ in truth."""
     half = len(said) // 2
