@@ -3,7 +3,7 @@
 import statistics
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from convbench.errors import DataError
@@ -100,6 +100,7 @@ WORDS = [
 ]  # fmt: skip
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=8), min_size=2, max_size=6),
     st.sampled_from(["The answer is A.", "The answer is D.", "I do not know.", "A or C.", ""]),
