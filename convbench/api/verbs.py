@@ -27,6 +27,7 @@ from convbench.options.data import ImportOptions, PublishOptions, PullOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
+from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
 from convbench.publish.publish import Published
 from convbench.rollout.calls import ended
@@ -52,11 +53,12 @@ def open_run(path: Place = None) -> Run:
 @verb(BuildOptions, _first("task", str | None, None))
 def build(task: str | None = None, **said: Any) -> Run:
     """Have the conversations of a task, or resume the run that `run` names."""
-    result = build_command.build(asked(BuildOptions, {"task": task, **_placed(said)}))
+    options = asked(BuildOptions, {"task": task, **_placed(said)})
+    result = build_command.build(options)
     assert result.path is not None
     assert result.built is not None
     _told(result.warnings)
-    _ended(result.built)
+    _ended(result.built, options.calls, "conversations")
     return open_run(result.path)
 
 
@@ -66,7 +68,7 @@ def judge(run: Place = None, *judge: str, **said: Any) -> Run:
     """Let judges score what they have not scored of a run; return the run."""
     options = asked(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
     for judged in judge_command.judge(options).judged:
-        _judged(judged)
+        _ended(judged, options.calls, f"verdicts of {judged.name}")
     return open_run(run)
 
 
@@ -90,10 +92,9 @@ def eval(policy: Checkpoint | str | os.PathLike[str], run: Place = None, **said:
     values = {"policy": os.fspath(name), **_placed(said)}
     if run is not None:
         values["run"] = open_run(run).path
-    done = eval_command.evaluate(asked(EvalOptions, values))
-    _ended(done.built)
-    for judged in done.judged.judged if done.judged else ():
-        _judged(judged)
+    options = asked(EvalOptions, values)
+    done = eval_command.evaluate(options)
+    _told(eval_command.evaluation_ended(done, options.calls))
     return open_run(done.run.path)
 
 
@@ -152,18 +153,7 @@ def _told(notes: Iterable[str]) -> None:
         warnings.warn(text, stacklevel=3)
 
 
-def _ended(built: Built) -> None:
-    """Raise what stopped a build, and warn of conversations that failed."""
-    ended(built.jobs)
-    if built.lost:
-        reason = next(iter(built.failures), "")
-        warnings.warn(f"{built.lost} conversations failed, e.g. {reason}", stacklevel=3)
-
-
-def _judged(judged: Judged) -> None:
-    """Raise what stopped a judge, and warn of conversations that it gave no score."""
-    ended(judged.jobs)
-    if judged.failed:
-        reason = next(iter(judged.failures), "")
-        text = f"{judged.name}: {judged.failed} without a score, e.g. {reason}"
-        warnings.warn(text, stacklevel=3)
+def _ended(done: Built | Judged, calls: CallOptions, what: str) -> None:
+    """Raise what stopped a build or a judge, or that too many failed; warn of fewer."""
+    if line := ended(done.jobs, calls, what, done.failures):
+        warnings.warn(line, stacklevel=3)

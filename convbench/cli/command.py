@@ -11,28 +11,52 @@ from contextlib import nullcontext
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from convbench.cli.main import app
 from convbench.options.declare import Flat, flat, made
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[[Any], None])
 
 
-def command(name: str, options: type[T]) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
-    """Register a function of these options under the word that is typed."""
+class Once(TyperCommand):
+    """A command that refuses an option given twice, of which only the last would count."""
 
-    def register(run: Callable[[T], None]) -> Callable[[T], None]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Count the options typed before they are read."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        for one in dict.fromkeys(order):
+            times = order.count(one)
+            if times > 1 and not (getattr(one, "multiple", True) or getattr(one, "is_flag", False)):
+                text = f"given {times} times; it takes one value"
+                raise typer.BadParameter(text, ctx, param_hint=f"'{one.opts[0]}'")
+        return super().parse_args(ctx, args)
+
+
+def command(name: str, options: type[T]) -> Callable[[F], F]:
+    """Register a function of these options under the word that is typed. Where an option is for
+    each of its values (`Opt.each`), the function gets a list of options, one for each."""
+
+    def register(run: F) -> F:
         listed = flat(options)
+        named = {one.name: one for one in listed}
+        each = next((one for one in listed if one.opt.each), None)
 
         def typed(**values: Any) -> None:
-            asked = made(options, {one.name: _value(one, values[one.name]) for one in listed})
+            several = values.pop(each.name) if each is not None else None
+            asked = made(options, {name: _value(named[name], values[name]) for name in values})
             with _spending(asked) as asked:
-                run(asked)
+                if each is None:
+                    run(asked)
+                else:
+                    both = [{each.name: value} for value in several or (each.default,)]
+                    run([dataclasses.replace(asked, **one) for one in both])
 
         typed.__doc__ = _paragraphs(options.__doc__ or "")
         typed.__signature__ = inspect.Signature([_parameter(one) for one in listed])  # type: ignore[attr-defined]
         typed.__annotations__ = {one.name: _annotation(one) for one in listed}
-        app.command(name, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
+        app.command(name, cls=Once, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
         return run
 
     return register
@@ -74,6 +98,8 @@ def _shown(one: Flat) -> Any:
 def _annotation(one: Flat) -> Any:
     opt = one.opt
     kind = (str if _required(one) else str | None) if opt.parse else _kind(one.kind)
+    if opt.each:
+        kind = list[next(k for k in typing.get_args(kind) if k is not types.NoneType)] | None  # type: ignore[misc]
     more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
     if opt.metavar:
         more["metavar"] = opt.metavar

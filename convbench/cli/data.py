@@ -11,6 +11,8 @@ from convbench.options.data import (
     QueryOptions,
 )
 
+COUNT = 'convbench query "select count(*) from conversations"'
+
 
 @command("query", QueryOptions)
 def query(options: QueryOptions) -> None:
@@ -44,19 +46,20 @@ def publish(options: PublishOptions) -> None:
 @command("pull", PullOptions)
 def pull(options: PullOptions) -> None:
     """Restore a published run."""
-    from convbench.cli.say import fact, next_command, shown
+    from convbench.cli.say import fact, next_command, of_run, shown
     from convbench.commands.pull import pull
 
     pulled = pull(options.repo, options.run, options.revision)
     fact("run", shown(pulled.run.path))
     fact("from", f"{pulled.repo} at {pulled.commit[:12]}")
-    next_command('convbench query "select count(*) from conversations"', "convbench train swift")
+    of = of_run(pulled.run.path)
+    next_command(f"{COUNT}{of}", f"convbench train swift{of}")
 
 
 @command("import", ImportOptions)
 def import_(options: ImportOptions) -> None:
     """Make a run of logs."""
-    from convbench.cli.say import fact, next_command, note, shown
+    from convbench.cli.say import fact, next_command, note, of_run, shown
     from convbench.commands.importing import import_
 
     done = import_(options.file, options.run)
@@ -67,8 +70,10 @@ def import_(options: ImportOptions) -> None:
     )
     for text in done.notes:
         note(text)
+    of = of_run(done.run.path)
     next_command(
-        "convbench train swift --model BASE --dry-run", "convbench train swift --model BASE"
+        f"convbench train swift --model BASE --dry-run{of}",
+        f"convbench train swift --model BASE{of}",
     )
 
 

@@ -12,4 +12,4 @@ def evaluate(options: EvalOptions) -> None:
     from convbench.cli.say_judge import say_eval
     from convbench.judge.evaluate import evaluate as command
 
-    say_eval(command(options))
+    say_eval(command(options), options.calls)

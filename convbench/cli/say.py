@@ -23,7 +23,9 @@ from convbench.tasks.splits import listed
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
     from convbench.engine import Summary
+    from convbench.options.shared import CallOptions
     from convbench.rollout.preview import Preview
+    from convbench.rollout.run import Built
 
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
@@ -110,8 +112,16 @@ def spending(options: Any) -> Iterator[Any]:
             told(err, "spent: ", "bold", found)
 
 
-def say_build(result: BuildResult) -> None:
-    """Print what `build` did, or would do; an exit code where every conversation failed."""
+def say_had(built: Built) -> None:
+    """Print how many conversations a run has and how many failed, and why."""
+    before = f" ({built.kept} before, {built.jobs.done} now)" if built.kept else ""
+    fact("conversations", f"{built.had} had{before}, {built.lost} failed")
+    for message, count in built.failures.most_common(3):
+        note(f"{count} failed: {message}")
+
+
+def say_build(result: BuildResult, calls: CallOptions) -> None:
+    """Print what `build` did, or would do; an exit code where too many conversations failed."""
     import typer
 
     if result.preview is not None:
@@ -128,16 +138,13 @@ def say_build(result: BuildResult) -> None:
     policy = manifest.cast[manifest.protocol.policy].model
     fact("what", f"{manifest.task.name} · {manifest.protocol.name} · {manifest.mode} · {policy}")
     fact("questions", listed(result.splits))
-    had = built.jobs.done + built.jobs.failed - built.lost
-    fact("conversations", f"{had} had, {built.lost} failed")
+    say_had(built)
     if built.cut:
         fact("cut", f"{built.cut} of {built.turns} policy turns reached max_tokens")
     for flag, count in built.flags.most_common(6):
         fact("flagged", f"{flag}: {count}")
     for warning in result.warnings:
         note(warning)
-    for message, count in built.failures.most_common(3):
-        note(f"{count} failed: {message}")
     if result.loaded is not None and result.loaded.rejected:
         left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
         note(f"rows left out: {left}")
@@ -145,11 +152,11 @@ def say_build(result: BuildResult) -> None:
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")
-    if built.lost and not had:
+    if calls.fails(built.lost, built.lost + built.jobs.done):
         raise typer.Exit(1)
     judge = manifest.task.judge
     offline = "" if judge else "   (offline: --judge rules)"
-    next_command(f"convbench judge --judge {judge or 'claude-opus'}{offline}")
+    next_command(f"convbench judge --judge {judge or 'claude-opus'}{of_run(path)}{offline}")
 
 
 def shown(path: Path) -> str:
@@ -157,6 +164,12 @@ def shown(path: Path) -> str:
     with suppress(ValueError):
         path = path.resolve().relative_to(Path.cwd())
     return shlex.quote(str(path))
+
+
+def of_run(path: Path, option: str = "--run ") -> str:
+    """Return what names a run in a next command; empty for the newest, which is meant without."""
+    latest = Path("runs") / "latest"
+    return "" if latest.resolve() == path.resolve() else f" {option}{shown(path)}"
 
 
 def say_preview(preview: Preview) -> None:

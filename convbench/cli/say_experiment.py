@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from convbench.cli.console import out
-from convbench.cli.say import fact, next_command, shown
+from convbench.cli.say import fact, next_command, note, shown
 from convbench.report.terminal import terminal
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ def say_experiment(result: ExperimentResult) -> None:
         _say_plan(result.planned)
         next_command("the same command without --dry-run")
         return
+    for line in result.failures:
+        note(line)
     if result.report is not None:
         for item in terminal(result.report.document, out):
             out.print(item)
@@ -34,8 +36,7 @@ def say_experiment(result: ExperimentResult) -> None:
 def _say_plan(planned: Planned) -> None:
     """Print every job, then calls and cost of the builds."""
     for job in planned.jobs:
-        what = f"{job.step} {job.checkpoint}".strip() if job.learner else job.step
-        out.print(escape(f"  {job.cell.name}: {what}"), soft_wrap=True)
+        out.print(escape(f"  {job.cell.name}: {job.name}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for head in ("build", "conversations", "calls", "tokens at most", "dollars at most"):
         table.add_column(head, justify="left" if head == "build" else "right")

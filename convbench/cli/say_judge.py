@@ -9,17 +9,35 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.console import err, out
-from convbench.cli.say import ended, fact, next_command, note, printable, shown, table, told
+from convbench.cli.say import (
+    ended,
+    fact,
+    next_command,
+    note,
+    of_run,
+    printable,
+    say_had,
+    shown,
+    table,
+    told,
+)
 from convbench.schema import text_of
 
 if TYPE_CHECKING:
     from convbench.judge import Panel
     from convbench.judge.all import JudgePreview, JudgeResult
     from convbench.judge.evaluate import EvalResult
+    from convbench.judge.loop import Judged
+    from convbench.options.shared import CallOptions
+
+ACCURACY = (
+    'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
+    'order by 1"'
+)
 
 
-def say_judge(result: JudgeResult) -> None:
-    """Print what `judge` did, or would do; an exit code where no verdict has a score."""
+def say_judge(result: JudgeResult, calls: CallOptions) -> None:
+    """Print what `judge` did, or would do; an exit code where too many verdicts have no score."""
     import typer
 
     name = shown(result.run.path)
@@ -34,22 +52,26 @@ def say_judge(result: JudgeResult) -> None:
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
     for judged in result.judged:
-        for message, count in judged.failures.most_common(2):
-            note(f"{judged.name}: {count} without a score: {message}")
-        if judged.unsupported:
-            note(f"{judged.name}: {judged.unsupported} without a score: their task is unsupported")
+        _say_failures(judged)
         again = f"convbench judge --judge {judged.name} --run {name}"
         ended(judged.jobs, result.run.path, again)
         if judged.failed:
             err.print(f"try the failed ones again: {escape(again)}", soft_wrap=True)
-    given = sum(judged.jobs.done + judged.jobs.failed for judged in result.judged)
-    if given and given == sum(judged.failed for judged in result.judged):
+    if any(calls.fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
         raise typer.Exit(1)
+    of = of_run(result.run.path)
     next_command(
-        'convbench query "select temperature, avg(correct::int) from conversations '
-        'group by 1 order by 1"',
-        "convbench publish USER/NAME --dry-run",
+        f"{ACCURACY}{of}",
+        f"convbench publish USER/NAME --dry-run{of}",
     )
+
+
+def _say_failures(judged: Judged) -> None:
+    """Say of how many conversations a judge has no score, and why."""
+    for message, count in judged.failures.most_common(2):
+        note(f"{judged.name}: {count} without a score: {message}")
+    if judged.unsupported:
+        note(f"{judged.name}: {judged.unsupported} without a score: their task is unsupported")
 
 
 def _say_panel(panel: Panel) -> None:
@@ -121,24 +143,31 @@ def _say_preview(preview: JudgePreview) -> None:
     out.print()
 
 
-def say_eval(result: EvalResult) -> None:
-    """Print what `eval` did."""
+def say_eval(result: EvalResult, calls: CallOptions) -> None:
+    """Print what `eval` did; an exit code where too much failed."""
+    import typer
+
     path, parent = shown(result.run.path), shown(result.parent.path)
     manifest = result.run.manifest
     fact("run", path)
     fact("parent", parent)
     fact("policy", manifest.cast[manifest.protocol.policy].model)
     built = result.built
-    fact("conversations", f"{built.jobs.done + built.jobs.failed - built.lost} had, "
-         f"{built.lost} failed")  # fmt: skip
+    say_had(built)
     again = f"convbench eval {manifest.checkpoint} --run {parent}"
     ended(built.jobs, result.run.path, again)
     if result.judged is None:
         note(f"{parent} has no verdicts, so no judge is known; judge it, then evaluate again")
     else:
         for judged in result.judged.judged:
+            _say_failures(judged)
             ended(judged.jobs, result.run.path, again)
         if result.judged.panel is not None:
             out.print()
             table(means(result.judged.panel))
+    done = [built.jobs]
+    if result.judged is not None:
+        done += [one.jobs for one in result.judged.judged]
+    if any(calls.fails(jobs.failed, jobs.failed + jobs.done) for jobs in done):
+        raise typer.Exit(1)
     next_command(f"convbench report {parent}")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from convbench.cli.console import err, out
-from convbench.cli.say import next_command, note, shown
+from convbench.cli.say import next_command, note, of_run, shown
 
 if TYPE_CHECKING:
     from convbench.commands.patterns import PatternResult
     from convbench.commands.report import ReportResult
+    from convbench.store import Run
 
 SHOWN = 4
 """Files named one by one."""
@@ -28,10 +29,16 @@ def say_report(result: ReportResult, files: Sequence[Path]) -> None:
         out.print(item)
     _files(result, files)
     if not files:
+        runs = result.runs
+        of = of_run(runs[0].path, "") if len(runs) == 1 else f" {_names(runs)}"
         next_command(
-            "convbench report --plots        (pictures and one HTML page)",
-            "convbench report --format latex",
+            f"convbench report{of} --plots        (pictures and one HTML page)",
+            f"convbench report{of} --format latex",
         )
+
+
+def _names(runs: Sequence[Run]) -> str:
+    return " ".join(shown(run.path) for run in runs)
 
 
 def say_text(text: str, result: ReportResult) -> None:

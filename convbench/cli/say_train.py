@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
 from convbench.cli.console import out
-from convbench.cli.say import fact, next_command, note, shown
+from convbench.cli.say import fact, next_command, note, of_run, shown
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from convbench.learn.rounds import RoundsResult
     from convbench.learn.seal import SealResult
     from convbench.learn.start import TrainResult
@@ -38,7 +37,9 @@ def say_train(result: TrainResult) -> None:
             f"convbench publish USER/NAME --checkpoint {name}",
         )
     else:
-        next_command(f"convbench eval {name}", "convbench report")
+        assert result.recipe.run is not None
+        report = f"convbench report{of_run(Path(result.recipe.run), '')}"
+        next_command(f"convbench eval {name}", report)
 
 
 def say_rounds(result: RoundsResult) -> None:

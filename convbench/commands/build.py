@@ -73,9 +73,9 @@ def build(options: BuildOptions) -> BuildResult:
     if existing is None:
         run = Run.create(run.path, manifest, list(examples.values()))
     result.path = run.path
-    if manifest.kind == "build":
-        set_latest(run.path)
     result.built = fill(run, calls)
+    if manifest.kind == "build":
+        set_latest(run)
     same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(

@@ -11,8 +11,7 @@ from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.publish import publish
 from convbench.commands.report import ReportResult, report
-from convbench.errors import RunError
-from convbench.judge.evaluate import evaluate
+from convbench.judge.evaluate import evaluate, evaluation_ended
 from convbench.learn.start import train_once, trainable
 from convbench.options.build import BuildOptions
 from convbench.options.demo import DemoOptions
@@ -22,6 +21,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
+from convbench.rollout.calls import ended
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
@@ -57,7 +57,8 @@ def demo(options: DemoOptions, say: Say) -> DemoResult:
         "The judge `rules` scores every conversation from the gold letter and visible features: "
         "right, reasoned, tags closed. Its overall score is the reward.",
     )
-    judge(JudgeOptions(spec.judges, run.path, calls=options.calls))
+    for judged in judge(JudgeOptions(spec.judges, run.path, calls=options.calls)).judged:
+        ended(judged.jobs, options.calls, f"verdicts of {judged.name}", judged.failures)
     checkpoints = [_learnt(name, run, options, spec, say) for name in options.learners]
     say("report", "The same test questions, the same judge: what did each policy gain?")
     reported = report(ReportOptions((run.path,)))
@@ -84,10 +85,8 @@ def _built(options: DemoOptions, spec: ExperimentSpec, say: Say) -> Run:
             calls=options.calls,
         )
     built = build(made)
-    if built.built is None or built.built.jobs.interrupted:
-        raise KeyboardInterrupt
-    if built.built.jobs.stopped is not None:
-        raise built.built.jobs.stopped
+    assert built.built is not None
+    ended(built.built.jobs, options.calls, "conversations", built.built.failures)
     return Run.open(options.run)
 
 
@@ -103,8 +102,7 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
     folder = train_once(_training(name, options, spec), run.checkpoints / name)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
     done = evaluate(EvalOptions(str(folder), run.path, calls=options.calls))
-    if done.built.jobs.interrupted or done.judged is None:
-        raise RunError(f"{done.run.path}: the evaluation was interrupted; give the command again")
+    evaluation_ended(done, options.calls)
     return folder
 
 

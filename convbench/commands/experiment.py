@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from convbench.commands.report import ReportResult, report
 from convbench.commands.train import train_rounds
 from convbench.errors import RunError, SpecError
 from convbench.judge.all import resolved
-from convbench.judge.evaluate import evaluate
+from convbench.judge.evaluate import evaluate, evaluation_ended
 from convbench.judge.ready import ready
 from convbench.learn.rounds import recipe_of, rounds_of
 from convbench.learn.start import train_once, trainable
@@ -28,7 +28,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import Shape
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.calls import shared
+from convbench.rollout.calls import ended, shared
 from convbench.rollout.cast import make_member
 from convbench.rollout.preview import Preview
 from convbench.schema import Member
@@ -73,6 +73,11 @@ class Job:
     rows: int | None = None
 
     @property
+    def name(self) -> str:
+        """Its step, and of what."""
+        return f"{self.step} {self.checkpoint}".strip()
+
+    @property
     def checkpoint(self) -> str:
         """Folder name of the checkpoint."""
         return self.learner if self.rows is None else f"{self.learner}-{self.rows}"
@@ -94,6 +99,8 @@ class ExperimentResult:
     spec: ExperimentSpec
     root: Path
     runs: list[Path] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Words on what failed in a step, where that was not too much."""
     planned: Planned | None = None
     report: ReportResult | None = None
 
@@ -141,7 +148,8 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
         preflight(part, root, inner)
     for part in parts:
         for job in plan(part):
-            _do(job, part, root, inner)
+            lost = [line for line in _do(job, part, root, inner) if line]
+            result.failures += [f"{job.cell.name}: {job.name}: {line}" for line in lost]
     result.runs = [root / cell.name for part in parts for cell in cells(part)]
     pool = len(spec.seeds) > 1
     result.report = report(ReportOptions(tuple(result.runs), pool=pool))
@@ -184,20 +192,29 @@ def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> Experi
     return catalog.load(ExperimentSpec, "experiments", name, specs=options.specs.folders, sets=sets)
 
 
-def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> None:
-    """Do one step; what is done already costs a look at the disk."""
+def _do(
+    job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions
+) -> Sequence[str | None]:
+    """Do one step; what is done already costs a look at the disk. Return words on what failed.
+
+    Where a step is stopped or too much of it failed, that is raised: the same command goes on
+    from there.
+    """
     path = root / job.cell.name
     if job.step == "build":
-        _whole(build(_build_options(job.cell, spec, path, options)).built)
-        return
+        built = build(_build_options(job.cell, spec, path, options)).built
+        assert built is not None
+        return [ended(built.jobs, options.calls, "conversations", built.failures)]
     # The address is that of the policy the experiment starts from: neither a judge nor a
     # checkpoint that was trained here is served there.
     options = replace(options, calls=replace(options.calls, api_base=None))
     if job.step == "judge":
         asked = JudgeOptions(spec.judges, path, specs=options.specs, calls=options.calls)
-        for judged in judge(asked).judged:
-            _whole(judged)
-    elif (loop := _rounds(job, spec, path, options)) is not None:
+        return [
+            ended(one.jobs, options.calls, f"verdicts of {one.name}", one.failures)
+            for one in judge(asked).judged
+        ]
+    if (loop := _rounds(job, spec, path, options)) is not None:
         if job.step == "train":  # which evaluates every round too
             train_rounds(loop)
     elif job.step == "train":
@@ -206,16 +223,8 @@ def _do(job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions) 
     else:
         folder = path / "checkpoints" / job.checkpoint
         done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))
-        _whole(done.built)
-
-
-def _whole(done: object) -> None:
-    """Stop the experiment where a step was stopped: the same command goes on from there."""
-    jobs = getattr(done, "jobs", None)
-    if jobs is not None and jobs.interrupted:
-        raise KeyboardInterrupt
-    if jobs is not None and jobs.stopped is not None:
-        raise jobs.stopped
+        return [*evaluation_ended(done, options.calls)]
+    return []
 
 
 def _build_options(

@@ -21,5 +21,5 @@ def import_(file: Path, run: Path | None = None) -> Imported:
     if run is None and target.exists():
         target = target.with_name(f"{target.name}-{run_id[-4:]}")
     imported = import_file(file, target, run_id, name[:80])
-    set_latest(imported.run.path)
+    set_latest(imported.run)
     return imported

@@ -26,12 +26,26 @@ def judge(options: JudgeOptions) -> JudgeResult:
     """
     load_plugins(options.specs)
     run = find_run(options.run)
+    _something(run)
     judges = [resolved(name, options.specs, options.calls) for name in _names(run, options)]
     if options.dry_run:
         folders = options.calls.specs
         return JudgeResult(run, previews=[_preview(run, item, folders) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
     return judge_with(run, judges, options.calls.naming(*typed))
+
+
+def _something(run: Run) -> None:
+    """Refuse a run that holds no conversation to judge."""
+    failed = 0
+    for conversation in run.conversations():
+        if conversation.failure is None:
+            return
+        failed += 1
+    raise RunError(
+        f"{run.path}: found no conversation to judge ({failed} failed); have some first: "
+        f"convbench build --run {run.path}"
+    )
 
 
 def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:

@@ -15,5 +15,5 @@ def pull(repo: str, run: Path | None = None, revision: str | None = None) -> Pul
     Raises HubError (unreachable, refused, not a sound run) or RunError (directory taken).
     """
     pulled = pull_run(repo, run, revision)
-    set_latest(pulled.run.path)
+    set_latest(pulled.run)
     return pulled

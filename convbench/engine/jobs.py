@@ -35,7 +35,7 @@ class Summary:
     done: int
     """Jobs that ended well."""
     failed: int
-    """Jobs given to `on_error`."""
+    """Jobs that ended in a recorded failure: given to `on_error`, or of a failed result."""
     interrupted: bool = False
     """True after Ctrl-C or SIGTERM."""
     stopped: ConvbenchError | None = None
@@ -50,8 +50,10 @@ async def run_jobs(
     on_done: Callable[[J, R], None],
     on_error: Callable[[J, Exception], None],
     status: Status | None = None,
+    failed: Callable[[R], bool] = lambda result: False,
 ) -> Summary:
-    """Run `work` over `jobs`, at most `concurrency` at once; `jobs` is taken one by one.
+    """Run `work` over `jobs`, at most `concurrency` at once; `jobs` is taken one by one. A result
+    of which `failed` is true counts as failed.
 
     `on_done` and `on_error` are called in the loop, one at a time, and are where records are
     appended. A BudgetError, a FatalModelError that stops the run, or a disk error (from `work`,
@@ -61,7 +63,7 @@ async def run_jobs(
     """
     gate = Gate()
     token = CURRENT.set(gate)
-    crew = _Crew(iter(jobs), work, on_done, on_error, gate, status or Status())
+    crew = _Crew(iter(jobs), work, on_done, on_error, failed, gate, status or Status())
     tasks = [asyncio.ensure_future(crew.member()) for _ in range(max(1, concurrency))]
     for task in tasks:
         gate.add(task)
@@ -102,11 +104,12 @@ class _Crew(Generic[J, R]):
         work: Callable[[J], Awaitable[R]],
         on_done: Callable[[J, R], None],
         on_error: Callable[[J, Exception], None],
+        failing: Callable[[R], bool],
         gate: Gate,
         status: Status,
     ) -> None:
         self.jobs, self.work, self.gate, self.status = jobs, work, gate, status
-        self.on_done, self.on_error = on_done, on_error
+        self.on_done, self.on_error, self.failing = on_done, on_error, failing
         self.done = self.failed = 0
 
     async def member(self) -> None:
@@ -128,8 +131,7 @@ class _Crew(Generic[J, R]):
             self._fail(job, error)
             return
         if self._recorded(lambda: self.on_done(job, result)):
-            self.done += 1
-            self.status.done += 1
+            self._count(self.failing(result))
 
     def _fail(self, job: J, error: Exception) -> None:
         """Sort a job's exception: leave it, stop the run, or record a failure."""
@@ -138,8 +140,14 @@ class _Crew(Generic[J, R]):
         if reason := _stops(error):
             self.gate.stop(reason)
         elif self._recorded(lambda: self.on_error(job, error)):
-            self.failed += 1
-            self.status.failed += 1
+            self._count(True)
+
+    def _count(self, failed: bool) -> None:
+        """Count a job that ended: the one place that what is shown and returned comes from."""
+        self.failed += failed
+        self.done += not failed
+        self.status.failed += failed
+        self.status.done += not failed
 
     def _recorded(self, record: Callable[[], None]) -> bool:
         """Call a callback; a record that cannot be written stops the run."""

@@ -28,6 +28,8 @@ class Recording(Generic[J, R]):
     """Whether a call in the journal belongs to these jobs."""
     spent: Callable[[J], str] | None = None
     """Start of the journal keys that a job needs no more once its record is written."""
+    failed: Callable[[R], bool] = lambda result: False
+    """Whether a result is a failure."""
     count: Callable[[J, R], None] = lambda job, result: None
     """Told of every record."""
 
@@ -60,5 +62,5 @@ async def run_recorded(
 
         return await run_jobs(
             jobs, work, concurrency=concurrency, on_done=keep, on_error=broken,
-            status=caller.status,
+            status=caller.status, failed=recording.failed,
         )  # fmt: skip

@@ -11,8 +11,9 @@ from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
 from convbench.options.evaluate import EvalOptions
+from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
-from convbench.rollout.calls import SCRIPT, ready_cast
+from convbench.rollout.calls import SCRIPT, ended, ready_cast
 from convbench.rollout.cast import make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again, refuse_changes
@@ -65,6 +66,15 @@ def evaluate(options: EvalOptions) -> EvalResult:
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
     return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
+
+
+def evaluation_ended(done: EvalResult, calls: CallOptions) -> list[str]:
+    """Raise what ended an evaluation early, or RunError where too many failed; return words on
+    fewer."""
+    notes = [ended(done.built.jobs, calls, "conversations", done.built.failures)]
+    for judged in done.judged.judged if done.judged else ():
+        notes.append(ended(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures))
+    return [note for note in notes if note]
 
 
 def splits_of(run: Run) -> dict[Split, int]:

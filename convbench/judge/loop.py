@@ -28,17 +28,19 @@ class Judged:
     jobs: Summary = Summary(0, 0)
     kept: int = 0
     """Conversations that had this judge's verdict already."""
-    failed: int = 0
-    """Conversations that this judge gave no score."""
     failures: Counter[str] = field(default_factory=Counter)
     """Their messages."""
     unsupported: int = 0
     """Those of them whose task cannot be graded here, whatever the answer."""
 
+    @property
+    def failed(self) -> int:
+        """Conversations that this judge gave no score."""
+        return self.jobs.failed
+
     def count(self, verdict: Verdict) -> None:
         """Count a verdict that gives no score."""
         if verdict.failure is not None:
-            self.failed += 1
             self.failures[verdict.failure.message] += 1
             self.unsupported += verdict.failure.kind == UnsupportedTask.__name__
 
@@ -91,6 +93,7 @@ async def _all(
         lambda conversation, error: failed_verdict(judge, conversation.conversation_id, error),
         lambda key: key.startswith(prefix) and key[len(prefix) :].split("#")[0] in pending,
         lambda conversation: f"{prefix}{conversation.conversation_id}#",
+        lambda verdict: verdict.failure is not None,
         lambda conversation, verdict: judged.count(verdict),
     )
     conversations = (c for c in run.conversations() if c.conversation_id in pending)

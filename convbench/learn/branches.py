@@ -123,17 +123,14 @@ class Branching:
         run = self.run
         if not (run.path / "run.json").exists():
             run = Run.create(run.path, run.manifest, list(self.selection.run.examples.values()))
-        notes = []
+        notes: list[str | None] = []
         if self.lacking():
             built = fill(run, self.calls, "branches", self.planned)
-            ended(built.jobs)
-            if built.lost:
-                notes.append(f"{built.lost} branches failed, e.g. {next(iter(built.failures))}")
+            notes.append(ended(built.jobs, self.calls, "branches", built.failures))
         for judged in judge_with(run, [self.judge], self.calls).judged:
-            ended(judged.jobs)
-            if judged.failed:
-                notes.append(f"{judged.failed} branches got no verdict of {judged.name}")
-        return notes
+            what = f"verdicts of {judged.name} on branches"
+            notes.append(ended(judged.jobs, self.calls, what, judged.failures))
+        return [note for note in notes if note]
 
     def told(self) -> Iterator[tuple[str, str]]:
         """Branches have nothing to tell of the policy."""

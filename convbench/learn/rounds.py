@@ -9,7 +9,7 @@ from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of, resolved
-from convbench.judge.evaluate import evaluate, splits_of
+from convbench.judge.evaluate import evaluate, evaluation_ended, splits_of
 from convbench.judge.ready import ready as judges_ready
 from convbench.learn.start import sort_sets, train_once, trainable
 from convbench.options.evaluate import EvalOptions
@@ -145,7 +145,7 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
 def score(run: Run, judge: Judge, calls: CallOptions) -> None:
     """Let the judge score what it has not scored, and stop where that was stopped."""
     for judged in judge_with(run, [judge], calls).judged:
-        ended(judged.jobs)
+        ended(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
 
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
@@ -173,7 +173,7 @@ def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> R
         calls=options.calls,
     )  # fmt: skip
     result = evaluate(asked)
-    ended(result.built.jobs)
+    evaluation_ended(result, options.calls)
     score(result.run, judge, options.calls)
     return result.run
 
@@ -183,7 +183,8 @@ def logged_again(root: Run, policy: Path, number: int, options: RoundsOptions) -
     path = root.path / "rounds" / str(number)
     run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
     own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
-    ended(fill(run, options.calls.naming(own)).jobs)
+    built = fill(run, options.calls.naming(own))
+    ended(built.jobs, options.calls, "conversations", built.failures)
     return run
 
 

@@ -27,7 +27,7 @@ from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
-from convbench.judge.evaluate import evaluate
+from convbench.judge.evaluate import evaluate, evaluation_ended
 from convbench.judge.kinds import kind_of
 from convbench.learn import rounds as looping
 from convbench.learn.rounds import RoundsResult
@@ -35,7 +35,7 @@ from convbench.learn.start import sort_sets
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.rollout.calls import ended, shared
+from convbench.rollout.calls import shared
 from convbench.schema.base import Noun
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
@@ -129,9 +129,7 @@ def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
     """Have another model write self-edits of the test passages; the run's policy learns them."""
     plain = replace(options.specs, sets=())
     done = evaluate(EvalOptions(model, root.path, specs=plain, calls=options.calls))
-    ended(done.built.jobs)
-    for judged in done.judged.judged if done.judged else ():
-        ended(judged.jobs)
+    evaluation_ended(done, options.calls)
 
 
 def taught(

@@ -29,6 +29,8 @@ class Opt:
     parse: Callable[[str], Any] | None = None
     """From the command line's text to the value, where the type alone does not say; ValueError
     names what was expected."""
+    each: bool = False
+    """On the command line several times, and the command is done for each value."""
     typed_only: bool = False
     """On the command line alone: what Python says in another way."""
 

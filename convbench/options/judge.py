@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, ClassVar
 
-from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, RunDir, SpecOptions
+from convbench.options.declare import WHERE, Opt
+from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,13 @@ class JudgeOptions(Asking):
             "--judge", "NAME",
         ),
     ] = ()  # fmt: skip
-    run: RunDir = None
+    run: Annotated[
+        Path | None,
+        Opt(
+            "Run directory, several times for several runs; without it the newest run.",
+            "--run", "DIR", WHERE, each=True,
+        ),
+    ] = None  # fmt: skip
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

@@ -67,6 +67,40 @@ class SpecOptions:
 
 
 @dataclass(frozen=True)
+class FailOn:
+    """How many failures make a command fail: at least `count`, or `share` (0 to 1) of those
+    tried."""
+
+    count: int | None = None
+    share: float | None = None
+
+    @classmethod
+    def of(cls, said: str | int) -> FailOn:
+        """Read `N` or `P%`; ValueError for anything else."""
+        number, percent, rest = str(said).strip().partition("%")
+        try:
+            value = float(number) if percent else int(number)
+        except ValueError:
+            value = 0
+        if rest or not value > 0 or (percent and value > 100):
+            raise ValueError(
+                f"found {said!r}; expected a number of failures from 1, or a share up to 100%"
+            )
+        return cls(share=value / 100) if percent else cls(count=int(value))
+
+    def reached(self, failed: int, tried: int) -> bool:
+        """Whether so many failures of so many tried are too many."""
+        if self.count is not None:
+            return failed >= self.count
+        return failed > 0 and failed >= (self.share or 0) * tried
+
+
+def _fail_on(text: str) -> str:
+    FailOn.of(text)
+    return text
+
+
+@dataclass(frozen=True)
 class CallOptions:
     """What a user says about model calls."""
 
@@ -119,6 +153,15 @@ class CallOptions:
         ),
     ] = 120.0  # fmt: skip
     """Longest that one attempt of a call may take, in seconds."""
+    fail_on: Annotated[
+        str | int,
+        Opt(
+            "Exit code 1 where so many conversations or verdicts failed, or such a share of those "
+            "tried; fewer are noted.",
+            metavar="N|P%", parse=_fail_on, panel=MODELS,
+        ),
+    ] = "100%"  # fmt: skip
+    """How many failures, or which share of what was tried, make a command fail."""
     specs: tuple[Path, ...] = ()
     """Folders whose `models.yaml` goes before the shipped one."""
     allow: Annotated[
@@ -136,6 +179,14 @@ class CallOptions:
     ledger: Any = field(default=None, compare=False, repr=False)
     """What the command spends (engine.Budget), over all its runs; None: a ledger for each run and
     stage."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a `fail_on` that is none."""
+        FailOn.of(self.fail_on)
+
+    def fails(self, failed: int, tried: int) -> bool:
+        """Whether so many failures of so many tried make a command fail."""
+        return FailOn.of(self.fail_on).reached(failed, tried)
 
     def one_ledger(self) -> CallOptions:
         """Return these options with a ledger that all runs and stages of a command share."""

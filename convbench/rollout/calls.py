@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
 from convbench.engine import run as run_loop
-from convbench.errors import BudgetError
+from convbench.errors import BudgetError, RunError
 from convbench.models import known
 from convbench.models.base import Model
 from convbench.models.consent import consent
@@ -61,12 +61,29 @@ def at_once(options: CallOptions, models: Iterable[Model]) -> int:
     return options.concurrency or max(own, default=USUAL)
 
 
-def ended(jobs: Summary) -> None:
+def unbroken(jobs: Summary) -> None:
     """Raise what ended jobs before all were done: Ctrl-C, or the error that stopped them."""
     if jobs.interrupted:
         raise KeyboardInterrupt
     if jobs.stopped is not None:
         raise jobs.stopped
+
+
+def ended(
+    jobs: Summary, options: CallOptions, what: str, failures: Mapping[str, int] | None = None
+) -> str | None:
+    """Raise what ended jobs before all were done, or RunError where too many failed; return words
+    on fewer. `what` is what was to be had, `failures` counts their messages."""
+    unbroken(jobs)
+    if not jobs.failed:
+        return None
+    tried = jobs.failed + jobs.done
+    line = f"{jobs.failed} of {tried} {what} failed"
+    if failures:
+        line += f", e.g. {next(iter(failures))}"
+    if options.fails(jobs.failed, tried):
+        raise RunError(f"{line}; that is too many (--fail-on {options.fail_on})")
+    return line
 
 
 @asynccontextmanager

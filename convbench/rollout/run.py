@@ -23,8 +23,8 @@ class Built:
 
     jobs: Summary = Summary(0, 0)
     """How the jobs ended."""
-    lost: int = 0
-    """Conversations that ended in a recorded failure."""
+    kept: int = 0
+    """Conversations that the run had before."""
     failures: Counter[str] = field(default_factory=Counter)
     """Their messages."""
     flags: Counter[str] = field(default_factory=Counter)
@@ -33,6 +33,16 @@ class Built:
     """Policy turns cut by max_tokens."""
     turns: int = 0
     """Policy turns."""
+
+    @property
+    def had(self) -> int:
+        """Conversations that the run has now."""
+        return self.kept + self.jobs.done
+
+    @property
+    def lost(self) -> int:
+        """Conversations that ended in a recorded failure."""
+        return self.jobs.failed
 
 
 Planned = Callable[[Run], Iterable[Job]]
@@ -56,7 +66,8 @@ async def build(
     manifest = run.manifest
     downloaded = manifest.pulled_from is not None
     checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
-    jobs, built = list(planned(run)), Built()
+    jobs = list(planned(run))
+    built = Built(kept=sum(good for _, good in run.attempts().values()))
     keys = {job.key for job in jobs}
 
     async def work(job: Job) -> Conversation:
@@ -75,6 +86,7 @@ async def build(
         lambda job, error: failed(job, manifest, error),
         lambda key: key.rpartition("@")[0] in keys,
         lambda job: f"{job.key}@",
+        lambda conversation: conversation.failure is not None,
         lambda job, conversation: _count(built, manifest.protocol.policy, conversation),
     )
     built.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, concurrency)
@@ -84,7 +96,6 @@ async def build(
 def _count(built: Built, policy: str, conversation: Conversation) -> None:
     built.flags.update(conversation.flags)
     if conversation.failure is not None:
-        built.lost += 1
         built.failures[conversation.failure.message] += 1
     for turn in conversation.turns:
         if turn.speaker == policy:

@@ -188,9 +188,14 @@ def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[t
             yield number, checked(f"{path}:{number}", line, model)
 
 
-def set_latest(path: Path) -> None:
-    """Point `runs/latest` at this run, if it lies in a folder where that can be done."""
-    link = Path("runs") / "latest"
+def set_latest(run: Run) -> None:
+    """Point `runs/latest` at a run that lies in `runs` and holds a conversation; one that lies
+    elsewhere is named whenever it is meant."""
+    link, path = Path("runs") / "latest", run.path
+    if not path.resolve().is_relative_to(link.parent.resolve()):
+        return
+    if not any(had for _, had in run.attempts().values()):
+        return
     temporary = link.with_name(f".latest.{os.getpid()}")
     try:
         link.parent.mkdir(exist_ok=True)
