@@ -20,17 +20,16 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Any], None])
 
 
-class Once(TyperCommand):
-    """A command that refuses an option given twice, of which only the last would count."""
+class OneRun(TyperCommand):
+    """A command that refuses a second `--run` where it works on one, instead of taking the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Count the options typed before they are read."""
+        """Count what was typed before it is read."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
-        for one in dict.fromkeys(order):
-            times = order.count(one)
-            if times > 1 and not (getattr(one, "multiple", True) or getattr(one, "is_flag", False)):
-                text = f"given {times} times; it takes one value"
-                raise typer.BadParameter(text, ctx, param_hint=f"'{one.opts[0]}'")
+        times = sum("--run" in one.opts and not getattr(one, "multiple", True) for one in order)
+        if times > 1:
+            text = f"given {times} times; this command takes one"
+            raise typer.BadParameter(text, ctx, param_hint="'--run'")
         return super().parse_args(ctx, args)
 
 
@@ -56,7 +55,7 @@ def command(name: str, options: type[T]) -> Callable[[F], F]:
         typed.__doc__ = _paragraphs(options.__doc__ or "")
         typed.__signature__ = inspect.Signature([_parameter(one) for one in listed])  # type: ignore[attr-defined]
         typed.__annotations__ = {one.name: _annotation(one) for one in listed}
-        app.command(name, cls=Once, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
+        app.command(name, cls=OneRun, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
         return run
 
     return register

@@ -203,7 +203,7 @@ def test_no_run_is_judged_where_another_is_not_there(provider: Provider) -> None
     assert not Path("runs/a/verdicts.jsonl").exists()
 
 
-def test_an_option_that_takes_one_value_is_not_given_two(provider: Provider) -> None:
+def test_a_command_that_takes_one_run_is_not_given_two(provider: Provider) -> None:
     scripted("runs/a")
     done = convbench(Path(), "eval", "scripted:policy", "--run", "runs/a", "--run", "runs/a")
     assert (done.code, "given 2 times" in done.err) == (2, True)
