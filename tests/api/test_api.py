@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,8 +100,11 @@ def test_judge_says_who_gave_no_score(tmp_path: Path) -> None:
     plugin.write_text("def score(conversation, example, protocol):\n    raise ValueError('odd')\n")
     spec = tmp_path / "odd.yaml"
     spec.write_text("title: odd\nkind: rules\nfunction: odd:score\n")
-    with pytest.warns(UserWarning, match=r"odd: \d+ without a score, e\.g\. ValueError: odd"):
-        back = convbench.judge(made.path, str(spec), plugin=plugin, quiet=True)
+    said: dict[str, Any] = {"plugin": plugin, "quiet": True}
+    with pytest.raises(RunError, match=r"verdicts of odd failed, e\.g\. ValueError: odd"):
+        convbench.judge(made.path, str(spec), **said)
+    with pytest.warns(UserWarning, match=r"verdicts of odd failed, e\.g\. ValueError: odd"):
+        back = convbench.judge(made.path, str(spec), fail_on=1000, **said)
     assert back.path == made.path
     assert back.verdicts["failure"].notna().all()
 
