@@ -58,7 +58,6 @@ def test_a_form_that_was_thought_of_later(form: dict[str, Any]) -> None:
 
 
 @settings(deadline=None)
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.randoms())
 def test_an_echo_in_front_never_changes_a_verdict(halves: list[int], rng: random.Random) -> None:
     """Whatever the talk scores itself with, the judge's own numbers count."""
