@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from convbench.schema import Member
 from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store.checkpoint import Checkpoint
+from convbench.store.jsonl import disk_error
+from convbench.store.locks import held
 
 BASE = "base"
 """The learner that trains nothing: the run's own test conversations."""
@@ -146,10 +149,11 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
     inner = replace(inner, calls=shared(options.calls, root))
     for part in parts:
         preflight(part, root, inner)
-    for part in parts:
-        for job in plan(part):
-            lost = [line for line in _do(job, part, root, inner) if line]
-            result.failures += [f"{job.cell.name}: {job.name}: {line}" for line in lost]
+    with _alone(root):
+        for part in parts:
+            for job in plan(part):
+                lost = [line for line in _do(job, part, root, inner) if line]
+                result.failures += [f"{job.cell.name}: {job.name}: {line}" for line in lost]
     result.runs = [root / cell.name for part in parts for cell in cells(part)]
     pool = len(spec.seeds) > 1
     result.report = report(ReportOptions(tuple(result.runs), pool=pool))
@@ -186,6 +190,18 @@ def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
         spec.model, api_base=calls.api_base, vllm_python=calls.vllm_python, specs=folders
     )
     return make_member(name, None, calls.api_base, options.specs)
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold an experiment's folder, from beside it: a second process would break a step of the
+    first one, between whose steps no run is held."""
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(root.parent, error) from None
+    with held(root.parent, f"doing the experiment in {root.name}", name=f".{root.name}.lock"):
+        yield
 
 
 def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> ExperimentSpec:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from convbench.formats.importing import Imported, import_file
 from convbench.rollout.manifest import new_run_id
+from convbench.store.jsonl import disk_error
 from convbench.store.run import set_latest
 
 
@@ -17,9 +19,26 @@ def import_(file: Path, run: Path | None = None) -> Imported:
     """
     run_id = new_run_id()
     name = re.sub(r"[^a-z0-9._-]+", "-", file.stem.lower()).strip("-._") or "imported"
-    target = run or Path("runs") / f"{name}-import-{'-'.join(run_id.split('-')[:2])}"
-    if run is None and target.exists():
-        target = target.with_name(f"{target.name}-{run_id[-4:]}")
-    imported = import_file(file, target, run_id, name[:80])
+    target = run or _place(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
+    try:
+        imported = import_file(file, target, run_id, name[:80])
+    except BaseException:
+        if run is None:
+            with suppress(OSError):
+                target.rmdir()
+        raise
     set_latest(imported.run)
     return imported
+
+
+def _place(name: str, run_id: str) -> Path:
+    """Return a folder in runs/, made now, so that no other import of this second takes it."""
+    target = Path("runs") / name
+    try:
+        target.parent.mkdir(exist_ok=True)
+        target.mkdir()
+    except FileExistsError:
+        return target.with_name(f"{name}-{run_id[-4:]}")
+    except OSError as error:
+        raise disk_error(target, error) from None
+    return target

@@ -87,8 +87,7 @@ def import_file(path: Path, target: Path, run_id: str, name: str = "imported") -
     system prompt and first user message) are samples of one question. Without a `split` a row is
     in train. Raises DataError (the file) or RunError (the directory).
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RunError(f"{target}: there is something there already; name another with --run DIR")
+    _refuse_taken(target)
     chats, digest = read_chats(path)
     keys = [_key(chat) for chat in chats]
     key, samples = Counter(keys).most_common(1)[0]
@@ -110,13 +109,18 @@ def import_file(path: Path, target: Path, run_id: str, name: str = "imported") -
                 for conversation in conversations:
                     file.write(conversation.model_dump_json().encode())
             rewards = _write_verdicts(run, chats, conversations, fingerprint(spec))
-            if target.exists():
-                target.rmdir()
             run.path.replace(target)
     except OSError as error:
+        _refuse_taken(target)
         raise disk_error(target, error) from None
     notes = _notes(chats, keys)
     return Imported(Run.open(target), len(chats), rewards, len(examples), notes)
+
+
+def _refuse_taken(target: Path) -> None:
+    """Refuse a folder that holds something, also where another import has just filled it."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunError(f"{target}: there is something there already; name another with --run DIR")
 
 
 def _key(chat: Chat) -> str:

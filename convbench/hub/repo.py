@@ -22,6 +22,8 @@ TRIES = 4
 """Tries of a commit that the Hub's own faults or the network break."""
 PAUSE = 1.0
 """Seconds before the second try; doubled for each further one."""
+MOVED_ON = 412
+"""The Hub's status for a commit whose parent is no longer the newest."""
 BARE = frozenset({".gitattributes", "README.md"})
 """What a repository made by hand holds; it may be filled."""
 
@@ -52,7 +54,7 @@ def upload(
 
     Files are sent first and the commit comes last: a fault on the way leaves the repository as
     it was. A repository that holds something else is refused: its `mark` file must be that of
-    the same run. Raises HubError.
+    the same run, in the very commit that this one follows. Raises HubError.
     """
     what = f"{kind} {repo}"
     with quietly(), translating(what, writing=True):
@@ -70,7 +72,9 @@ def upload(
                 f"{what}: found a public repository; expected a private one (--private); make it "
                 "private on the Hub, or choose another name"
             )
-        info = _commit(api, full, kind, folder, found or (), message)
+        old = _files(api, full, kind, there.sha) or ()
+        _same_owner(api, full, kind, old, folder, mark, there.sha)
+        info = _commit(api, full, kind, folder, old, message, there.sha)
     return Uploaded(full, _url(api, kind, full), info.oid, found is None, info.oid != there.sha)
 
 
@@ -78,19 +82,27 @@ def _url(api: HfApi, kind: Kind, repo: str) -> str:
     return f"{api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
 
 
-def _files(api: HfApi, repo: str, kind: Kind) -> tuple[str, ...] | None:
+def _files(
+    api: HfApi, repo: str, kind: Kind, revision: str | None = None
+) -> tuple[str, ...] | None:
     """Return the files of a repository, None where there is none."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         full = repo if "/" in repo else f"{api.whoami()['name']}/{repo}"
-        return tuple(api.list_repo_files(full, repo_type=kind))
+        return tuple(api.list_repo_files(full, repo_type=kind, revision=revision))
     except RepositoryNotFoundError:
         return None
 
 
 def _same_owner(
-    api: HfApi, repo: str, kind: Kind, found: Sequence[str], folder: Path, mark: str
+    api: HfApi,
+    repo: str,
+    kind: Kind,
+    found: Sequence[str],
+    folder: Path,
+    mark: str,
+    revision: str | None = None,
 ) -> None:
     """Refuse to write over what is not this run."""
     if set(found) <= BARE:
@@ -99,7 +111,8 @@ def _same_owner(
     there = None
     if mark in found:
         full = repo if "/" in repo else f"{api.whoami()['name']}/{repo}"
-        there = _id(Path(api.hf_hub_download(full, mark, repo_type=kind)))
+        file = api.hf_hub_download(full, mark, repo_type=kind, revision=revision)
+        there = _id(Path(file))
     if there != here:
         raise HubError(
             f"{kind} {repo}: the name is taken: it holds "
@@ -118,12 +131,19 @@ def _id(file: Path) -> object:
 
 
 def _commit(
-    api: HfApi, repo: str, kind: Kind, folder: Path, old: Sequence[str], message: str
+    api: HfApi,
+    repo: str,
+    kind: Kind,
+    folder: Path,
+    old: Sequence[str],
+    message: str,
+    parent: str | None,
 ) -> CommitInfo:
     """Commit all files and deletions at once; once more after a fault of the Hub's own.
 
     A try whose reply was lost is found out by the next one: nothing differs any more, and no
-    second commit is made.
+    second commit is made. Where another commit came in between, after `parent`, nothing is
+    written: a HubError.
     """
     from httpx import TransportError
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
@@ -138,10 +158,16 @@ def _commit(
         ] + [CommitOperationDelete(name) for name in gone]
         try:
             return api.create_commit(
-                repo, operations, commit_message=message, repo_type=kind, num_threads=2
-            )
+                repo, operations, commit_message=message, repo_type=kind, num_threads=2,
+                parent_commit=parent,
+            )  # fmt: skip
         except (HfHubHTTPError, TransportError) as error:
             status = getattr(getattr(error, "response", None), "status_code", 500)
+            if status == MOVED_ON:
+                raise HubError(
+                    f"{kind} {repo}: another commit came in between, so that nothing was written; "
+                    "look at what it holds now, then give the command again or choose another name"
+                ) from None
             if status < 500 or attempt == TRIES - 1:
                 raise
             time.sleep(PAUSE * 2**attempt)

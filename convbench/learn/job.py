@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,11 +15,12 @@ from typing import Any, Protocol
 from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.launch import MARK
+from convbench.learn.launch import GUARDED, MARK
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
+from convbench.models.guard import die_with_parent
 from convbench.models.where import content, named, positions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema.recipe import Launch, Recipe
@@ -97,6 +98,8 @@ class Means:
     """How trainers are started."""
     in_process: bool = False
     """Train in this process where one is enough."""
+    locks: list[int] = field(default_factory=list)
+    """Descriptors of the locks that the workers hold on, as they are taken."""
 
 
 class Preparation(Protocol):
@@ -133,6 +136,8 @@ def script(data: Data, fit: Fit) -> None:
     arguments = sys.argv[1:]
     if len(arguments) != 2 or arguments[0] != "--recipe":
         raise SystemExit(f"usage: {sys.argv[0]} --recipe FILE")
+    if os.environ.get(GUARDED):
+        die_with_parent()  # a launcher that is killed takes none of its workers along
     try:
         job = Job.read(Path(arguments[1]))
         fit(job, data(job))

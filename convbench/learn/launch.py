@@ -18,10 +18,13 @@ from typing import Any
 import yaml
 
 from convbench.errors import MissingDependency, SpecError, TrainError
+from convbench.models.guard import guarded
 from convbench.schema.recipe import Fit, Launch, Recipe
 
 TAIL = 200
 """Last lines of a failed worker that are kept."""
+GUARDED = "CONVBENCH_GUARDED"
+"""Set where a worker must not outlive its parent."""
 MARK = "convbench: error: "
 """Before the one line a trainer script ends with."""
 _RAISED = re.compile(r"^(?:\[rank\d+\]:\s*)?(?:[\w.]+\.)?(\w*(?:Error|Exception)): (.+)")
@@ -71,9 +74,17 @@ def accelerators() -> int:
 
 
 def check(launch: Launch, fit: Fit) -> None:
-    """Refuse an optimiser that accelerate would replace without a word: where the optimiser is
-    offloaded, it becomes DeepSpeed's Adam whatever was asked for."""
-    deepspeed = (launch.accelerate or {}).get("deepspeed_config") or {}
+    """Refuse DeepSpeed on several machines, where accelerate would start pdsh and every machine
+    take itself for the first one; and an optimiser that accelerate would replace without a word:
+    where the optimiser is offloaded, it becomes DeepSpeed's Adam whatever was asked for."""
+    settings = launch.accelerate or {}
+    deepspeed = settings.get("deepspeed_config") or {}
+    machines = int(settings.get("num_machines") or 1)
+    if deepspeed and machines > 1:
+        raise SpecError(
+            f"launch {launch.name!r}: found num_machines {machines} with DeepSpeed, which is "
+            "started on one machine only; expected launch.num_machines=1"
+        )
     offloaded = deepspeed.get("offload_optimizer_device") not in (None, "none")
     if offloaded and not fit.optimizer.startswith("adamw"):
         raise SpecError(
@@ -136,6 +147,7 @@ def environment(launch: Launch, gpus: int) -> dict[str, str]:
     parent = str(Path(str(resources.files("convbench"))).parent)
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
     found.update(hush(gpus))
+    found[GUARDED] = "1"
     if launch.accelerate is None and gpus > 1:
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         found["CUDA_VISIBLE_DEVICES"] = first
@@ -150,21 +162,37 @@ def hush(gpus: int) -> dict[str, str]:
     return found
 
 
-def run(parts: Sequence[str], env: Mapping[str, str], log: Path, fit: Fit) -> None:
-    """Run the command, its output on stderr and in `log`; TrainError where it fails."""
+def run(
+    parts: Sequence[str],
+    env: Mapping[str, str],
+    log: Path,
+    fit: Fit,
+    locks: Sequence[int] = (),
+) -> None:
+    """Run the command, its output on stderr and in `log`; TrainError where it fails.
+
+    However this process ends, by Ctrl-C, SIGTERM or SIGKILL, all that the command started ends
+    with it; until then the workers hold `locks`, descriptors of this process, on.
+    """
     last: deque[str] = deque(maxlen=TAIL)
     with (
         log.open("a") as file,
         subprocess.Popen(  # noqa: S603 - our own interpreter and script
-            list(parts), env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace",
+            guarded(list(parts)), env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=locks,
+            start_new_session=True,
         ) as process,
     ):  # fmt: skip
+        assert process.stdin is not None
         assert process.stdout is not None
-        for line in process.stdout:
-            last.append(line.rstrip())
-            file.write(line)
-            sys.stderr.write(line)
+        try:
+            for line in process.stdout:
+                last.append(line.rstrip())
+                file.write(line)
+                sys.stderr.write(line)
+        finally:
+            process.stdin.close()
+            process.wait()
     if process.returncode != 0:
         raise TrainError(f"{reason(last, process.returncode, fit)} (whole output: {log})")
 

@@ -23,6 +23,7 @@ from convbench.schema import Member
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
+from convbench.store.locks import held
 from convbench.tasks.splits import listed, refuse_untested
 
 
@@ -56,6 +57,12 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     if wanted is None:
         raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
     root = ready(options)
+    with held(root.path, "going through rounds on this run", name=".rounds.lock"):
+        return _rounds(root, wanted, options)
+
+
+def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
+    """Go through the rounds."""
     options = replace(options, calls=shared(options.calls, root.path))
     judge, calls = judge_of(root, options)
     options = replace(options, calls=calls)

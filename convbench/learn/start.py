@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from convbench import catalog
@@ -22,6 +24,8 @@ from convbench.options.train import TrainOptions
 from convbench.schema import Member
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
+from convbench.store.jsonl import disk_error
+from convbench.store.locks import LOCK, held
 from convbench.store.run import Run, find_run
 from convbench.tasks.splits import counted, listed
 
@@ -67,21 +71,54 @@ def train(options: TrainOptions) -> TrainResult:
     module = launching.load(launching.locate(recipe.trainer or ""))
     job = Job(recipe, free_folder(options, run, recipe))
     means = Means(options.calls, options.specs, launch, options.in_process)
-    before: Preparation | None = getattr(module, "prepare", lambda job, means: None)(job, means)
     if options.dry_run:
+        before = _prepared(module, job, means)
         if before is not None and not before.ready():
             result.preview = list(before.describe())
         else:
             result.preview = list(describe(job, module.data(job)))
         return result
-    if before is not None:
-        result.notes += before.do()
-    learnt = module.data(job)
-    result.notes += learnt.selection.flagged.describe()
-    start(job, means, learnt)
+    with run.reading("training on this run") as lock:
+        means.locks.extend([] if lock is None else [lock])
+        _fit(module, job, means, result)
     result.path = job.folder
-    result.told = list(before.told()) if before is not None else []
     return result
+
+
+def _prepared(module: ModuleType, job: Job, means: Means) -> Preparation | None:
+    """Find out what the learner must do first; nothing where it says nothing."""
+    found: Preparation | None = getattr(module, "prepare", lambda job, means: None)(job, means)
+    return found
+
+
+def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> None:
+    """Get ready and train, the folder held; what can be refused is, before it is made."""
+    before = _prepared(module, job, means)
+    learnt: Learnt | None = None if before else module.data(job)
+    with alone(job, means.launch) as lock:
+        means.locks.append(lock)
+        result.notes += before.do() if before else []
+        learnt = learnt or module.data(job)
+        result.notes += learnt.selection.flagged.describe()
+        start(job, means, learnt)
+        result.told = list(before.told()) if before else []
+
+
+@contextmanager
+def alone(job: Job, launch: Launch) -> Iterator[int]:
+    """Hold the checkpoint's folder; a second training into it is refused with a RunError. Machines
+    that share the folder hold it by their rank."""
+    rank = int((launch.accelerate or {}).get("machine_rank") or 0)
+    try:
+        job.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(job.folder, error) from None
+    name = f"{LOCK}-{rank}" if rank else LOCK
+    with held(job.folder, "training into this folder", ", or name another with --out",
+              name=name) as lock:  # fmt: skip
+        if Checkpoint(job.folder).finished:
+            raise TrainError(f"{job.folder}: another process has just finished this checkpoint")
+        yield lock
 
 
 def trainable(options: TrainOptions, policy: Member | None = None) -> Recipe:

@@ -27,7 +27,8 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
     else:
         parts = launching.command(means.launch, script, file, job.recipe.fit, gpus)
         env = launching.environment(means.launch, gpus)
-        launching.run(parts, env, file.with_name("train.log"), job.recipe.fit)
+        log = file.with_name("train.log")
+        launching.run(parts, env, log, job.recipe.fit, means.locks)
     if not Checkpoint(job.folder).finished:
         raise TrainError(
             f"{job.folder}: the trainer ended without a checkpoint; see train.log there"

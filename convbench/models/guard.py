@@ -1,27 +1,43 @@
 """Run a command that must not outlive its parent: `python guard.py COMMAND ARG ...`.
 
-The command runs in a process group of its own. It is ended (SIGTERM, then SIGKILL) when stdin
-closes, which happens however the parent dies, even by SIGKILL, or when this process is told to
-end. Standard library only: any interpreter can run it.
+The command and all that it starts are ended (SIGTERM, then SIGKILL) when stdin closes, which
+happens however the parent dies, even by SIGKILL, or when this process is told to end. What left
+its parent or its process group is found too: on Linux this process is who orphans fall to. If this
+process is killed itself, the command dies at once. Standard library only: any interpreter can run
+it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 GRACE_S = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""Of Linux's prctl(2)."""
+
+
+def guarded(command: list[str]) -> list[str]:
+    """Return the command line under this guard; start it with a pipe as stdin."""
+    return [sys.executable, "-I", __file__, *command]
+
+
 def main() -> int:
     """Run the command; return its exit code."""
     command = sys.argv[1:]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    child = subprocess.Popen(  # noqa: S603 - the caller's own command
+        command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent
+    )
     ending = threading.Event()
 
     def end(*_: object) -> None:
@@ -42,8 +58,13 @@ def main() -> int:
     return code if code >= 0 else 128 - code
 
 
+def die_with_parent() -> None:
+    """Have the system kill this process when its parent is gone; Linux alone can."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def stop(child: subprocess.Popen[bytes]) -> None:
-    """End the whole group, by force after a while."""
+    """End all that runs below, by force after a while."""
     _signal(child, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE_S)
@@ -51,8 +72,43 @@ def stop(child: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to the command's group and to every process below this one; SIGKILL until
+    none is left, since one that is born meanwhile is missed."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
+    for _ in range(100 if number == signal.SIGKILL else 1):
+        below = descendants(os.getpid())
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        if not below:
+            return
+        if number == signal.SIGKILL:
+            time.sleep(0.01)
+
+
+def descendants(root: int) -> list[int]:
+    """Return the living processes below one, as /proc shows them; none where there is no /proc."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{int(name)}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                parents[int(name)] = int(parent)
+    found: list[int] = []
+    for pid in parents:
+        at: int | None = pid
+        while at is not None and at != root:
+            at = parents.get(at)
+        if at == root and pid != root:
+            found.append(pid)
+    return found
+
+
+def _prctl(option: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import IO
 
 from convbench.errors import FatalModelError
 from convbench.models.base import Model
+from convbench.models.guard import guarded
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
@@ -191,9 +192,8 @@ def can_run(python: str | Path | None = None) -> bool:
 
 def _guarded(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a command under the guard, which ends it when this process is gone."""
-    guard = Path(__file__).with_name("guard.py")
     return subprocess.Popen(  # noqa: S603 - the user's own interpreter and arguments
-        [sys.executable, "-I", str(guard), *command],
+        guarded(command),
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -205,6 +205,10 @@ class Launch(Noun):
     def _says_how_many(self) -> Self:
         if self.accelerate is not None and "num_processes" not in self.accelerate:
             raise ValueError("accelerate.num_processes: missing; expected a number of processes")
+        for name in ("num_processes", "num_machines", "machine_rank"):
+            found = (self.accelerate or {}).get(name)
+            if found is not None and (not isinstance(found, int) or found < 0):
+                raise ValueError(f"accelerate.{name}: found {found!r}; expected a whole number")
         return self
 
     @property

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
 from convbench.store.jsonl import disk_error, lines, records, write_whole
+from convbench.store.locks import held, held_shared
 from convbench.store.shape import Record, an_object, checked, read_model
 
 
@@ -156,23 +155,13 @@ class Run:
             path.parent.mkdir(exist_ok=True)
             write_whole(path, spec.model_dump_json(indent=1).encode() + b"\n")
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the run for writing; a second process is refused at once."""
-        lock = FileLock(self.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RunError(
-                f"{self.path}: another process is writing to this run; wait for it to end, "
-                "or name another directory with --run"
-            ) from None
-        except OSError as error:
-            raise disk_error(self.path / ".lock", error) from None
-        try:
-            yield
-        finally:
-            lock.release()
+    def lock(self) -> AbstractContextManager[int]:
+        """Hold the run for writing; a second process, and one beside a reader, is refused."""
+        return held(self.path, "writing to this run", ", or name another directory with --run")
+
+    def reading(self, doing: str) -> AbstractContextManager[int | None]:
+        """Hold the run against writers, beside other readers."""
+        return held_shared(self.path, doing)
 
 
 def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[tuple[int, Record]]:

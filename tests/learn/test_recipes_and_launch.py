@@ -147,6 +147,14 @@ def test_a_launch_that_does_not_fit_this_machine_falls_back_and_says_so() -> Non
     assert choose_launch(insisted, recipe("swift"), {}, gpus=0)[0].name == "ddp"
 
 
+@pytest.mark.parametrize("name", ["zero0", "zero2", "zero3"])
+def test_deepspeed_on_several_machines_is_refused(name: str) -> None:
+    """accelerate would start pdsh without a list of hosts, each machine as the first."""
+    options = TrainOptions("swift", launch=name)
+    with pytest.raises(SpecError, match=r"num_machines 2 with DeepSpeed.*num_machines=1"):
+        choose_launch(options, recipe("swift"), {"accelerate.num_machines": 2}, gpus=8)
+
+
 def test_sets_are_sorted() -> None:
     pairs = ("fit.epochs=1", "recipe.weighting.clip=2", "launch.num_processes=4")
     assert sort_sets(pairs) == (

@@ -1,0 +1,91 @@
+"""Locks of folders. The system holds them for a process and takes them back when it is gone, so
+that a crash leaves nothing to clear away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+
+from convbench.errors import RunError
+from convbench.store.jsonl import disk_error
+
+LOCK = ".lock"
+"""The file of a folder's lock; it also says who holds it."""
+
+
+@contextmanager
+def held(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -> Iterator[int]:
+    """Hold a folder while something is done: `writing to this run`, say. A second process is
+    refused at once with a RunError that names the holder.
+
+    Yields the lock's descriptor: a child process that inherits it holds the lock on.
+    """
+    descriptor = _locked(folder, name, fcntl.LOCK_EX, doing, way_out)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def held_shared(folder: Path, doing: str) -> Iterator[int | None]:
+    """Hold a folder against `held`, beside others that share it. One that this process may not
+    write to is not held: then None is yielded."""
+    if not os.access(folder, os.W_OK):
+        yield None
+        return
+    descriptor = _locked(folder, LOCK, fcntl.LOCK_SH, doing, "")
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _locked(folder: Path, name: str, kind: int, doing: str, way_out: str) -> int:
+    """Return the descriptor of the lock, signed; RunError where another process has it."""
+    descriptor = None
+    try:
+        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        _sign(descriptor, doing)
+    except OSError as error:
+        said = "using it" if descriptor is None else _signature(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise disk_error(folder / name, error) from None
+        raise RunError(
+            f"{folder}: another process is {said}; wait for it to end{way_out}"
+        ) from None
+    return descriptor
+
+
+def _sign(descriptor: int, doing: str) -> None:
+    """Write who holds the lock, for whoever is refused."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.stem == "__main__" else program.stem
+    words = [name, *(word for word in sys.argv[1:2] if word.isalpha())]
+    said = {"pid": os.getpid(), "command": " ".join(words), "doing": doing}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, orjson.dumps(said) + b"\n", 0)
+
+
+def _signature(descriptor: int) -> str:
+    """Return what the holder does, and who it is where it says so: at once, or the moment after
+    it took the lock."""
+    for _ in range(50):
+        if text := os.pread(descriptor, 4096, 0):
+            break
+        time.sleep(0.01)
+    try:
+        said = orjson.loads(text)
+        return f"{said['doing']} ({said['command']}, process {said['pid']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "using it"
