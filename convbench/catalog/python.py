@@ -16,9 +16,12 @@ FOR_SPECS = ("convbench.tasks.", "convbench.pocket.", "convbench.judge.", "convb
 
 
 def plugin(path: Path) -> None:
-    """Load a `--plugin` file; its functions are then `STEM:fn`."""
+    """Load a `--plugin` file, once; its functions are then `STEM:fn`."""
     if not path.is_file():
         raise SpecError(f"--plugin {path}: found no such file")
+    there = getattr(sys.modules.get(path.stem), "__file__", None)
+    if there is not None and Path(there).resolve() == path.resolve():
+        return
     if path.stem in sys.modules:
         raise SpecError(f"--plugin {path}: a module named {path.stem!r} exists; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)

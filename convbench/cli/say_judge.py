@@ -101,7 +101,7 @@ def means(panel: Panel) -> Table:
         rows.add_column(head, justify="right", no_wrap=True)
     for judge in panel.judges:
         scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]
-        reward = "-" if judge.reward is None else f"{judge.reward:.3f}"
+        reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
         rows.add_row(
             Text(printable(judge.judge)), str(judge.scored), str(judge.failed), *scores, reward
         )

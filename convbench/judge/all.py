@@ -67,7 +67,8 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
 
     with run.lock():
         run_loop(go)
-    result.panel = panel(run.manifest.protocol, run.conversations(), run.verdicts())
+    groups = {name: example.group_id for name, example in run.examples.items()}
+    result.panel = panel(run.manifest.protocol, run.conversations(), run.verdicts(), groups=groups)
     return result
 
 

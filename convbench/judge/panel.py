@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -11,6 +10,7 @@ from convbench.answers import grade_texts
 from convbench.schema import Conversation, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 from convbench.stats.constant import ConstantAnswer, constant_answer
+from convbench.stats.estimate import Estimate, estimate
 from convbench.views import policy_turns
 
 
@@ -22,8 +22,8 @@ class JudgeMeans:
     scored: int
     failed: int
     means: Mapping[str, float]
-    reward: float | None
-    """Mean reward; None where nothing is scored."""
+    reward: Estimate | None
+    """Mean reward with its clustered error; None where nothing is scored."""
     length: float | None
     """Spearman correlation of the headline score with the policy's words; None where neither
     varies. A judge that likes long answers shows here."""
@@ -67,14 +67,17 @@ def panel(
     conversations: Iterable[Conversation],
     verdicts: Iterable[Verdict],
     metric: str = "overall",
+    groups: Mapping[str, str] | None = None,
 ) -> Panel:
     """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
 
-    Conversations that failed have nothing to be judged and do not count.
+    Conversations that failed have nothing to be judged and do not count. `groups` is each
+    example's independent unit; without it each is its own.
     """
     built = [c for c in conversations if c.failure is None]
     words = {c.conversation_id: _words(protocol, c) for c in built}
     tasks = {c.conversation_id: c.example_id for c in built}
+    units = {key: (groups or {}).get(name, name) for key, name in tasks.items()}
     by_judge: dict[str, dict[str, Verdict]] = {}
     for verdict in verdicts:
         if verdict.conversation_id in words:
@@ -89,7 +92,9 @@ def panel(
     many = len(by_judge) > 1
     return Panel(
         metric,
-        tuple(_means(judge, given, words, tasks, metric) for judge, given in by_judge.items()),
+        tuple(
+            _means(judge, given, words, tasks, units, metric) for judge, given in by_judge.items()
+        ),
         tuple(_pair(scores[metric], *two) for two in combinations(by_judge, 2)),
         {name: _alpha(scores[name].values()) for name in metrics} if many else {},
         _alpha(scores[metric].values(), interval=True) if many else None,
@@ -111,19 +116,20 @@ def _means(
     given: Mapping[str, Verdict],
     words: Mapping[str, int],
     tasks: Mapping[str, str],
+    units: Mapping[str, str],
     metric: str,
 ) -> JudgeMeans:
     good = [verdict for verdict in given.values() if verdict.failure is None]
     names = dict.fromkeys(name for verdict in good for name in verdict.scores)
     means = {name: _mean([v.scores[name] for v in good if name in v.scores]) for name in names}
-    rewards = [verdict.reward for verdict in good if verdict.reward is not None]
+    rewards = [(units[v.conversation_id], v.reward) for v in good if v.reward is not None]
     headline = _scores(given, metric)
     return JudgeMeans(
         judge=judge,
         scored=len(good),
         failed=len(given) - len(good),
         means={name: mean for name, mean in means.items() if mean is not None},
-        reward=_mean(rewards),
+        reward=estimate(rewards),
         length=spearman(list(headline.values()), [float(words[key]) for key in headline]),
         constant=constant_answer((tasks[v.conversation_id], v.scores, v.details) for v in good),
     )
@@ -153,4 +159,5 @@ def _alpha(scores: Iterable[Mapping[str, float]], interval: bool = False) -> flo
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    found = estimate(("", value) for value in values)
+    return None if found is None else found.mean

@@ -10,11 +10,12 @@ from typing import Any
 import yaml
 
 from convbench import __version__
-from convbench.publish.figures import Figures, Mean
+from convbench.publish.figures import Figures
 from convbench.publish.parquet import CONFIGS
 from convbench.publish.prompts import prompts
 from convbench.schema import JudgeSpec, RunManifest
 from convbench.schema.example import SPLITS
+from convbench.stats.estimate import Estimate
 
 HOME = "https://pypi.org/project/convbench/"
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -157,11 +158,11 @@ convbench pull {repo}      # then: convbench query, judge, train, report
 
 def _rewards(numbers: Figures) -> str:
     rewards: list[tuple[object, ...]] = [
-        (f"`{r['judge']}`", r["split"], r["reward"] or "-", _n(r["reward"]), r["failed"])
+        (f"`{r['judge']}`", r["split"], _mean(r["reward"]), _n(r["reward"]), r["failed"])
         for r in numbers.rewards
     ]
     policy: list[tuple[object, ...]] = [
-        (r["split"], f"{r['temperature']:g}", r["accuracy"] or "-", r["thinking"] or "-",
+        (r["split"], f"{r['temperature']:g}", _mean(r["accuracy"]), _mean(r["thinking"]),
          "-" if r["unparsed"] is None else r["unparsed"], r["n"])
         for r in numbers.policy
     ]  # fmt: skip
@@ -178,8 +179,14 @@ def _rewards(numbers: Figures) -> str:
     return "\n".join(out)
 
 
-def _n(mean: Mean | None) -> int:
-    return mean.n if mean else 0
+def _n(found: Estimate | None) -> int:
+    return found.n if found else 0
+
+
+def _mean(found: Estimate | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.mean:.4f}" if found.error is None else f"{found.mean:.4f} ± {found.error:.4f}"
 
 
 def _made(manifest: RunManifest) -> str:

@@ -8,52 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from convbench.schema.example import SPLITS
+from convbench.stats.estimate import estimate
 from convbench.store import Run
 from convbench.store.limits import interruptible
 from convbench.store.tables import connect
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over conversations."""
-
-    value: float
-    error: float | None
-    """Standard error; None with fewer than two groups."""
-    n: int
-    """Conversations."""
-    groups: int
-    """Independent units."""
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} ± {self.error:.4f}" if self.error is not None else (
-            f"{self.value:.4f}"
-        )  # fmt: skip
-
-
-def clustered(pairs: Iterable[tuple[str, float]]) -> Mean | None:
-    """Return the mean of (group, value) pairs; None where there are none.
-
-    The standard error is that of a mean of clustered observations: with e_g the sum of the
-    deviations in group g, sqrt(G/(G-1) * sum e_g^2) / n (Miller, arXiv 2411.00640, eq. 4 with
-    the small-sample factor).
-    """
-    values = list(pairs)
-    if not values:
-        return None
-    mean = math.fsum(value for _, value in values) / len(values)
-    sums: dict[str, float] = {}
-    for group, value in values:
-        sums[group] = sums.get(group, 0.0) + value - mean
-    count = len(sums)
-    error = None
-    if count > 1:
-        squares = math.fsum(total * total for total in sums.values())
-        error = math.sqrt(count / (count - 1) * squares) / len(values)
-    return Mean(mean, error, len(values), count)
 
 
 @dataclass(frozen=True)
@@ -69,7 +30,7 @@ class Figures:
     policy: list[dict[str, Any]]
     """split, temperature, accuracy, unparsed, thinking, n."""
     rewards: list[dict[str, Any]]
-    """judge, split, reward (Mean), failed verdicts."""
+    """judge, split, reward (Estimate), failed verdicts."""
     failures: list[tuple[str, int]]
     """Kind of failure, count."""
     cost_usd: float | None
@@ -140,9 +101,9 @@ def _policy(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "split": rows[0]["split"],
         "temperature": rows[0]["temperature"],
         "n": len(rows),
-        "accuracy": clustered(graded),
+        "accuracy": estimate(graded),
         "unparsed": sum(row["answer"] is None for row in rows) if graded else None,
-        "thinking": clustered((row["group_id"], float(row["thinking"] or 0)) for row in rows),
+        "thinking": estimate((row["group_id"], float(row["thinking"] or 0)) for row in rows),
     }
 
 
@@ -151,7 +112,7 @@ def _reward(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "judge": rows[0]["judge"],
         "split": rows[0]["split"],
-        "reward": clustered(scored),
+        "reward": estimate(scored),
         "failed": len(rows) - len(scored),
     }
 

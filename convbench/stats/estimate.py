@@ -1,6 +1,6 @@
 """Means with their standard errors, paired differences, McNemar's test, Holm's correction.
 
-The estimators, once for all tables:
+The estimators, once for all tables, cards, pages and panels:
 
 - The *mean* is over conversations, so that it is the share of conversations that are right.
 - `clustered` standard error (Miller, arXiv 2411.00640, "Adding error bars to evals", clustered
@@ -63,23 +63,23 @@ class Estimate:
 
 
 def estimate(pairs: Iterable[tuple[str, float]], kind: ErrorKind = "clustered") -> Estimate | None:
-    """Return the mean of (group, value) pairs; None where there are none."""
+    """Return the mean of (group, value) pairs, in whatever order; None where there are none."""
     values = list(pairs)
     if not values:
         return None
     n = len(values)
     mean = math.fsum(value for _, value in values) / n
-    sums: dict[str, float] = {}
+    apart: dict[str, list[float]] = {}
     for group, value in values:
-        sums[group] = sums.get(group, 0.0) + value - mean
-    groups = len(sums)
+        apart.setdefault(group, []).append(value - mean)
+    groups = len(apart)
     df = (groups if kind == "clustered" else n) - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
     if kind == "naive":
         error = math.sqrt(math.fsum((value - mean) ** 2 for _, value in values)) / n
     else:
-        squares = math.fsum(total * total for total in sums.values())
+        squares = math.fsum(math.fsum(parts) ** 2 for parts in apart.values())
         error = math.sqrt(groups / df * squares) / n
     # Sums of rounding errors are no variance: all values equal means an error of 0.
     return Estimate(mean, 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error, n, groups, df)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 from convbench.view.filters import CHOICES, RESULT, tidy
 from convbench.view.index import Index
@@ -75,11 +76,8 @@ def _name(run: Run) -> str:
 
 
 def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each combination of `keys`: counts, accuracy and rewards.
-
-    Means are taken within a group (the independent unit), then over groups; the standard error
-    is the groups' spread / sqrt(G). One group alone has none.
-    """
+    """Return a row for each combination of `keys`: counts, accuracy and rewards, as means with
+    the errors that the report and the cards tell (`convbench.stats.estimate`)."""
     listed = ", ".join(keys)
     rows = {
         tuple(row[key] for key in keys): tidy(row)
@@ -99,17 +97,18 @@ def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
 
 def _means(index: Index, keys: Sequence[str], value: str) -> dict[tuple[Any, ...], dict[str, Any]]:
     listed = ", ".join(keys)
-    found = index.ask(
-        f"SELECT {listed}, avg(mean) AS mean, count(*) AS groups, sum(n)::BIGINT AS n, "
-        "CASE WHEN count(*) > 1 THEN stddev_samp(mean) / sqrt(count(*)) END AS error "
-        f"FROM (SELECT {listed}, group_id, avg({value}) AS mean, count(*) AS n "
-        f"FROM conversations WHERE {value} IS NOT NULL GROUP BY {listed}, group_id) "
-        f"GROUP BY {listed}"
-    )
-    wanted = ("mean", "error", "groups", "n")
-    return {
-        tuple(row[key] for key in keys): tidy({name: row[name] for name in wanted}) for row in found
-    }
+    pairs: dict[tuple[Any, ...], list[tuple[str, float]]] = {}
+    for row in index.ask(
+        f"SELECT {listed}, group_id, {value} AS value FROM conversations WHERE {value} IS NOT NULL"
+    ):
+        key = tuple(row[name] for name in keys)
+        pairs.setdefault(key, []).append((row["group_id"], row["value"]))
+    found = {key: estimate(values) for key, values in pairs.items()}
+    return {key: _told(mean) for key, mean in found.items() if mean is not None}
+
+
+def _told(mean: Estimate) -> dict[str, Any]:
+    return {"mean": mean.mean, "error": mean.error, "groups": mean.groups, "n": mean.n}
 
 
 def histogram(index: Index, judge: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import yaml
 
 from convbench.errors import RunError
-from convbench.publish.figures import clustered
 from convbench.publish.folder import lay_out
 from convbench.publish.publish import publish
 from convbench.publish.secrets import Scanner
@@ -278,15 +276,3 @@ def test_leaking_conversations_can_be_left_out(tmp_path: Path) -> None:
     kept = [json.loads(line)["conversation_id"]
             for line in (done.laid.folder / "run/conversations.jsonl").open()]  # fmt: skip
     assert kept == ["run-q0-1"]
-
-
-def test_clustered_error_by_hand() -> None:
-    """Groups (1, 1) and (0, 1): mean 3/4, sums of deviations 1/2 and -1/2."""
-    mean = clustered([("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 1.0)])
-    assert mean is not None
-    assert (mean.value, mean.n, mean.groups) == (0.75, 4, 2)
-    assert mean.error == pytest.approx(math.sqrt(2 / 1 * (0.25 + 0.25)) / 4)
-    alone = clustered([("a", 1.0)])
-    assert alone is not None
-    assert alone.error is None
-    assert clustered([]) is None

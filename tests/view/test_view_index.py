@@ -112,7 +112,7 @@ def test_order_and_pages_cover_everything_once(index: Index) -> None:
     assert rewards == [0.9] * 4 + [0.8] * 8 + [0.3] * 7 + [None]
 
 
-def test_figures_are_means_within_groups_then_over_groups(index: Index) -> None:
+def test_figures_are_means_over_conversations_with_clustered_errors(index: Index) -> None:
     """Train of the base policy: g0 (q0, q1) 2 of 3, g1 (q2) 1 of 2, g2 (q4, q5) 2 of 4, g3 (q6)
     1 of 2; failed ones do not count."""
     found = {(row["policy"], row["split"]): row for row in overview(index)["methods"]}
@@ -123,11 +123,11 @@ def test_figures_are_means_within_groups_then_over_groups(index: Index) -> None:
         1,
         1,
     )
-    shares = [2 / 3, 1 / 2, 1 / 2, 1 / 2]
-    mean = sum(shares) / 4
-    spread = (sum((share - mean) ** 2 for share in shares) / 3) ** 0.5
+    mean = 6 / 11
+    apart = [right - n * mean for right, n in ((2, 3), (1, 2), (2, 4), (1, 2))]
+    error = (4 / 3 * sum(e * e for e in apart)) ** 0.5 / 11
     assert base["accuracy"] == {
-        "mean": pytest.approx(mean), "error": pytest.approx(spread / 2), "groups": 4, "n": 11,
+        "mean": pytest.approx(mean), "error": pytest.approx(error), "groups": 4, "n": 11,
     }  # fmt: skip
     tuned = found["local:checkpoints/tuned", "test"]
     assert tuned["accuracy"] == {"mean": 1.0, "error": None, "groups": 1, "n": 1}
