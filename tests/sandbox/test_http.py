@@ -48,7 +48,7 @@ def build(folder: Path, task: str, provider: Provider, *more: str) -> Run:
         folder, "build", task, "--model", "openai/scripted", "--samples", "1",
         "--temperatures", "1.0", "--tasks", "all", "--split", "all", "--run", "run", *base, *more,
     )  # fmt: skip
-    command(folder, "judge")
+    command(folder, "judge", "--run", "run")
     return Run.open(folder / "run")
 
 

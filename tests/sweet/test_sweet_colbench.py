@@ -63,9 +63,9 @@ def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
             "--model", "openai/scripted", "--samples", "2", "--temperatures", "1.0",
             "--tasks", "8", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
         )  # fmt: skip
-        command(tmp_path, "judge")
+        command(tmp_path, "judge", "--run", "run")
         said = command(
-            tmp_path, "train", "sweet", "--model", str(base),
+            tmp_path, "train", "sweet", "--run", "run", "--model", str(base),
             *(part for pair in SETS for part in ("--set", pair)),
         )  # fmt: skip
         command(tmp_path, "eval", "run/checkpoints/sweet", "--concurrency", "4")
