@@ -1,71 +1,193 @@
-"""Can surface features tell the gold? A logistic regression, 5-fold by group, tries."""
+"""Can what shows in a question's form tell the gold? Adversaries that learn from other questions.
+
+Folds hold whole clusters (a database, a problem), so that nothing about one is learnt from itself.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 Question = Mapping[str, Any]
-Features = Callable[[Sequence[str]], np.ndarray]
+Features = Callable[[Question], np.ndarray]
+"""(options, features) of one question."""
+
+MODELS = ("logistic", "tree")
+WORDS = (
+    "SELECT DISTINCT FROM JOIN LEFT ON WHERE AND OR NOT IN LIKE BETWEEN GROUP BY HAVING ORDER ASC",
+    "DESC LIMIT UNION INTERSECT EXCEPT COUNT SUM AVG MIN MAX AS T1 T2 T3",
+)
+KINDS = (*(word for line in WORDS for word in line.split()), *"=<>,.()*", "<>", ">=", "<=")
 
 
-def surface(options: Sequence[str]) -> np.ndarray:
-    """Sizes (as they are, beside the others' mean, by rank) and position of every option."""
-    counts = np.array(
-        [
-            [len(o), len(re.findall(r"\w+|[^\w\s]+", o)), len(o.split()), len(re.findall(r"\d", o))]
-            for o in options
-        ],
-        dtype=float,
-    )
-    below = (counts[None, :, :] < counts[:, None, :]).sum(axis=1)
-    columns = (
-        counts,
-        counts - counts.mean(axis=0),
-        below,
-        counts == counts.min(axis=0),
-        counts == counts.max(axis=0),
-        np.eye(len(options)),
-    )
-    return np.hstack([np.asarray(column, dtype=float) for column in columns])
+def surface(question: Question) -> np.ndarray:
+    """Sizes of every option (characters, tokens, words, digits) and its position."""
+    options = question["choices"]
+    counts = [[len(o), len(_tokens(o)), len(o.split()), len(re.findall(r"\d", o))] for o in options]
+    return np.hstack([beside(np.array(counts, float)), np.eye(len(options))])
 
 
-def likeness(options: Sequence[str]) -> np.ndarray:
+def likeness(question: Question) -> np.ndarray:
     """How much an option resembles the others: mean, most and least shared tokens."""
-    tokens = [set(re.findall(r"\w+|[^\w\s]", option)) for option in options]
-    shared = np.array([[len(a & b) / len(a | b) for b in tokens] for a in tokens])
-    others = shared[~np.eye(len(options), dtype=bool)].reshape(len(options), -1)
-    return np.column_stack([others.mean(axis=1), others.max(axis=1), others.min(axis=1)])
+    sets = [set(_tokens(option)) for option in question["choices"]]
+    shared = np.array([[len(a & b) / len(a | b) for b in sets] for a in sets])
+    others = shared[~np.eye(len(sets), dtype=bool)].reshape(len(sets), -1)
+    return beside(np.column_stack([others.mean(1), others.max(1), others.min(1)]))
 
 
-def told(questions: Sequence[Question], features: Features) -> tuple[float, float, float]:
-    """Return how often the regression picks the gold, with its 95% Wilson interval."""
+def keywords(question: Question) -> np.ndarray:
+    """How often each SQL keyword, aggregate, operator and mark comes in every option."""
+    found = [Counter(_tokens(option)) for option in question["choices"]]
+    return beside(np.array([[one[kind] for kind in KINDS] for one in found], float))
+
+
+def shared(question: Question) -> np.ndarray:
+    """How much of the question every option says: words, pieces of words, numbers."""
+    text = str(question.get("utterance") or question["question"])
+    asked, pieces, digits = set(_words(text)), _pieces(text), set(re.findall(r"\d+", text))
+    rows = []
+    for option in question["choices"]:
+        words, own = _words(option), re.findall(r"(?<!\w)\d+", option)
+        said, parts = sum(word in asked for word in words), _pieces(option)
+        rows.append(
+            [
+                len(asked & set(words)), said, said / max(1, len(words)),
+                len(asked & set(words)) / len(asked | set(words)),
+                len(pieces & parts) / max(1, len(parts)), len(pieces & parts),
+                sum(n in digits for n in own), sum(n not in digits for n in own),
+            ]
+        )  # fmt: skip
+    return beside(np.array(rows, float))
+
+
+def beside(values: np.ndarray) -> np.ndarray:
+    """Values as they are, beside the options' mean, by rank, and whether least or most."""
+    below = (values[None, :, :] < values[:, None, :]).sum(axis=1)
+    ends = (values == values.min(axis=0), values == values.max(axis=0))
+    parts = (values, values - values.mean(axis=0), below, *ends)
+    return np.hstack([np.asarray(part, dtype=float) for part in parts])
+
+
+def told(
+    questions: Sequence[Question],
+    *features: Features,
+    cluster: str = "group",
+    model: str = "logistic",
+    train: Callable[[str], bool] | None = None,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Return how often a model picks the gold of clusters that it did not learn from, with the
+    95% interval clustered by them; five folds, or (`train`) learnt from these clusters alone."""
+    names = np.array([str(question[cluster]) for question in questions])
+    cases = [np.hstack([feature(question) for feature in features]) for question in questions]
+    hits = np.full(len(questions), np.nan)
+    for fold in _folds(names, train, seed):
+        held = np.flatnonzero(fold)
+        learnt = [i for i in range(len(questions)) if not fold[i]]
+        scores = _scores(model, [cases[i] for i in learnt], [questions[i] for i in learnt], seed)
+        for i in held:
+            hits[i] = scores(cases[i]).argmax() == questions[i]["answer"]
+    there = ~np.isnan(hits)
+    return clustered(hits[there], names[there])
+
+
+def clustered(hits: np.ndarray, names: np.ndarray) -> tuple[float, float, float]:
+    """Return a share with its 95% interval over clusters (t, linearised ratio)."""
+    scipy = pytest.importorskip("scipy.stats", reason="SciPy is not installed")
+    mean = float(hits.mean())
+    sums = np.array([(hits[names == name] - mean).sum() for name in np.unique(names)])
+    count = len(sums)
+    error = np.sqrt(count / (count - 1) * (sums**2).sum()) / len(hits)
+    half = float(scipy.t.ppf(0.975, count - 1) * error)
+    return mean, mean - half, mean + half
+
+
+def _folds(names: np.ndarray, train: Callable[[str], bool] | None, seed: int) -> list[np.ndarray]:
+    if train is not None:
+        return [np.array([not train(name) for name in names])]
+    order = np.random.default_rng(seed).permutation(np.unique(names))
+    place = {name: i % 5 for i, name in enumerate(order)}
+    return [np.array([place[name] == fold for name in names]) for fold in range(5)]
+
+
+def _scores(
+    model: str, cases: Sequence[np.ndarray], questions: Sequence[Question], seed: int
+) -> Callable[[np.ndarray], np.ndarray]:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GroupKFold
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    size = len(questions[0]["choices"])
-    x = np.vstack([features(question["choices"]) for question in questions])
-    y = np.array([i == question["answer"] for question in questions for i in range(size)])
-    groups = np.repeat([question["group"] for question in questions], size)
-    hits = 0
-    for train, test in GroupKFold(5).split(x, y, groups):
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-        chances = model.fit(x[train], y[train]).predict_proba(x[test])[:, 1]
-        gold = y[test].reshape(-1, size).argmax(axis=1)
-        hits += int((chances.reshape(-1, size).argmax(axis=1) == gold).sum())
-    return (hits / len(questions), *wilson(hits, len(questions)))
+    x = np.vstack(cases)
+    y = np.concatenate(
+        [np.arange(len(c)) == q["answer"] for c, q in zip(cases, questions, strict=True)]
+    )
+    if model == "tree":
+        fitted: Any = RandomForestClassifier(40, min_samples_leaf=8, random_state=seed).fit(x, y)
+    else:
+        fitted = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)).fit(x, y)
+    noise = np.random.default_rng(seed)  # no option is taken for being the first of equals
+    return lambda case: fitted.predict_proba(case)[:, 1] + 1e-9 * noise.random(len(case))
 
 
-def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson interval of a share."""
-    share = hits / total
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z * np.sqrt(share * (1 - share) / total + z * z / (4 * total**2)) / (1 + z * z / total)
-    return float(middle - half), float(middle + half)
+def _tokens(text: str) -> list[str]:
+    return re.findall(r"\w+|<>|<=|>=|[^\w\s]", text)
+
+
+def _words(text: str) -> list[str]:
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", text)
+    return [word.rstrip("s") or word for word in re.findall(r"[^\W\d]+|\d+", apart.lower())]
+
+
+def _pieces(text: str) -> set[str]:
+    plain = " ".join(re.findall(r"\w+", text.lower()))
+    return {a + b + c for (a, b), (_, c) in pairwise(pairwise(plain))}
+
+
+def numeric(question: Question) -> np.ndarray:
+    """Features of the options as numbers: rank, magnitude, roundness."""
+    values = np.array([float(option.replace(",", "")) for option in question["choices"]])
+    ranks = np.eye(len(values))[values.argsort().argsort()]
+    sizes = np.log1p(values)
+    zeros = [len(option) - len(option.rstrip("0")) for option in question["choices"]]
+    ends = [values % 10 == 0, values % 5 == 0, values % 2 == 0, zeros]
+    extra = np.column_stack([ranks, sizes, sizes - sizes.mean(), *ends])
+    return extra.astype(float)
+
+
+def attempted(question: Question) -> np.ndarray:
+    """How every option stands to the problem's and the attempt's numbers and to the student's."""
+    values = [float(option.replace(",", "")) for option in question["choices"]]
+    texts = [_numbers(question["question"]), _numbers(question["student_attempt"])]
+    said, known = texts[1][-1], sorted({*texts[0], *texts[1]})
+    rows = []
+    for value in values:
+        others = [other for other in values if other not in (value, said)]
+        reached = [_reached(value, a, b) for a in known for b in known]
+        ratio = np.log((1 + value) / (1 + said))
+        rows.append(
+            [
+                value == said, texts[0].count(value), texts[1].count(value), sum(reached),
+                any(reached), any(_reached(value, said, b) for b in known),
+                abs(value - said) in known, ratio, abs(ratio), abs(value - said),
+                sum(value % n == 0 for n in known if n > 1),
+                min((abs(np.log((1 + value) / (1 + other))) for other in others), default=0),
+                sum(abs(value - other) in known for other in others),
+            ]
+        )  # fmt: skip
+    return beside(np.array(rows, float))
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+
+
+def _reached(value: float, a: float, b: float) -> bool:
+    return value in (a + b, abs(a - b), a * b) or bool(b and a / b == value)

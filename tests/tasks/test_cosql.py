@@ -17,19 +17,20 @@ from sqlglot import parse_one
 
 from convbench.errors import DataError
 from convbench.tasks.cosql import questions
-from convbench.tasks.cosql.balance import Balance
-from convbench.tasks.cosql.databases import Maker, groups
+from convbench.tasks.cosql.builds import Build
+from convbench.tasks.cosql.databases import KINDS, Maker, groups
 from convbench.tasks.cosql.dialogues import stand_alone
-from convbench.tasks.cosql.edits import Edit, edited
 from convbench.tasks.cosql.hints import wanted
-from convbench.tasks.cosql.options import candidates
-from convbench.tasks.cosql.queries import NODE, BadQuery, canonical
-from convbench.tasks.cosql.results import Bench, telling
+from convbench.tasks.cosql.looks import looks
+from convbench.tasks.cosql.options import Asked, repeats, transplanted
+from convbench.tasks.cosql.queries import BadQuery, canonical
+from convbench.tasks.cosql.results import OF_A_KIND, Bench
+from convbench.tasks.cosql.shared import shared as words_shared
 from convbench.tasks.cosql.tables import Tables
-from tests.tasks.leaks import likeness, surface, told
+from tests.tasks.leaks import MODELS, keywords, likeness, shared, surface, told
 
-ALL, SOME = bool(os.environ.get("CONVBENCH_SLOW")), 80
-"""Whether all of the real questions are made (half a minute of CPU), else how many."""
+ALL = bool(os.environ.get("CONVBENCH_SLOW"))
+"""Whether questions are made of all databases (a minute of CPU), else of every other one."""
 REAL = Path(__file__).parents[2] / "../shared/data/hub/cosql/cosql/validation.parquet"
 
 # fmt: off
@@ -58,6 +59,18 @@ JOINED = (
 SHORT = "SELECT title FROM book WHERE pages > 300 ORDER BY pages DESC LIMIT 1"
 
 
+BOOKS = (
+    "SELECT title FROM book",
+    "SELECT genre FROM book GROUP BY genre ORDER BY count(*) DESC LIMIT 1",
+    "SELECT count(DISTINCT genre) FROM book",
+    "SELECT avg(pages) FROM book",
+    "SELECT title FROM book ORDER BY pages LIMIT 1",
+    "SELECT title FROM book ORDER BY pages DESC LIMIT 1",
+    "SELECT genre FROM book GROUP BY genre ORDER BY count(*) LIMIT 1",
+    "SELECT sum(pages) FROM book",
+)
+
+
 def row(turn: int, text: str, query: str = SHORT, **other: Any) -> dict[str, Any]:
     """A row of our own in the builder's schema."""
     return {**LIBRARY, "turn_idx": turn, "utterances": [text], "query": query, **other}
@@ -65,6 +78,15 @@ def row(turn: int, text: str, query: str = SHORT, **other: Any) -> dict[str, Any
 
 def ask(*rows: dict[str, Any], seed: int = 0) -> list[dict[str, Any]]:
     return list(questions(rows, seed=seed))
+
+
+def books() -> list[dict[str, Any]]:
+    """Rows that can lend each other their builds."""
+    return [row(-1, f"Which, case {n}?", query) for n, query in enumerate(BOOKS)]
+
+
+def kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [made for made in rows if "reject" not in made]
 
 
 def test_goals_come_first_then_first_turns_and_each_question_once() -> None:
@@ -110,7 +132,11 @@ def test_the_gold_takes_the_schemas_names_and_plain_quotes() -> None:
             "SELECT title FROM book WHERE pages > 5 AND pages < 5",
             "the gold's result is empty on every database",
         ),
-        ("SELECT COUNT(*) FROM book", "no edits to both sides of the gold's length"),
+        ("SELECT title, Title FROM book", "the gold query lists a column twice"),
+        (
+            "SELECT COUNT(*) FROM book",
+            "too few other questions have a build that fits, or that its own fits",
+        ),
     ],
 )
 def test_rows_without_a_fair_question_are_rejected(query: str, reason: str) -> None:
@@ -118,21 +144,31 @@ def test_rows_without_a_fair_question_are_rejected(query: str, reason: str) -> N
 
 
 def test_the_question_is_worded_as_in_the_paper() -> None:
-    (made,) = ask(row(-1, "Who wrote two crime novels?", JOINED))
-    assert made["question"] == (
-        "Your task is to generate SQL query based on the following question and information "
-        "provided. Who wrote two crime novels? Hint: Consider relationships between multiple "
-        "tables. The relevant schema tables are: ['author', 'book']. The optional foreign keys "
-        "are: ['book.Author_Id = author.Id']."
-    )
-    assert made["choices"][made["answer"]] == canonical(JOINED, TABLES).text
-    assert (made["id"], made["group"]) == ("library-1-goal", "library-1")
+    made = kept(ask(*books()))
+    assert len(made) >= 4
+    for one in made:
+        number = int(re.findall(r"case (\d)", one["question"])[0])
+        assert one["question"].startswith(
+            "Your task is to generate SQL query based on the following question and information "
+            f"provided. Which, case {number}? Hint: Consider "
+        )
+        assert one["question"].endswith("The relevant schema tables are: ['book'].")
+        assert one["choices"][one["answer"]] == canonical(BOOKS[number], TABLES).text
+        assert (one["id"], one["group"]) == (f"library-{number + 1}-goal", f"library-{number + 1}")
+
+
+def test_wrong_options_have_the_builds_of_other_right_queries() -> None:
+    def build(text: str) -> str:
+        return re.sub(r"\b(Id|Author_Id|Title|Genre|Pages)\b", "x", text)
+
+    right = {build(canonical(query, TABLES).text) for query in BOOKS}
+    for one in kept(ask(*books())):
+        assert {build(choice) for choice in one["choices"]} <= right
 
 
 def test_the_same_seed_gives_the_same_and_another_seed_other_options() -> None:
-    rows = [row(-1, "Who?", JOINED), row(0, "Which?", SHORT)]
-    assert ask(*rows, seed=1) == ask(*rows, seed=1)
-    assert ask(*rows, seed=1) != ask(*rows, seed=2)
+    assert ask(*books(), seed=1) == ask(*books(), seed=1)
+    assert ask(*books(), seed=1) != ask(*books(), seed=2)
 
 
 def test_another_schema_is_named() -> None:
@@ -154,6 +190,21 @@ def test_databases_honour_keys_and_hold_the_values_asked_for() -> None:
     assert crime > 20
 
 
+def test_databases_are_of_several_kinds_as_real_ones_are() -> None:
+    """Mostly unique values, many ties, and NULLs, which never are in keys."""
+    titles: list[list[Any]] = []
+    for kind in KINDS:
+        makers = (Maker(TABLES, {}, groups(TABLES.foreign), Random(s), kind) for s in range(20))
+        found = [maker.rows(1) for maker in makers]
+        assert all(value is not None for rows in found for r in rows for value in r[:2])
+        titles.append([[r[2] for r in rows] for rows in found])
+    several, once, ties, nulls = titles
+    assert np.mean([len(set(t)) / len(t) for t in once]) > 0.9
+    assert np.mean([len(set(t)) / len(t) for t in ties]) < 0.6
+    assert np.mean([t.count(None) / len(t) for t in nulls]) > 0.05
+    assert not any(None in t for kind in (several, once, ties) for t in kind)
+
+
 def test_results_are_multisets_unless_ordered_and_ties_count_for_nothing() -> None:
     queries = {
         name: canonical(sql, TABLES)
@@ -161,16 +212,29 @@ def test_results_are_multisets_unless_ordered_and_ties_count_for_nothing() -> No
             "open": "SELECT Genre FROM book",
             "up": "SELECT Genre FROM book ORDER BY Genre",
             "down": "SELECT Genre FROM book ORDER BY Genre DESC",
-            "once": "SELECT DISTINCT Genre FROM book",
             "any": "SELECT Title FROM book LIMIT 1",
+            "long": "SELECT Title FROM book WHERE Pages > 20",
+            "all": "SELECT Title FROM book",
         }.items()
     }
     bench = Bench(queries["open"], TABLES, key="x", seed=0)
-    found = {name: bench.results(query) for name, query in queries.items()}
-    assert telling([found["open"], found["up"]]) == 0
-    assert telling([found["up"], found["down"]]) > 10
-    assert telling([found["open"], found["once"]]) > 5
-    assert found["any"].count(None) > 15
+    found = {name: bench.told(query) for name, query in queries.items()}
+    assert not found["open"].differs(found["up"])
+    assert found["up"].differs(found["down"])
+    assert found["long"].differs(found["all"])
+    assert found["any"].results.count(None) > 10
+    assert found["all"].any_row
+    bench.close()
+
+
+def test_what_differs_on_repeated_values_alone_is_a_right_answer_too() -> None:
+    """Names come once in most real tables, and there DISTINCT changes nothing."""
+    plain, once = (canonical(f"SELECT {x}Name FROM author", TABLES) for x in ("", "DISTINCT "))
+    bench = Bench(plain, TABLES, key="x", seed=0)
+    pairs = zip(bench.told(plain).results, bench.told(once).results, strict=True)
+    apart = [bool(a and b and a.differs(b)) for a, b in pairs]
+    assert any(apart)
+    assert len(apart) == OF_A_KIND * len(KINDS)
     bench.close()
 
 
@@ -179,48 +243,48 @@ def test_a_query_that_never_ends_has_no_result() -> None:
     bench = Bench(gold, TABLES, key="x", seed=0)
     many = ", ".join(f"book AS T{i}" for i in range(9))
     endless = canonical(f"SELECT COUNT(*) FROM {many}", TABLES)
-    assert bench.results(endless) == [None] * 20
+    assert set(bench.told(endless).results) == {None}
     bench.close()
 
 
-def test_wrong_options_are_two_edits_and_both_together() -> None:
-    gold = canonical(JOINED, TABLES)
-    bench = Bench(gold, TABLES, key="x", seed=0)
-    sets = candidates(gold, TABLES, bench, Random(0))
-    assert isinstance(sets, list)
-    assert len(sets) > 5
-    for wrong in sets:
-        results = [bench.results(query) for query in (gold, *wrong)]
-        assert telling(results) >= 1
-        assert any(r and r.rows for r in results[0])
-        lengths = [len(query.text) for query in (gold, *wrong)]
-        # b(a(gold)) differs from a(gold) as b(gold) does from the gold.
-        assert abs((lengths[3] - lengths[1]) - (lengths[2] - lengths[0])) <= 12
-    bench.close()
+def test_a_wrong_option_shares_as_many_words_with_the_question_and_keeps_its_values() -> None:
+    donor = Build.of(canonical("SELECT avg(pages) FROM book WHERE genre <> 'noir'", TABLES))
+    gold = Build.of(canonical("SELECT title FROM book WHERE genre = 'crime'", TABLES))
+    assert donor.shape == gold.shape == ((1,), 1, 0)
+    asked = Asked("k", "Which pages are crime?", gold, TABLES, {})
+    found = {query.text for query in transplanted(donor, asked, Random(0))}
+    assert found
+    assert not any("Pages" in text for text in found)  # it would say a word more than the gold
+    asked = Asked("k", "Which ids are crime?", gold, TABLES, {})
+    found = {query.text for query in transplanted(donor, asked, Random(0))}
+    assert found == {
+        "SELECT AVG(Pages) FROM book WHERE Genre <> 'crime'",
+        "SELECT AVG(Pages) FROM book WHERE Title <> 'crime'",
+    }
+    assert {words_shared(asked.words, text) for text in found} == {1}
 
 
-def test_an_edit_cannot_change_what_another_has_replaced() -> None:
-    gold = canonical("SELECT title FROM book WHERE pages > 3", TABLES)
-    literal = next(n for n in gold.tree.walk() if n.name == "3")
-    number = literal.meta[NODE]
-    two = [Edit("literal", number, lambda n, v=v: parse_one(v)) for v in ("4", "5")]
-    assert edited(gold, two[:1]) is not None
-    assert edited(gold, two) is None
+@pytest.mark.parametrize(
+    ("sql", "twice"),
+    [
+        ("SELECT title, Title FROM book", True),
+        ("SELECT title FROM book GROUP BY genre, genre", True),
+        ("SELECT title FROM book WHERE pages = pages", True),
+        ("SELECT title, genre FROM book WHERE pages = id", False),
+    ],
+)
+def test_a_query_that_lists_a_column_twice_is_no_option(sql: str, twice: bool) -> None:
+    assert repeats(canonical(sql, TABLES)) == twice
+
+
+def test_looks_are_even_where_options_are_alike() -> None:
+    assert not looks("Which?", ["SELECT a FROM b"] * 4).any()
+    assert looks("Which?", ["SELECT a, b FROM b", *["SELECT a FROM b"] * 3]).any()
 
 
 def test_bad_queries_say_why() -> None:
     with pytest.raises(BadQuery, match="does not parse"):
         canonical("SELECT (", TABLES)
-
-
-def test_balance_makes_up_for_a_gold_that_was_the_shortest() -> None:
-    balance, rng = Balance(), Random(0)
-    shortest = ["a", "a b", "a c", "a b c"]
-    longest = ["a b c", "a b", "a c", "a"]
-    for _ in range(50):
-        balance.choose([shortest], rng)
-    taken = [balance.choose([shortest, longest], rng) for _ in range(50)]
-    assert sum(taken) > 40
 
 
 @pytest.fixture(scope="module")
@@ -233,18 +297,9 @@ def real() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def made(real: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All that the rows give, or the part of it that ends with the first 80 questions.
-
-    That part is what a user's set begins with, and enough: options chosen without `balance` are
-    told there in 46% [36%, 57%] of the cases.
-    """
-    found, kept = [], 0
-    for item in questions(real, seed=0):
-        found.append(item)
-        kept += "reject" not in item
-        if kept == SOME and not ALL:
-            break
-    return found
+    """All that the rows give, of all databases or of every other one."""
+    names = sorted({row["db_id"] for row in real})[:: 1 if ALL else 2]
+    return list(questions([row for row in real if row["db_id"] in names], seed=0))
 
 
 @pytest.mark.slow
@@ -254,46 +309,92 @@ def test_real_rows_are_all_accounted_for(
     real: list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> None:
     assert len(made) == len(real)
-    assert sum("reject" not in m for m in made) >= 300
+    assert len(kept(made)) >= 130
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_real_questions_are_whole(made: list[dict[str, Any]]) -> None:
-    kept = [m for m in made if "reject" not in m]
-    assert len(kept) >= SOME
-    assert len({m["id"] for m in kept}) == len({m["utterance"].casefold() for m in kept})
-    assert len(kept) == len({m["id"] for m in kept})
-    for m in kept:
+    found = kept(made)
+    assert len(found) >= (130 if ALL else 45)
+    assert len({m["id"] for m in found}) == len({m["utterance"].casefold() for m in found})
+    assert len(found) == len({m["id"] for m in found})
+    for m in found:
         assert len(set(m["choices"])) == 4
         named = re.search(r"schema tables are: (\[.*?\])\.", m["question"])
         assert named is not None
         assert ast.literal_eval(named[1]) == m["tables"]
         for choice in m["choices"]:
             assert sqlite3.complete_statement(choice + ";")
-            assert parse_one(choice, dialect="sqlite").sql(dialect="sqlite") == choice
+            tree = parse_one(choice, dialect="sqlite")
+            assert tree.sql(dialect="sqlite") == choice
+            listed = [item.sql().lower() for item in getattr(tree, "expressions", ())]
+            assert len(set(listed)) == len(listed)
+
+
+ADVERSARIES = {
+    "sizes": (surface,),
+    "keywords": (keywords,),
+    "likeness": (likeness,),
+    "question": (shared,),
+    "all": (surface, keywords, likeness, shared),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("features", [surface, likeness])
-def test_form_alone_does_not_tell_the_gold(made: list[dict[str, Any]], features: Any) -> None:
-    kept = [m for m in made if "reject" not in m]
-    share, low, high = told(kept, features)
-    assert low <= 0.25 <= high, f"{share:.3f} [{low:.3f}, {high:.3f}]"
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ADVERSARIES)
+def test_what_can_be_counted_does_not_tell_the_gold(
+    made: list[dict[str, Any]], name: str, model: str
+) -> None:
+    """Learnt on other databases. Edits of the gold were told by keywords in 45%, by all in 71%."""
+    found = told(kept(made), *ADVERSARIES[name], cluster="database", model=model)
+    share, low, high = found
+    assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_leak_test_does_find_a_leak(made: list[dict[str, Any]]) -> None:
-    """Were the gold always the first option, or marked by its length, it would be told."""
-    kept = [m for m in made if "reject" not in m]
-    first = [{**m, "choices": sorted(m["choices"], key=len)} for m in kept]
-    leaky = [{**m, "answer": 0} for m in first]
-    assert told(leaky, surface)[1] > 0.6
+@pytest.mark.skipif(not ALL, reason="set CONVBENCH_SLOW=1 to make all of CoSQL's questions")
+@pytest.mark.parametrize("part", [0, 1])
+def test_databases_made_apart_say_nothing_about_each_other(
+    real: list[dict[str, Any]], part: int
+) -> None:
+    """Half of the databases by themselves, learnt from, then the other half by itself, tested."""
+    names = sorted({row["db_id"] for row in real})
+    halves = [names[part::2], names[1 - part :: 2]]
+    found = [
+        m
+        for half in halves
+        for m in kept(list(questions([r for r in real if r["db_id"] in half], seed=part)))
+    ]
+    share, low, high = told(
+        found, *ADVERSARIES["all"], cluster="database", train=lambda name: name in halves[0]
+    )
+    assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def test_the_regression_is_even_on_options_that_are_alike() -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_adversary_does_find_a_leak(made: list[dict[str, Any]]) -> None:
+    """Were the gold marked by one DISTINCT, or by its length, it would be told."""
+    first = [{**m, "choices": sorted(m["choices"], key=len), "answer": 0} for m in kept(made)]
+    assert told(first, surface, cluster="database")[1] > 0.6
+    marked = [
+        {
+            **m,
+            "choices": [
+                c.replace("SELECT", "SELECT DISTINCT", 1) if i == m["answer"] else c
+                for i, c in enumerate(m["choices"])
+            ],
+        }
+        for m in kept(made)
+    ]
+    assert told(marked, keywords, cluster="database")[1] > 0.6
+
+
+def test_the_adversary_is_even_on_options_that_are_alike() -> None:
     rng = np.random.default_rng(0)
     same = [
         {"choices": ["abcd"] * 4, "answer": int(rng.integers(4)), "group": str(i)}

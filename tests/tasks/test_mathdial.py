@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ import pytest
 from convbench.errors import DataError
 from convbench.tasks.mathdial import questions
 from convbench.tasks.mathdial.numbers import format_of, last_line, read
-from tests.tasks.leaks import surface, told
+from tests.tasks.leaks import MODELS, attempted, numeric, surface, told
 
 REAL = Path(__file__).parents[2] / "../shared/data/hub/eth-nlped__mathdial/default/test.parquet"
 
+GUESS = 1 / 3
+"""What guessing finds: the attempt shows which number is the student's, and so wrong."""
 PROBLEM = "A crate holds 12 pears. Tom has 7 crates and gives away 20 pears. How many are left?"
 
 
@@ -57,10 +58,6 @@ def test_the_same_seed_gives_the_same_and_another_seed_other_options() -> None:
     assert ask(*rows, seed=3) != ask(*rows, seed=4)
 
 
-def test_a_question_does_not_depend_on_other_rows() -> None:
-    assert ask(row(1), row(2))[1] == ask(row(2))[0]
-
-
 @pytest.mark.parametrize(
     ("gold", "student", "reason"),
     [
@@ -69,7 +66,7 @@ def test_a_question_does_not_depend_on_other_rows() -> None:
         ("64", "64.0", "the student's number is the answer"),
         ("64", "10.5", "the student's number cannot be written in the answer's format"),
         ("64", "-3", "the student's number cannot be written in the answer's format"),
-        ("1", "3", "the answer is too small for a slip below it"),
+        ("0", "3", "the answer is 0: no slip of a size lies beside it"),
     ],
 )
 def test_rows_without_a_fair_question_are_rejected(gold: str, student: str, reason: str) -> None:
@@ -101,11 +98,15 @@ def test_another_schema_is_named() -> None:
         ask({"qid": 1, "question": "", "student_incorrect_solution": ""})
 
 
-def test_slips_are_mistakes_that_the_solution_explains() -> None:
-    """84, 20, 104, 64 +- a number of the problem, or a miscount that leaves the ending alone."""
-    wrong = Counter(c for seed in range(200) for m in ask(row(), seed=seed) for c in m["choices"])
-    explained = {"84", "20", "104", "44", "76", "52", "57", "71", "96", "72"}
-    assert sum(wrong[c] for c in explained) > 300
+def test_slips_stand_to_the_texts_as_the_answer_does() -> None:
+    """64 is in no text, and 84 - 20 makes it: so it is with every slip."""
+    texts = {12, 7, 20, 84}
+    made = {x for a in texts for b in texts for x in (a + b, abs(a - b), a * b, a / b)}
+    wrong = {int(c) for seed in range(20) for m in ask(row(), seed=seed) for c in m["choices"]}
+    slips = wrong - {64, 84}
+    assert len(slips) >= 4
+    assert slips <= made
+    assert not slips & texts
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,7 @@ def test_real_rows_give_more_than_the_500_that_are_drawn(real: list[dict[str, An
     made = ask(*real)
     kept = [m for m in made if "reject" not in m]
     assert len(made) == len(real) == 599
-    assert len(kept) >= 540
+    assert len(kept) >= 500
     assert len({m["id"] for m in kept}) == len(kept)
     assert len({row["qid"] for row in real}) == 394
     for m, source in zip(made, real, strict=True):
@@ -131,39 +132,63 @@ def test_real_rows_give_more_than_the_500_that_are_drawn(real: list[dict[str, An
             assert len({read(c) for c in m["choices"]}) == 4
 
 
-def numeric(options: Sequence[str]) -> np.ndarray:
-    """Surface features, and those of numbers: rank, magnitude, roundness."""
-    values = np.array([float(option.replace(",", "")) for option in options])
-    ranks = np.eye(4)[values.argsort().argsort()]
-    sizes = np.log1p(values)
-    zeros = [len(option) - len(option.rstrip("0")) for option in options]
-    rounds = [values % 10 == 0, values % 5 == 0, values % 2 == 0, zeros]
-    extra = np.column_stack([ranks, sizes, sizes - sizes.mean(), *rounds])
-    return np.hstack([surface(options), extra.astype(float)])
+@pytest.fixture(scope="module")
+def made(real: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The questions of two seeds."""
+    return [[m for m in ask(*real, seed=seed) if "reject" not in m] for seed in range(2)]
 
 
-@pytest.mark.parametrize("features", [surface, numeric])
-def test_numbers_alone_do_not_tell_the_gold(real: list[dict[str, Any]], features: Any) -> None:
-    shares = []
-    for seed in range(6):
-        kept = [m for m in ask(*real, seed=seed) if "reject" not in m]
-        share, low, high = told(kept, features)
-        shares.append(share)
-        if seed == 0:
-            assert low <= 0.25 <= high
-    # By design, not by luck of one seed: the mean over seeds is near, too.
-    assert abs(np.mean(shares) - 0.25) < 0.025
+@pytest.mark.parametrize("model", MODELS)
+def test_texts_and_numbers_do_not_tell_the_gold(
+    made: list[list[dict[str, Any]]], model: str
+) -> None:
+    """Slips that were only like the gold and the student's number were told in 45% to 54%."""
+    features = (surface, numeric, attempted)
+    found = [told(one, *features, model=model, seed=seed) for seed, one in enumerate(made)]
+    share, low, high = found[0]
+    assert low <= GUESS, f"{share:.3f} [{low:.3f}, {high:.3f}]"
+    assert np.mean([share for share, _, _ in found]) < GUESS + 0.04
 
 
-def test_positions_and_ranks_of_the_gold_are_even(real: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_numbers_alone_do_not_tell_the_gold(made: list[list[dict[str, Any]]], model: str) -> None:
+    share, low, high = told(made[0], surface, numeric, model=model)
+    assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def test_what_evens_one_half_of_the_problems_says_little_about_the_other(
+    real: list[dict[str, Any]],
+) -> None:
+    """Questions are made of each half by itself, then the adversary learns on one half only."""
+    halves = [[r for r in real if int(r["qid"]) // 3 % 2 == part] for part in (0, 1)]
+    learnt = {str(r["qid"]) for r in halves[0]}
+    made = [m for half in halves for m in ask(*half) if "reject" not in m]
+    shares = [
+        told(made, numeric, attempted, train=train)[0]
+        for train in (learnt.__contains__, lambda name: name not in learnt)
+    ]
+    assert np.mean(shares) < GUESS + 0.1
+
+
+def test_the_adversary_does_find_slips_that_no_operation_makes(
+    made: list[list[dict[str, Any]]],
+) -> None:
+    leaky = []
+    for m in made[0]:
+        said = read(last_line(m["student_attempt"]))
+        kept = [i == m["answer"] or read(c) == said for i, c in enumerate(m["choices"])]
+        far = [f"{float(c.replace(',', '')) * 1.37:.1f}" for c in m["choices"]]
+        choices = [c if own else f for c, f, own in zip(m["choices"], far, kept, strict=True)]
+        leaky.append({**m, "choices": choices})
+    assert told(leaky, attempted)[1] > 0.6
+
+
+def test_positions_and_ranks_of_the_gold_are_even(made: list[list[dict[str, Any]]]) -> None:
     places: Counter[int] = Counter()
     ranks: Counter[int] = Counter()
-    for seed in range(4):
-        for m in ask(*real, seed=seed):
-            if "reject" not in m:
-                values = [float(c.replace(",", "")) for c in m["choices"]]
-                places[m["answer"]] += 1
-                ranks[sum(v < values[m["answer"]] for v in values)] += 1
+    for m in (m for one in made for m in one):
+        values = [float(c.replace(",", "")) for c in m["choices"]]
+        places[m["answer"]] += 1
+        ranks[sum(v < values[m["answer"]] for v in values)] += 1
     for counts in (places, ranks):
-        total = counts.total()
-        assert all(abs(counts[i] / total - 0.25) < 0.04 for i in range(4))
+        assert all(abs(counts[i] / counts.total() - 0.25) < 0.04 for i in range(4))

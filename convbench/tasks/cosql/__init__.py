@@ -1,29 +1,36 @@
 """CoSQL (Yu et al. 2019) as multiple choice: which query answers the question?
 
 The form is that of Mukherjee et al. (NeurIPS 2025), section E.6. The paper does not say how the
-wrong queries were made; here they are edits of the gold (see `options`), all written by one
-formatter, and kept only where made databases tell all four queries apart (see `results`).
+wrong queries were made; here each has the build of another question's right query (see
+`options`). All are written by one formatter, and kept only where made databases tell all four
+apart (see `results`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from sqlglot import exp
+
 from convbench.errors import DataError
-from convbench.tasks.cosql.balance import Balance
-from convbench.tasks.cosql.dialogues import Asked, stand_alone
-from convbench.tasks.cosql.options import candidates
-from convbench.tasks.cosql.queries import BadQuery, canonical
+from convbench.tasks.cosql.builds import Build, Shape
+from convbench.tasks.cosql.dialogues import Alone, stand_alone
+from convbench.tasks.cosql.drawing import choose
+from convbench.tasks.cosql.options import Asked, Wrong, candidates
+from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
 from convbench.tasks.cosql.results import Bench
 from convbench.tasks.cosql.tables import Tables
 from convbench.tasks.cosql.wording import worded
 
 __all__ = ["questions"]
 
+FEW = "too few other questions have a build that fits, or that its own fits"
 _FIELDS = (
     "query",
     "utterances",
@@ -41,12 +48,27 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
     """Yield a question, or the reason why there is none, for each row of the builder's schema.
 
     The group is the dialogue. Rows must come in the data's order: it alone delimits dialogues.
-    Which of a question's possible wrong queries are taken depends on the questions before it,
-    so that the whole set is balanced (see `balance`). Raises DataError for another schema.
+    A question's wrong queries have the builds of other questions in these rows (see `options`
+    and `drawing`). Raises DataError for another schema.
     """
-    balance = Balance()
-    for asked in stand_alone(_checked(rows)):
-        yield {"reject": asked} if isinstance(asked, str) else _question(asked, seed, balance)
+    found: dict[str, Found] = {}
+    for alone in stand_alone(_checked(rows)):
+        made = alone if isinstance(alone, str) else Found.of(alone)
+        if isinstance(made, str):
+            yield {"reject": made}
+        else:
+            found[made.alone.key] = made
+    sets: dict[str, list[Wrong]] = {}
+    for key, wrong in _wrong(list(found.values()), seed):
+        if isinstance(wrong, str):
+            yield {"reject": wrong}
+        else:
+            sets[key] = wrong
+    texts = {key: (found[key].alone.text, found[key].build.query.text) for key in sets}
+    chosen = choose(sets, texts, _random("draw", seed, ""))
+    for key in sets:
+        drawn = chosen.get(key)
+        yield {"reject": FEW} if drawn is None else _question(found[key], drawn, seed)
 
 
 def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -61,25 +83,56 @@ def _checked(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         yield row
 
 
-def _question(asked: Asked, seed: int, balance: Balance) -> dict[str, Any]:
-    """Return the question of one row, or why it has none."""
-    tables = Tables.of(asked.row)
-    try:
-        gold = canonical(asked.row["query"], tables)
-    except BadQuery as reason:
-        return {"reject": str(reason)}
-    rng = Random(hashlib.sha256(f"cosql:{seed}:{asked.key}".encode()).digest())
-    with closing(Bench(gold, tables, key=asked.key, seed=seed)) as bench:
-        sets = candidates(gold, tables, bench, rng)
-    if isinstance(sets, str):
-        return {"reject": sets}
-    chosen = balance.choose([[query.text for query in (gold, *wrong)] for wrong in sets], rng)
-    options = [gold, *sets[chosen]]
-    rng.shuffle(options)
+@dataclass(frozen=True)
+class Found:
+    """A question that stands alone, its schema and the build of its right query."""
+
+    alone: Alone
+    tables: Tables
+    build: Build
+
+    @classmethod
+    def of(cls, alone: Alone) -> Found | str:
+        """Return the question of a row, or why its right query cannot be used."""
+        tables = Tables.of(alone.row)
+        try:
+            return cls(alone, tables, Build.of(canonical(alone.row["query"], tables)))
+        except BadQuery as reason:
+            return str(reason)
+
+
+def _wrong(found: Sequence[Found], seed: int) -> Iterator[tuple[str, list[Wrong] | str]]:
+    """Yield by question the wrong queries that it may have, or why it has none."""
+    by_shape: dict[Shape, list[tuple[str, Build]]] = defaultdict(list)
+    popular: dict[str, Counter[int]] = defaultdict(Counter)
+    for one in found:
+        by_shape[one.build.shape].append((one.alone.key, one.build))
+        named = {node.meta.get(COLUMN, 0) for node in one.build.query.tree.find_all(exp.Column)}
+        popular[one.alone.row["db_id"]].update(named)
+    for one in found:
+        key, gold = one.alone.key, one.build.query
+        donors = [donor for donor in by_shape[one.build.shape] if donor[0] != key]
+        asked = Asked(key, one.alone.text, one.build, one.tables, popular[one.alone.row["db_id"]])
+        with closing(Bench(gold, one.tables, key=key, seed=seed)) as bench:
+            yield key, candidates(asked, donors, bench, _random("wrong", seed, key))
+
+
+def _question(found: Found, wrong: Sequence[Wrong], seed: int) -> dict[str, Any]:
+    """Return a question with its options in a random order."""
+    alone, gold = found.alone, found.build.query
+    options = [gold, *(one.query for one in wrong)]
+    _random("order", seed, alone.key).shuffle(options)
     return {
-        "id": asked.key,
-        "group": asked.dialogue,
-        **worded(asked.text, [option.tree for option in options], tables),
+        "id": alone.key,
+        "group": alone.dialogue,
+        "database": alone.row["db_id"],
+        **worded(alone.text, [option.tree for option in options], found.tables),
         "choices": [option.text for option in options],
         "answer": next(i for i, option in enumerate(options) if option is gold),
+        "_split": alone.row.get("_split"),
     }
+
+
+def _random(what: str, seed: int, key: str) -> Random:
+    """Return a generator that depends on nothing but the seed and the question's id."""
+    return Random(hashlib.sha256(f"cosql:{what}:{seed}:{key}".encode()).digest())

@@ -1,8 +1,9 @@
 """Small random databases that honour a schema's types, primary and foreign keys.
 
-They are made to tell queries apart: few rows, values that repeat, the values a query asks for
-among them, and values next to those. No NULLs: queries that differ on NULLs alone would be
-right answers to the same question.
+They hold the values a query asks for and values next to those, and are of several kinds, as real
+ones are: values that repeat, values of which most come once, more rows with many ties, and NULLs.
+Queries must differ on each kind: what differs on NULLs or on repeated values alone would be a
+right answer to the same question, to most who ask it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,29 @@ _WORDS = (
 # fmt: on
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What the columns that are no key look like."""
+
+    rows: tuple[int, int]
+    """Rows of a table that refers to no other, least and most."""
+    values: tuple[int, ...]
+    """How many values a column takes besides the ones asked for."""
+    once: bool = False
+    """Whether most values come once."""
+    nulls: float = 0.0
+    """Share of values that are missing."""
+
+
+KINDS = (
+    Kind((5, 10), (3, 6, 9, 40)),
+    Kind((8, 12), (40,), once=True),
+    Kind((18, 24), (3, 6, 9)),
+    Kind((8, 14), (3, 9, 40), nulls=0.12),
+)
+"""The kinds of databases; a question has as many of each."""
+
+
 @dataclass
 class Maker:
     """Makes the rows of one database."""
@@ -37,6 +61,7 @@ class Maker:
     groups: Mapping[int, int]
     """Columns that keys or joins link, and the number of their group: they share values."""
     rng: Random
+    kind: Kind = KINDS[0]
     made: dict[int, dict[int, list[Value]]] = field(default_factory=dict)
     """Values by table and column."""
 
@@ -55,7 +80,8 @@ class Maker:
         choices = {c.index: self._choices(c, parents.get(c.index, [])) for c in columns}
         keys = [c.index for c in columns if c.index in self.tables.primary]
         identity = list(itertools.product(*(choices[key] for key in keys))) if keys else []
-        count = self.rng.randint(4, 18) if parents else self.rng.randint(5, 10)
+        low, high = self.kind.rows
+        count = self.rng.randint(low - 1, 2 * high - 2 if parents else high)
         if keys:
             identity = self._sample(identity, count)
             count = len(identity)
@@ -63,8 +89,19 @@ class Maker:
             if column.index in keys:
                 values = [row[keys.index(column.index)] for row in identity]
             else:
-                values = [self.rng.choice(choices[column.index]) for _ in range(count)]
+                values = self._values(choices[column.index], count, column)
             self.made[table][column.index] = values
+
+    def _values(self, choices: list[Value], count: int, column: Column) -> list[Value]:
+        """Draw a column's values; a key's that refers to another table repeat in any kind."""
+        key = column.index in self.tables.keys
+        if self.kind.once and not key:
+            some = self.rng.sample(choices, min(count, len(choices)))
+            return [*some, *(self.rng.choice(choices) for _ in range(count - len(some)))]
+        drawn = [self.rng.choice(choices) for _ in range(count)]
+        if key or not self.kind.nulls:
+            return drawn
+        return [None if self.rng.random() < self.kind.nulls else value for value in drawn]
 
     def _sample(self, identity: list[tuple[Value, ...]], count: int) -> list[tuple[Value, ...]]:
         """Draw distinct keys; early ones, where the wanted values are, are likelier."""
@@ -94,7 +131,7 @@ class Maker:
         if allowed:
             return [*allowed, *(v for v in allowed if v in asked and not self._key(column))]
         pool = [value for value in dict.fromkeys(self._pool(column, asked)) if value not in asked]
-        many = self.rng.randint(10, 14) if self._key(column) else self.rng.choice((3, 6, 9, 40))
+        many = self.rng.randint(10, 14) if self._key(column) else self.rng.choice(self.kind.values)
         return [*asked, *self.rng.sample(pool, min(len(pool), many))]
 
     def _key(self, column: Column) -> bool:

@@ -11,7 +11,7 @@ GOAL, FIRST = -1, 0
 
 
 @dataclass(frozen=True)
-class Asked:
+class Alone:
     """A question that can be understood without the turns before it."""
 
     key: str
@@ -24,12 +24,12 @@ class Asked:
     """The row it comes from."""
 
 
-def stand_alone(rows: Iterable[Mapping[str, Any]]) -> Iterator[Asked | str]:
+def stand_alone(rows: Iterable[Mapping[str, Any]]) -> Iterator[Alone | str]:
     """Yield goals, then first turns, each distinct question once; a reason for any other row.
 
     Later turns lean on earlier ones. A goal often repeats its dialogue's first turn.
     """
-    kept: dict[int, list[Asked]] = {GOAL: [], FIRST: []}
+    kept: dict[int, list[Alone]] = {GOAL: [], FIRST: []}
     for dialogue, row in _dialogues(rows):
         turn = row["turn_idx"]
         if turn in kept:
@@ -60,9 +60,9 @@ def _dialogues(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping
         yield f"{database}-{number}", row
 
 
-def _asked(row: Mapping[str, Any], dialogue: str) -> Asked:
+def _asked(row: Mapping[str, Any], dialogue: str) -> Alone:
     """Return the question of a goal or first turn."""
     kind = "goal" if row["turn_idx"] == GOAL else "first"
     utterances = row["utterances"]
     text = " ".join((utterances[-1] if utterances else "").split())
-    return Asked(f"{dialogue}-{kind}", dialogue, text, row)
+    return Alone(f"{dialogue}-{kind}", dialogue, text, row)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from convbench.tasks.cosql.queries import COLUMN
 
-Value = int | float | str
+Value = int | float | str | None
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Between, exp.In)
 

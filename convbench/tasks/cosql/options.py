@@ -1,124 +1,232 @@
-"""Three wrong queries next to the gold, such that form alone does not tell the gold.
+"""Wrong queries: what other questions ask, over the tables, columns and values of this one.
 
-One-edit mutations alone would betray it: the query that all others resemble would be the gold.
-So two edits a and b make a square, gold - a(gold) - b(gold) - b(a(gold)), of which each query is
-one edit away from two others and two edits away from the third. Edits lengthen or shorten; sets
-of all directions are offered, and `balance` chooses among them.
+A wrong query takes the build of another question's right query (`builds`) and this question's
+tables, joins and values; its columns are drawn by how often right queries on the database name
+them. So each option, looked at alone, is as much like a right query as the right one: whatever
+can be counted in it, it has from a right query. It shares as many words with the question as the
+right one does, and its names have as many others.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
-from convbench.tasks.cosql import parts, words
-from convbench.tasks.cosql.edits import Edit, edited
-from convbench.tasks.cosql.queries import NODE, Query
-from convbench.tasks.cosql.results import Bench, telling
-from convbench.tasks.cosql.tables import Tables
+from sqlglot import exp
 
-_MAKERS = (
-    words.columns,
-    words.aggregates,
-    words.operators,
-    words.literals,
-    words.tables_read,
-    parts.distinct,
-    parts.listed,
-    parts.ordering,
-    parts.conditions,
-    parts.joins,
-)
+from convbench.tasks.cosql.builds import Build, Slot, columns, compared, literals, selects
+from convbench.tasks.cosql.queries import COLUMN, Query, scope_tables
+from convbench.tasks.cosql.results import Bench, Told
+from convbench.tasks.cosql.shared import shared, words
+from convbench.tasks.cosql.tables import Column, Tables
 
-_WEIGHTS = {
-    "column": 4.0, "join": 2.0, "comparison": 4.0, "literal": 3.0, "aggregate": 3.0,
-    "connective": 2.0, "set operation": 3.0, "table": 3.0, "order": 2.0, "condition": 2.0,
-    "list": 1.5, "count": 1.0, "distinct": 0.7, "limit": 0.7, "negation": 0.7,
-    "equality": 0.3, "outer join": 0.3,
-}  # fmt: skip
-"""How often a kind of edit is tried. Kinds whose outcome is rare among golds are tried seldom:
-where `<>` is common in wrong options and rare in golds, it tells them apart."""
+_DONORS = 40
+"""Builds tried for one question."""
+_TRIES = 60
+"""Choices of columns tried for one build."""
+_EACH = 3
+"""Wrong queries of one build that are kept."""
+_OWN = 0.75
+"""How often a value is compared with the column that the right query compares it with."""
 
-_TRIES = 20
-"""Pairs of edits tried for one question, in each of three directions of length."""
-_CANDIDATES = 6
-"""Sets of options found for one question, in each direction."""
-_TELLING = 3
-"""Databases that must tell all four apart."""
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question with its right query."""
+
+    key: str
+    text: str
+    build: Build
+    tables: Tables
+    popular: Mapping[int, int]
+    """How often right queries on the database name a column."""
+
+    @property
+    def gold(self) -> Query:
+        """The right query."""
+        return self.build.query
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The question's words."""
+        return frozenset(words(self.text))
+
+    @cached_property
+    def scopes(self) -> list[list[tuple[str, int]]]:
+        """(alias, table) of what each SELECT reads."""
+        return [list(scope_tables(s, self.tables)) for s in selects(self.gold.tree)]
+
+    @cached_property
+    def qualified(self) -> list[bool]:
+        """Whether the columns of each SELECT go with their table's alias."""
+        found = [len(tables) > 1 for tables in self.scopes]
+        for number, node in columns(self.gold.tree):
+            found[number] = bool(node.table)
+        return found
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """Words of the right query's names, tables, joins and values."""
+        names = (node.name for _, node in columns(self.gold.tree))
+        return self.fixed | words(" ".join(names))
+
+    @cached_property
+    def beside(self) -> dict[tuple[bool, str], int]:
+        """The column that the right query compares a value (whether text, which) with."""
+        pairs = ((compared(node), node.meta.get(COLUMN)) for _, node in columns(self.gold.tree))
+        return {(v.is_string, v.name): column for v, column in pairs if v and column is not None}
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        """Words that all options have: of tables, joins and values."""
+        parts = [part.sql() for select in selects(self.gold.tree) for part in _reads(select)]
+        return frozenset(words(" ".join((*parts, *(v.name for v in literals(self.gold.tree))))))
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """An edit that gives other results than the gold, and by how much it lengthens the query."""
+class Wrong:
+    """A possible wrong option."""
 
-    edit: Edit
+    donor: str
+    """Key of the question whose build it has."""
     query: Query
-    longer: int
+    told: Told
 
 
-def candidates(gold: Query, tables: Tables, bench: Bench, rng: Random) -> list[list[Query]] | str:
-    """Return sets of three wrong queries, best explained first, or why there are none."""
-    results = bench.results(gold)
-    if not any(result and result.rows for result in results):
+def candidates(
+    asked: Asked, donors: Sequence[tuple[str, Build]], bench: Bench, rng: Random
+) -> list[Wrong] | str:
+    """Return wrong queries that databases tell from the right one, or why there are none."""
+    gold = bench.told(asked.gold)
+    if not gold.any_row:
         return "the gold's result is empty on every database"
-    mutants = _shuffled(list(_mutants(gold, tables, bench)), rng)
-    sides = {sign: [m for m in mutants if m.longer * sign >= 0] for sign in (1, -1)}
-    if min(map(len, sides.values())) < 2:
-        # Its place among the lengths would tell the gold.
-        return "no edits to both sides of the gold's length"
-    found: dict[str, list[Query]] = {}
-    for first, second in ((1, 1), (1, -1), (-1, -1)):
-        pairs = itertools.islice(_pairs(sides[first], sides[second]), _TRIES)
-        told = (s for a, b in pairs if (s := _square(gold, a, b, bench)))
-        found |= {square[2].text: square for square in itertools.islice(told, _CANDIDATES)}
-    return list(found.values()) or "no two edits that databases tell apart"
+    if repeats(asked.gold):
+        return "the gold query lists a column twice"
+    found: list[Wrong] = []
+    for key, build in rng.sample(list(donors), min(_DONORS, len(donors))):
+        for query in itertools.islice(transplanted(build, asked, rng), _EACH):
+            told = bench.told(query)
+            if told.any_row and told.differs(gold):
+                found.append(Wrong(key, query, told))
+    return found
 
 
-def _mutants(gold: Query, tables: Tables, bench: Bench) -> Iterator[Mutant]:
-    """Yield every edit whose result differs from the gold's on some database."""
-    seen = {gold.text}
-    for node in gold.tree.walk():
-        for kind, change in itertools.chain.from_iterable(m(node, tables) for m in _MAKERS):
-            edit = Edit(kind, node.meta[NODE], change)
-            query = edited(gold, [edit])
-            if query is None or query.text in seen:
-                continue
+def transplanted(build: Build, asked: Asked, rng: Random) -> Iterator[Query]:
+    """Yield queries of this build for the question that are sound and not the right one.
+
+    Like the right one they have as many different words of the question, and their names as many
+    that are not in it.
+    """
+    wanted, spare = shared(asked.words, asked.gold.text), len(asked.named - asked.words)
+    values = _values(asked, rng)
+    seen = {asked.gold.text}
+    tried: set[tuple[int, ...]] = set()
+    for _ in range(_TRIES):
+        drawn = _drawn(build.slots, values, asked, rng)
+        if drawn is None:
+            return
+        named_as = tuple(column.index for _, column in drawn)
+        if named_as in tried:
+            continue
+        tried.add(named_as)
+        named = words(" ".join(column.name for _, column in drawn)) | asked.fixed
+        if len(named - asked.words) != spare:
+            continue
+        if len((named | build.words) & asked.words) != wanted:
+            continue
+        query = _written(build, values, drawn, asked)
+        if query.text not in seen and shared(asked.words, query.text) == wanted:
             seen.add(query.text)
-            if telling([bench.results(gold), bench.results(query)]) >= _TELLING:
-                yield Mutant(edit, query, len(query.text) - len(gold.text))
+            if not repeats(query):
+                yield query
 
 
-def _shuffled(mutants: list[Mutant], rng: Random) -> list[Mutant]:
-    """Return mutants in a random order in which heavier kinds tend to come first."""
-    kinds: dict[str, list[Mutant]] = defaultdict(list)
-    for mutant in mutants:
-        kinds[mutant.edit.kind].append(mutant)
-    ranked: list[tuple[float, Mutant]] = []
-    for kind, found in sorted(kinds.items()):
-        rng.shuffle(found)
-        # The n-th of a kind counts as n times as late: many columns do not crowd out the rest.
-        ranked += [(rng.random() * n / _WEIGHTS[kind], m) for n, m in enumerate(found, start=1)]
-    return [mutant for _, mutant in sorted(ranked, key=lambda pair: pair[0])]
+def repeats(query: Query) -> bool:
+    """Return whether a query lists a column twice, or compares one with itself."""
+    for select in query.tree.find_all(exp.Select):
+        group = select.args.get("group")
+        for part in (select.expressions, group.expressions if group else ()):
+            listed = [item.sql().lower() for item in part]
+            if len(set(listed)) < len(listed):
+                return True
+    return any(node.this == node.expression for node in query.tree.find_all(exp.Binary))
 
 
-def _pairs(first: list[Mutant], second: list[Mutant]) -> Iterator[tuple[Mutant, Mutant]]:
-    """Yield pairs of two mutants, early ones first."""
-    places = itertools.product(range(len(first)), range(len(second)))
-    for i, j in sorted(places, key=lambda place: (sum(place), place)):
-        if first[i] is not second[j]:
-            yield first[i], second[j]
+def _values(asked: Asked, rng: Random) -> list[exp.Literal]:
+    """Return the right query's values in a random order, texts first."""
+    found = literals(asked.gold.tree)
+    return sorted(rng.sample(found, len(found)), key=lambda value: not value.is_string)
 
 
-def _square(gold: Query, a: Mutant, b: Mutant, bench: Bench) -> list[Query] | None:
-    """Return a(gold), b(gold) and b(a(gold)), None unless databases tell all four apart."""
-    both = edited(gold, [a.edit, b.edit])
-    if both is None or both.text in (gold.text, a.query.text, b.query.text):
-        return None
-    if telling([bench.results(query) for query in (gold, a.query, b.query, both)]) < _TELLING:
-        return None
-    other = edited(gold, [b.edit, a.edit])
-    # Else one edit has overwritten part of the other: no square.
-    return [a.query, b.query, both] if other is not None and other.text == both.text else None
+def _drawn(
+    slots: Sequence[Slot], values: Sequence[exp.Literal], asked: Asked, rng: Random
+) -> list[tuple[str, Column]] | None:
+    """Return (alias, column) for each slot: one column for one name, None where none fits."""
+    known: dict[tuple[int, str], tuple[str, Column]] = {}
+    for slot in slots:
+        if (slot.select, slot.name) not in known:
+            taken = {column for (select, _), (_, column) in known.items() if select == slot.select}
+            found = _column(slot, values, asked, taken, rng)
+            if found is None:
+                return None
+            known[slot.select, slot.name] = found
+    return [known[slot.select, slot.name] for slot in slots]
+
+
+def _column(
+    slot: Slot, values: Sequence[exp.Literal], asked: Asked, taken: set[Column], rng: Random
+) -> tuple[str, Column] | None:
+    """Return a column for a slot, drawn by how often right queries name it."""
+    value = values[slot.value] if slot.value is not None else None
+    own = asked.beside.get((value.is_string, value.name)) if value is not None else None
+    fitting = [
+        (alias, column)
+        for alias, column in _named(asked, slot)
+        if column not in taken and (column.index == own or _fits(column, slot, value))
+    ]
+    if own is not None and rng.random() < _OWN:
+        fitting = [(alias, c) for alias, c in fitting if c.index == own] or fitting
+    weights = [asked.popular.get(column.index, 0) + 0.5 for _, column in fitting]
+    return rng.choices(fitting, weights)[0] if fitting else None
+
+
+def _named(asked: Asked, slot: Slot) -> Iterator[tuple[str, Column]]:
+    """Yield what a slot can name: the columns of its table, or of any that its SELECT reads."""
+    for place, (alias, table) in enumerate(asked.scopes[slot.select]):
+        if slot.table in (None, place):
+            yield from ((alias, column) for column in asked.tables.of_table(table))
+
+
+def _fits(column: Column, slot: Slot, value: exp.Literal | None) -> bool:
+    """Return whether a column's type makes sense in a slot."""
+    if value is not None:
+        return column.kind == ("text" if value.is_string else "number")
+    return not slot.kinds or column.kind in slot.kinds
+
+
+def _written(
+    build: Build,
+    values: Sequence[exp.Literal],
+    drawn: Sequence[tuple[str, Column]],
+    asked: Asked,
+) -> Query:
+    """Return the build with these values and columns, over the question's tables and joins."""
+    tree = build.query.tree.copy()
+    for place, value in zip(literals(tree), values, strict=True):
+        place.set("this", value.this)
+    for (number, node), (alias, column) in zip(list(columns(tree)), drawn, strict=True):
+        several = asked.qualified[number]
+        node.set("this", exp.to_identifier(column.name))
+        node.set("table", exp.to_identifier(alias) if several else None)
+        node.meta[COLUMN] = column.index
+    for select, own in zip(selects(tree), selects(asked.gold.tree), strict=True):
+        select.set("from_", own.args["from_"].copy())
+        select.set("joins", [join.copy() for join in own.args.get("joins") or ()])
+    return Query(tree)
+
+
+def _reads(select: exp.Expression) -> list[exp.Expression]:
+    return [select.args["from_"], *(select.args.get("joins") or ())]

@@ -12,8 +12,8 @@ from sqlglot.errors import SqlglotError
 
 from convbench.tasks.cosql.tables import Column, Tables
 
-COLUMN, NODE = "column", "node"
-"""Marks that canonical nodes carry: position of a schema column, number of the node."""
+COLUMN = "column"
+"""Mark that a canonical column carries: its position in the schema."""
 
 _SPLIT_OPERATOR = re.compile(r"([<>!])\s+=")
 
@@ -52,27 +52,28 @@ def canonical(sql: str, tables: Tables) -> Query:
         _name_column(node, tables)
     for ordered in tree.find_all(exp.Ordered):
         ordered.set("desc", True if ordered.args.get("desc") else None)
-    for number, node in enumerate(tree.walk()):
-        node.meta[NODE] = number
     return Query(tree)
+
+
+def sources(select: exp.Expression | None) -> list[exp.Expression]:
+    """Return what a SELECT reads, FROM and JOINs in order."""
+    if select is None:
+        return []
+    parts = (select.args.get("from_"), *(select.args.get("joins") or ()))
+    return [part.this for part in parts if part is not None]
+
+
+def source(node: exp.Expression) -> str:
+    """Return the alias or name of what a SELECT reads."""
+    return str(node.alias_or_name)
 
 
 def scope_tables(select: exp.Expression, tables: Tables) -> Iterator[tuple[str, int]]:
     """Yield (alias or name, table number) of the tables that a SELECT itself reads."""
-    from_ = select.args.get("from_") or select.args.get("from")
-    for part in (from_, *(select.args.get("joins") or ())):
-        if part is not None and isinstance(part.this, exp.Table):
-            number = tables.numbers.get(part.this.name.lower())
-            if number is not None:
-                yield part.this.alias_or_name, number
-
-
-def qualified(select: exp.Expression, alias: str, column: Column) -> exp.Column:
-    """Return a new reference to a column, with its table where this SELECT reads several."""
-    several = bool(select.args.get("joins"))
-    node = exp.column(column.name, table=alias if several else None)
-    node.meta[COLUMN] = column.index
-    return node
+    for part in sources(select):
+        number = tables.numbers.get(part.name.lower()) if isinstance(part, exp.Table) else None
+        if number is not None:
+            yield part.alias_or_name, number
 
 
 def _name_tables(tree: exp.Expression, tables: Tables) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,29 +11,50 @@ from random import Random
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.databases import Maker, Rows, groups
+from convbench.tasks.cosql.databases import KINDS, Maker, Rows, groups
 from convbench.tasks.cosql.hints import joined, wanted
 from convbench.tasks.cosql.queries import Query
 from convbench.tasks.cosql.tables import Tables
 
-DATABASES = 20
-"""Databases per question."""
+OF_A_KIND = 4
+"""Databases of each kind (`databases.KINDS`) per question."""
 
 
 @dataclass(frozen=True)
 class Result:
     """What a query gave on one database."""
 
-    rows: frozenset[tuple[object, int]]
-    """Its rows with how often each came."""
-    order: tuple[object, ...] | None
-    """Its rows in order, None where the query leaves the order open, be it among equals."""
+    rows: int
+    """Mark of its rows with how often each came."""
+    order: int | None
+    """Mark of its rows in order, None where the query leaves the order open, be it among equals."""
+    empty: bool
 
     def differs(self, other: Result) -> bool:
         """Return whether the two are certainly different: other rows, or another order."""
         if self.rows != other.rows:
             return True
         return None not in (self.order, other.order) and self.order != other.order
+
+
+@dataclass(frozen=True)
+class Told:
+    """A query's results on all databases of a question, kind after kind and again."""
+
+    results: tuple[Result | None, ...]
+
+    @property
+    def any_row(self) -> bool:
+        """Whether it gives a row anywhere."""
+        return any(result and not result.empty for result in self.results)
+
+    def differs(self, other: Told) -> bool:
+        """Return whether databases of each kind tell the two apart."""
+        apart = [
+            a is not None and b is not None and a.differs(b)
+            for a, b in zip(self.results, other.results, strict=True)
+        ]
+        return all(any(apart[kind :: len(KINDS)]) for kind in range(len(KINDS)))
 
 
 _KINDS = {"number": "INT", "boolean": "INT", "text": "TEXT", "time": "TEXT"}
@@ -47,13 +67,11 @@ class Bench:
 
     def __init__(self, gold: Query, tables: Tables, *, key: str, seed: int) -> None:
         used = {tables.numbers[t.name.lower()] for t in gold.tree.find_all(exp.Table)}
-        if len(used) == 1:  # then an edit may read another table
-            used = set(tables.numbers.values())
         linked = groups((*tables.foreign, *joined([gold.tree])))
-        self._known: dict[str, list[Result | None]] = {}
         self._pairs: list[tuple[sqlite3.Connection, sqlite3.Connection]] = []
-        for number in range(DATABASES):
-            maker = Maker(tables, wanted([gold.tree]), linked, _random(seed, key, number))
+        for number in range(OF_A_KIND * len(KINDS)):
+            rng, kind = _random(seed, key, number), KINDS[number % len(KINDS)]
+            maker = Maker(tables, wanted([gold.tree]), linked, rng, kind)
             rows = {table: maker.rows(table) for table in sorted(used)}
             back = {table: list(reversed(found)) for table, found in rows.items()}
             self._pairs.append((_load(tables, rows), _load(tables, back)))
@@ -63,26 +81,14 @@ class Bench:
         for connection in (c for pair in self._pairs for c in pair):
             connection.close()
 
-    def results(self, query: Query) -> list[Result | None]:
+    def told(self, query: Query) -> Told:
         """Return the query's result on each database.
 
         None where it has none that counts: it fails, takes too long, gives too many rows, or
         which rows it gives depends on their order in the tables, as with `LIMIT 1` among equals.
         """
-        known = self._known.get(query.text)
-        if known is None:
-            ordered = bool(query.tree.args.get("order"))
-            known = [_result(pair, query.text, ordered) for pair in self._pairs]
-            self._known[query.text] = known
-        return known
-
-
-def telling(results: Sequence[Sequence[Result | None]]) -> int:
-    """Return on how many databases these queries all have results, pairwise different."""
-    return sum(
-        all(a and b and a.differs(b) for a, b in itertools.combinations(found, 2))
-        for found in zip(*results, strict=True)
-    )
+        ordered = bool(query.tree.args.get("order"))
+        return Told(tuple(_result(pair, query.text, ordered) for pair in self._pairs))
 
 
 def _random(seed: int, key: str, number: int) -> Random:
@@ -113,7 +119,8 @@ def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Res
     if first is None or second is None or Counter(first) != Counter(second):
         return None
     certain = ordered and first == second
-    return Result(frozenset(Counter(first).items()), tuple(first) if certain else None)
+    rows = hash(frozenset(Counter(first).items()))
+    return Result(rows, hash(tuple(first)) if certain else None, not first)
 
 
 def _run(connection: sqlite3.Connection, text: str) -> list[object] | None:

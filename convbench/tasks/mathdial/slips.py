@@ -1,100 +1,189 @@
-"""Two more wrong numbers, placed so that the numbers alone do not tell which one is right.
+"""Two more wrong numbers, such that neither the numbers nor the texts tell which one is right.
 
-One slip is made from the worked solution and looks like the gold, the other is made in the same
-way from the student's attempt and looks like the student's number: as many trailing zeros, as
-many digits, the same last-digit parity. Where the two lie is drawn first: below both numbers,
-between them or beyond them, such that the gold is equally often the smallest, second, third and
-largest of the four. Among the numbers that fit best, the best explained ones are taken.
+The student's number is known to be wrong: the attempt shows it. The two slips stand to what is
+shown as the right answer does: they are in the problem and in the attempt or not, as it is, and one
+operation on two numbers of the texts makes them or not, as it makes it. They come from such
+operations, and from the student's number as other right answers stand to their students'.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
 from random import Random
 
-from convbench.tasks.mathdial.working import Working, candidates
+import numpy as np
 
-GOLD_SIDE, BETWEEN, STUDENT_SIDE = 0, 1, 2
-"""Zones: beyond the gold, between gold and student, beyond the student."""
+from convbench.tasks.evening import among, standing
+from convbench.tasks.mathdial.numbers import Format, numbers
 
-_STUDENT_ABOVE = 0.556
-"""Share of students whose number is too large, measured on MathDial's test rows. Only because
-it is not one half must the zones be drawn with unequal weights."""
+DRAWS = 60
+"""Pairs of slips drawn for one question."""
+_RATIOS = 40
+"""Other questions' ratios tried for one question."""
+_USUAL = (0.5, 0.6, 0.75, 0.8, 0.9, 1.1, 1.2, 1.25, 1.5, 2.0)
+"""Ratios that are tried for every question."""
+_LEAST = 3
+"""A question with fewer possible slips is left out: the right number could not be hidden."""
+_STEPS = (2, 3, 5, 10)
+"""By what numbers may be divisible."""
 
-_NEAR = 3
-"""A slip further than this factor outside the two numbers is the last choice."""
+_BELOW = (1 / 8, 1 / 4, 0.4, 0.499, 0.501, 0.66, 0.8, 0.95, 1)
+_ABOVE = (1.05, 1.25, 1.5, 1.99, 2.01, 2.5, 4, 8)
+_EDGES = np.log((*_BELOW, *_ABOVE))
+"""Where kinds of ratios to the student's number end; one half and twice are of their own."""
+_KINDS = len(_EDGES) + 1
+_WIDTH = 0.1
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The two numbers that every question has."""
+class Case:
+    """The numbers that a question shows, in units of the options' format (`Format.units`)."""
 
     gold: int
     student: int
+    problem: Counter[int]
+    attempt: Counter[int]
+    made: Counter[int]
+    """What one operation on two numbers of the texts makes, and in how many ways."""
+    from_student: frozenset[int]
+    """What one operation on the student's number and another one makes."""
 
-    def zone(self, number: int) -> int:
-        """Return which zone a number lies in."""
-        low, high = sorted((self.gold, self.student))
-        if low < number < high:
-            return BETWEEN
-        return GOLD_SIDE if (number < self.gold) == (self.gold < self.student) else STUDENT_SIDE
-
-    def near(self, number: int) -> bool:
-        """Return whether a number is of about the same size as these two."""
-        low, high = sorted((self.gold, self.student))
-        return low / _NEAR <= number <= high * _NEAR
-
-
-def slips(pair: Pair, right: Working, attempt: Working, rng: Random) -> tuple[int, int] | None:
-    """Return a slip like the gold and a slip like the student's number.
-
-    `right` is the worked solution, `attempt` the student's. A gold of 1 gives None: nothing
-    positive lies below it, so that its rank would tell it.
-    """
-    if pair.gold < 2:
-        return None
-    zones = _zones(pair, rng)
-    known = {pair.gold, pair.student}
-    first = _choose(candidates(pair.gold, right, known), pair.gold, pair, zones[0], rng)
-    others = candidates(pair.student, attempt, known | {first})
-    return first, _choose(others, pair.student, pair, zones[1], rng)
-
-
-def _zones(pair: Pair, rng: Random) -> list[int]:
-    """Draw the zones of the two slips, such that every rank of the gold is equally likely.
-
-    With no slip on its own side the gold is the outermost of the four, which must happen in a
-    quarter of all questions for either end. One or two slips there are equally likely, which
-    evens out the two inner ranks whatever the share of students above.
-    """
-    share = _STUDENT_ABOVE if pair.student > pair.gold else 1 - _STUDENT_ABOVE
-    one, two = (GOLD_SIDE, BETWEEN), (GOLD_SIDE, GOLD_SIDE)
-    none = ((BETWEEN, BETWEEN), (BETWEEN, STUDENT_SIDE), (STUDENT_SIDE, STUDENT_SIDE))
-    some = (two, two, one, (GOLD_SIDE, STUDENT_SIDE))
-    zones = list(rng.choice(none if rng.random() < 0.25 / share else some))
-    rng.shuffle(zones)
-    return zones
-
-
-def _choose(pool: dict[int, int], like: int, pair: Pair, zone: int, rng: Random) -> int:
-    """Return one of the numbers of this pool that fit best. Its values rank the explanations."""
-
-    def penalty(number: int) -> int:
-        # In order of weight: rank of the gold, look of the number, place, size, explanation.
-        return (
-            200 * ((pair.zone(number) == GOLD_SIDE) != (zone == GOLD_SIDE))
-            + 120 * (_ending(number) != _ending(like))
-            + 60 * (len(str(number)) != len(str(like)))
-            + 50 * (pair.zone(number) != zone)
-            + 20 * (not pair.near(number))
-            + pool[number]
+    @classmethod
+    def of(cls, problem: str, attempt: str, gold: int, student: int, form: Format) -> Case:
+        """Return the numbers of a question's texts."""
+        texts = [list(numbers(text)) for text in (problem, attempt)]
+        said = Decimal(student).scaleb(-form.decimals)
+        known = sorted({*texts[0], *texts[1]} - {said})
+        own = (x for other in known for x in _made(said, other))
+        pairs = itertools.combinations_with_replacement(known, 2)
+        return cls(
+            gold,
+            student,
+            problem=Counter(_units(form, texts[0])),
+            attempt=Counter(_units(form, texts[1])),
+            made=Counter(_units(form, (x for pair in pairs for x in _made(*pair)))),
+            from_student=frozenset(_units(form, own)),
         )
 
-    best = min(map(penalty, pool))
-    return rng.choice(sorted(number for number in pool if penalty(number) == best))
+    def stands(self, number: int) -> tuple[bool, bool]:
+        """Return whether the texts say a number, and whether one operation on theirs makes it."""
+        return (
+            number in self.problem or number in self.attempt,
+            number in self.made or number in self.from_student,
+        )
+
+    def slips(self, ratios: Sequence[float], rng: Random) -> list[int]:
+        """Return the numbers that stand to what is shown as the right answer does."""
+        some = (*_USUAL, *rng.sample(ratios, min(_RATIOS, len(ratios))))
+        like = (near for ratio in some for near in _near(self.student * ratio))
+        pool = {*self.problem, *self.attempt, *self.made, *self.from_student, *like}
+        wanted = self.stands(self.gold)
+        low, high = sorted((self.gold, self.student))
+        return sorted(
+            number
+            for number in pool - {self.gold, self.student}
+            if number > 0 and low / 10 <= number <= max(10, high * 10)
+            if self.stands(number) == wanted
+        )
+
+    def pairs(self, ratios: Sequence[float], rng: Random) -> list[tuple[int, int]]:
+        """Return pairs of slips drawn by chance, none where there are too few slips."""
+        found = self.slips(ratios, rng)
+        if len(found) < _LEAST:
+            return []
+        weights = _likely(np.log(np.array(found) / max(1, self.student)), np.log(ratios))
+        drawn: list[tuple[int, int]] = []
+        while len(drawn) < DRAWS:
+            first, second = rng.choices(found, weights, k=2)
+            if first != second:
+                drawn.append((first, second))
+        return drawn
+
+    def looks(self, slips: tuple[int, int]) -> np.ndarray:
+        """Return where the right number stands: among those that can be right by all that is
+        shown, and among all four by the numbers alone."""
+        three = [self.gold, *slips]
+        four = [*three, self.student]
+        alone = np.array([_form(number, four) for number in four])
+        place = sum(number < self.gold for number in four)
+        ranks = [float(place == rank) - 0.25 for rank in range(4)]
+        shown = [(*_form(number, three), *self._shown(number)) for number in three]
+        kinds = np.array([self._kinds(number) for number in three])
+        return np.concatenate(
+            [standing(np.array(shown)), among(kinds, _KINDS), standing(alone), ranks]
+        )
+
+    def _kinds(self, number: int) -> tuple[int, ...]:
+        """Return what kind of ratio to the student's number it has, in how many ways one
+        operation makes it, and how many numbers divide it."""
+        ratio = math.log(max(1, number) / max(1, self.student))
+        return (
+            int(np.searchsorted(_EDGES, ratio)),
+            min(4, self.made[number]),
+            min(4, sum(number % known == 0 for known in self._known if known > 1)),
+        )
+
+    def _shown(self, number: int) -> tuple[float, ...]:
+        apart = number - self.student
+        return (
+            float(apart > 0),
+            abs(apart),
+            abs(math.log(max(1, number) / max(1, self.student))),
+            float(abs(apart) in self._known),
+            float(number % max(1, self.student) == 0 or self.student % number == 0),
+            sum(number % known == 0 for known in self._known if known > 1),
+            self.made[number],
+            float(number in self.made),
+            float(number in self.from_student),
+            self.problem[number],
+            self.attempt[number],
+        )
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        return frozenset({*self.problem, *self.attempt})
 
 
-def _ending(number: int) -> tuple[int, bool, bool]:
-    """Return what a number's end shows: its trailing zeros, divisible by 5, by 2."""
+def _likely(ratios: np.ndarray, others: np.ndarray) -> list[float]:
+    """Return how likely ratios are by how near other questions' lie (logarithms; a kernel)."""
+    apart = (ratios[:, None] - others[None, :]) / _WIDTH
+    return [float(weight) for weight in np.exp(-(apart**2) / 2).sum(1) + 1e-3]
+
+
+def _form(number: int, options: Sequence[int]) -> tuple[float, ...]:
+    """Return what shows in a number among others: size, end, and how near the others are."""
     text = str(number)
-    return len(text) - len(text.rstrip("0")), number % 5 == 0, number % 2 == 0
+    others = [abs(math.log(max(1, number) / max(1, other))) for other in options if other != number]
+    return (
+        number,
+        len(text),
+        len(text) - len(text.rstrip("0")),
+        *(float(number % step == 0) for step in _STEPS),
+        min(others),
+        sum(others),
+    )
+
+
+def _made(a: Decimal, b: Decimal) -> Iterator[Decimal]:
+    """Yield what the four operations make of two numbers."""
+    yield from (a + b, abs(a - b), a * b)
+    yield from (x / y for x, y in ((a, b), (b, a)) if y)
+
+
+def _units(form: Format, values: Iterator[Decimal] | Sequence[Decimal]) -> Iterator[int]:
+    """Yield those values that the format can write, in its units."""
+    found = (form.units(value) for value in values if value < 10**12)
+    return (value for value in found if value is not None)
+
+
+def _near(value: float) -> tuple[int, ...]:
+    """Return whole numbers about a value, exact and rounded to tens and hundreds."""
+    if value >= 1e12:
+        return ()
+    return tuple({int(round(value, -digits)) for digits in range(3)})

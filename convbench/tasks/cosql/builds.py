@@ -1,0 +1,116 @@
+"""The build of a query: all of it that has no name and no value, with slots for its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from convbench.tasks.cosql.queries import Query, source, sources
+from convbench.tasks.cosql.shared import words
+
+Shape = tuple[tuple[int, ...], int, int]
+"""How many tables each SELECT reads; how many texts and how many numbers a query has."""
+
+_COMPARED = (exp.Binary, exp.Between, exp.In)
+_ORDERED = (exp.GT, exp.LT, exp.GTE, exp.LTE, exp.Max, exp.Min)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place where a build names a column."""
+
+    select: int
+    """Which SELECT it belongs to, outer ones first."""
+    name: str
+    """Same for places of one SELECT that name the same column."""
+    table: int | None
+    """Which of the SELECT's tables the column is of; None for any."""
+    value: int | None
+    """Which value it is compared with: `literals`, texts first."""
+    kinds: tuple[str, ...]
+    """Types of column that make sense there; empty for any."""
+
+
+@dataclass(frozen=True, eq=False)
+class Build:
+    """A right query, taken as a pattern."""
+
+    query: Query
+    slots: tuple[Slot, ...]
+    shape: Shape
+    words: frozenset[str]
+    """Words of its keywords."""
+
+    @classmethod
+    def of(cls, query: Query) -> Build:
+        """Return a query's build."""
+        values = literals(query.tree)
+        texts = sum(literal.is_string for literal in values)
+        tables = tuple(len(sources(select)) for select in selects(query.tree))
+        slots = tuple(_slot(node, number, values) for number, node in columns(query.tree))
+        return cls(query, slots, (tables, texts, len(values) - texts), _keywords(query))
+
+
+def selects(tree: exp.Expression) -> list[exp.Expression]:
+    """Return the SELECTs of a query, outer ones first."""
+    return list(tree.find_all(exp.Select))
+
+
+def columns(tree: exp.Expression) -> Iterator[tuple[int, exp.Column]]:
+    """Yield (number of its SELECT, column) of all named columns outside FROM and JOIN."""
+    found = selects(tree)
+    for node in tree.find_all(exp.Column):
+        select = node.find_ancestor(exp.Select)
+        joined = node.find_ancestor(exp.Join, exp.Select)
+        if select is not None and joined is select and not isinstance(node.this, exp.Star):
+            yield next(i for i, one in enumerate(found) if one is select), node
+
+
+def literals(tree: exp.Expression) -> list[exp.Literal]:
+    """Return the texts, then the numbers of a query. `LIMIT 1` is a keyword, no number."""
+    found = [
+        node
+        for node in tree.find_all(exp.Literal)
+        if node.name != "1" or not isinstance(node.parent, exp.Limit)
+    ]
+    return sorted(found, key=lambda node: not node.is_string)
+
+
+def compared(node: exp.Column) -> exp.Literal | None:
+    """Return the value that a column is compared with."""
+    if not isinstance(node.parent, _COMPARED):
+        return None
+    return next((v for v in node.parent.iter_expressions() if isinstance(v, exp.Literal)), None)
+
+
+def _slot(node: exp.Column, number: int, values: list[exp.Literal]) -> Slot:
+    tables = [name.lower() for name in map(source, sources(node.find_ancestor(exp.Select)))]
+    value = compared(node)
+    return Slot(
+        select=number,
+        name=f"{node.table}.{node.name}".lower(),
+        table=tables.index(node.table.lower()) if node.table.lower() in tables else None,
+        value=next((i for i, one in enumerate(values) if one is value), None),
+        kinds=_kinds(node),
+    )
+
+
+def _kinds(node: exp.Column) -> tuple[str, ...]:
+    if isinstance(node.parent, exp.Avg | exp.Sum):
+        return ("number",)
+    return ("number", "time") if isinstance(node.parent, _ORDERED) else ()
+
+
+def _keywords(query: Query) -> frozenset[str]:
+    """Return the words that any query of this build has: the names and values are dropped."""
+    tree = query.tree.copy()
+    for node in list(tree.find_all(exp.Literal)):
+        node.set("this", "0")
+    for _, column in columns(tree):
+        column.set("this", exp.to_identifier("x"))
+    for select in selects(tree):
+        for part in ("from_", "joins"):
+            select.set(part, None)
+    return frozenset(words(tree.sql(dialect="sqlite")) - {"x", "0"})

@@ -1,0 +1,70 @@
+"""Which wrong options each question takes, so that nothing that can be counted tells the right one.
+
+Wrong options have the builds of questions that are asked, and of no others. Sets of three are drawn
+by chance, evened out by what shows (`looks`, `convbench.tasks.evening`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import numpy as np
+
+from convbench.tasks import evening
+from convbench.tasks.cosql.looks import looks
+from convbench.tasks.cosql.options import Wrong
+
+Texts = Mapping[str, tuple[str, str]]
+"""Each question and its right query, by key."""
+
+_WRONG = 3
+_DRAWS = 60
+"""Sets of three drawn for one question."""
+
+
+def choose(
+    sets: Mapping[str, Sequence[Wrong]], texts: Texts, rng: Random
+) -> dict[str, list[Wrong]]:
+    """Return three wrong options by question; questions without fair ones are left out."""
+    drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
+    drawn = {key: triples for key, triples in drawn.items() if triples}
+    if not drawn:
+        return {}
+    shown = [
+        [looks(texts[key][0], [texts[key][1], *(w.query.text for w in three)]) for three in triples]
+        for key, triples in drawn.items()
+    ]
+    places = evening.drawn(np.array(shown), rng)
+    return {key: drawn[key][place] for key, place in zip(drawn, places, strict=True)}
+
+
+def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:
+    """Return the sets of three donors and more, all of them questions that have such a set."""
+    kept = {key: list(wrong) for key, wrong in sorted(sets.items())}
+    while True:
+        left = {key: [w for w in wrong if w.donor in kept] for key, wrong in kept.items()}
+        left = {key: w for key, w in left.items() if len({one.donor for one in w}) >= _WRONG}
+        if left == kept:
+            return kept
+        kept = left
+
+
+def _draws(wrong: Sequence[Wrong], rng: Random) -> list[list[Wrong]]:
+    """Return as many sets of three as are wanted, none where there is none."""
+    found: list[list[Wrong]] = []
+    for _ in range(_DRAWS * 3):
+        three: list[Wrong] = []
+        while len(three) < _WRONG and (left := [w for w in wrong if _apart(w, three)]):
+            three.append(rng.choice(left))
+        if len(three) == _WRONG:
+            found.append(three)
+        if len(found) == _DRAWS:
+            return found
+    return rng.choices(found, k=_DRAWS) if found else []
+
+
+def _apart(wrong: Wrong, drawn: Sequence[Wrong]) -> bool:
+    """Return whether an option is of another donor than those drawn, and databases tell it from
+    them."""
+    return all(w.donor != wrong.donor and w.told.differs(wrong.told) for w in drawn)
