@@ -17,6 +17,7 @@ from convbench.report.patterns.common import common_words, frequencies, is_commo
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import Response, responses
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
+from convbench.store import Run
 from tests.report.synthetic import make, questions
 
 
@@ -29,11 +30,12 @@ def test_words():
 
 
 def test_the_rule_for_common_words():
-    # Two policies: the first's frequency over the second's within [0.8, 1.2].
+    # Two policies: their ratio within [0.8, 1.2], one way or the other.
     assert is_common([0.5, 0.5])
     assert is_common([0.6, 0.5])  # 1.2
-    assert not is_common([0.61, 0.5])
-    assert is_common([0.4, 0.5])  # 0.8
+    assert is_common([0.5, 0.4])  # 1.25, 0.8 the other way
+    assert is_common([0.4, 0.5])
+    assert not is_common([0.5, 0.39])
     assert not is_common([0.39, 0.5])
     # 0.01 in any policy is enough, in none too little.
     assert is_common([0.01, 0.0095])
@@ -132,6 +134,18 @@ def test_the_whole(pair, tmp_path):
     again = patterns(PatternOptions((pair.path, pair.evals / "swift"), out=tmp_path / "two"))
     for one, two in zip(result.files, again.files, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
+
+
+def test_the_order_of_runs_changes_nothing(pair):
+    swift = Run.open(pair.evals / "swift")
+    one, two = responses([pair, swift]), responses([swift, pair])
+    assert one == two
+    assert one[0].policy == "Base"
+    shares = {"a": {"moon": 0.5, "tide": 0.5}, "b": {"moon": 0.4, "tide": 0.39}}
+    turned = dict(reversed(shares.items()))
+    assert common_words(shares) == common_words(turned)
+    assert "moon" in common_words(shares)
+    assert "tide" not in common_words(shares)
 
 
 def test_too_little_to_compare(pair, tmp_path):

@@ -147,3 +147,18 @@ def test_looks_differ_in_more_than_colour():
     assert len(set(found.values())) == len(names)
     assert looks(["Base"])["Base"] == found["Base"]
     assert len(set(looks(["ReFit (one)", "ReFit (two)"]).values())) == 2
+    assert len(set(looks([f"policy {number}" for number in range(14)]).values())) == 14
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_policy_has_one_look_in_all_pictures(order):
+    """Whatever others stand beside it: in one document, and a method in all."""
+    names = ["Base (small)", "Base (large)", "mine", "theirs", "SWiFt", "ours", "SEAL"]
+    with drawing(names[::order]):
+        whole = looks(names)
+        for name in names:
+            assert looks([name]) == {name: whole[name]}
+        assert looks(["theirs", "mine"]) == {n: whole[n] for n in ("theirs", "mine")}
+    assert len(set(whole.values())) == len(names)
+    assert looks(reversed(names)) == whole
+    assert looks(["SWiFt"])["SWiFt"] == whole["SWiFt"]

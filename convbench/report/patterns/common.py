@@ -49,14 +49,13 @@ def frequencies(found: Sequence[Response]) -> dict[str, dict[str, float]]:
 def is_common(shares: Sequence[float]) -> bool:
     """Return whether a word with these frequencies, one a policy, is common by frequency.
 
-    Two policies: the first's frequency over the second's lies in [0.8, 1.2]. More: the largest
-    over the smallest counts, and is at most 1.2.
+    Two policies: the ratio of their frequencies lies in [0.8, 1.2] one way or the other, whichever
+    is named first. More: the largest over the smallest counts, and is at most 1.2.
     """
     if max(shares) < FREQUENCY or min(shares) == 0:
         return False
     if len(shares) == 2:
-        ratio = shares[0] / shares[1]
-        return _at_most(1 - RATIO, ratio) and _at_most(ratio, 1 + RATIO)
+        return _at_most(1 - RATIO, min(shares) / max(shares))
     return _at_most(max(shares) / min(shares), 1 + RATIO)
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from itertools import cycle
 from typing import Any
 
 from convbench.report.document import Cell, Column, Document, Part, Picture, Table
 from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.responses import Response, by_policy
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
-from convbench.report.plots.style import LOOKS, drawing, new_figure, picture
+from convbench.report.plots.style import drawing, looks, new_figure, picture
 from convbench.report.tables.cells import number
 from convbench.stats.estimate import estimate
 
 SHAPES = ("o", "s", "^", "D", "P")
 """Pattern 0 to 4: circle, square and triangle as in the paper's figure, then ours."""
-COLORS = [LOOKS[place][0] for place in (0, 2, 4, 3, 5, 6, 1, 7, 8, 9)]
-"""Policies in the order named: blue, then orange, as in the paper's figure."""
 GRAMS = (1, 2, 3)
 TOLD = 10
 """Telling words shown."""
@@ -102,12 +99,12 @@ def _where(found: Patterns, inside: list[bool], wanted: bool) -> Iterator[Respon
 
 def draw(found: Patterns, places: Sequence[tuple[float, float]], title: str) -> Picture:
     """Return the UMAP picture: shape by pattern, colour by policy."""
-    with drawing():
+    with drawing(found.policies):
         from matplotlib.lines import Line2D
 
         figure = new_figure(5.0, width=6.6)
         axes: Any = figure.subplots()
-        colors = dict(zip(found.policies, cycle(COLORS), strict=False))
+        colors = {name: look.color for name, look in looks(found.policies).items()}
         for place in _interleaved(found):
             axes.scatter(
                 *places[place], marker=SHAPES[found.pattern[place]], s=20,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from convbench.errors import RunError
-from convbench.report.naming import with_unique_names
+from convbench.report.naming import in_order, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.store import Run
 from convbench.views import final_text
@@ -34,7 +34,7 @@ class Response:
 
 def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
     """Return the final responses of every policy: each run named is one policy; one run alone
-    stands for itself and its children.
+    stands for itself and its children. They are the same in whatever order runs are named.
 
     Raises RunError for fewer than two policies.
     """
@@ -47,6 +47,8 @@ def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
             f"{runs[0].path}: found one policy; expected two or more: name several runs, e.g. "
             "convbench patterns RUN RUN/evals/swift, or evaluate one first: convbench eval"
         )
+    policies = in_order(sorted(policies, key=lambda policy: policy.run.manifest.id))
+    policies.sort(key=lambda policy: not policy.is_base)
     found = [r for policy in with_unique_names(policies) for r in _of(policy)]
     empty = [p.run.path for p in policies if not p.rows]
     if empty:

@@ -32,7 +32,7 @@ def with_pictures(
 ) -> Document:
     """Return the document with its pictures: in each part its own, in a last part what compares
     parts. `agreement` holds one mapping a section, or nothing."""
-    with drawing():
+    with drawing(policy.name for section in sections for policy in section.policies):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
             replace(part, pictures=tuple(_of_part(section, name, kind)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,22 +53,49 @@ class Look:
     line: str
 
 
-def looks(names: list[str]) -> dict[str, Look]:
-    """Return each policy's look: the papers' methods always have the same one."""
-    fixed = dict(zip(NAMES.values(), LOOKS, strict=False))
-    plain = {name: name.partition(" (")[0] for name in names}
-    free = [look for look in LOOKS if look not in {fixed.get(one) for one in plain.values()}]
-    found: dict[str, tuple[str, str, str]] = {}
-    for name in names:
-        own = fixed.get(plain[name])
-        found[name] = own if own and own not in found.values() else free.pop()
-        free = free or list(LOOKS)
-    return {name: Look(*look) for name, look in found.items()}
+_SHARED: ContextVar[Mapping[str, Look]] = ContextVar("_SHARED")
+"""The looks of all policies of a document, inside `drawing`."""
+
+
+def looks(names: Iterable[str]) -> dict[str, Look]:
+    """Return each policy's look: the one that it has in all pictures of the document. The papers'
+    methods have the same one everywhere; others one by their name, as far as looks suffice."""
+    found, wanted = dict(_SHARED.get({})), list(dict.fromkeys(names))
+    _assign(found, [name for name in wanted if name not in found])
+    return {name: found[name] for name in wanted}
+
+
+def _assign(found: dict[str, Look], names: Iterable[str]) -> None:
+    """Give looks to names, in whatever order they come."""
+    fixed = {name: Look(*look) for name, look in zip(NAMES.values(), LOOKS, strict=False)}
+    others = []
+    for name in sorted(names):
+        own = fixed.get(name.partition(" (")[0])
+        if own is not None and own not in found.values():
+            found[name] = own
+        else:
+            others.append(name)
+    for name in others:
+        found[name] = _by_name(name, {look.color for look in found.values()}, fixed.values())
+
+
+def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
+    """Return the look at the name's own place, or the next that is free: of those that no method
+    has, then of all."""
+    listed = [Look(*look) for look in LOOKS]
+    start = zlib.crc32(name.encode())
+    for choice in ([look for look in listed if look not in fixed], listed):
+        turned = [choice[(start + step) % len(choice)] for step in range(len(choice))]
+        free = next((look for look in turned if look.color not in taken), None)
+        if free is not None:
+            return free
+    return listed[start % len(listed)]
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
-    """Set the look for what is drawn inside; MissingDependency without matplotlib."""
+def drawing(names: Iterable[str] = ()) -> Iterator[None]:
+    """Set the look for what is drawn inside, with one for each of the document's policies;
+    MissingDependency without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -74,8 +103,12 @@ def drawing() -> Iterator[None]:
             "matplotlib", needed_for="--plots", install="pip install 'convbench[analysis]'"
         ) from None
     settings: Any = RC
-    with matplotlib.rc_context(settings):
-        yield
+    shared = _SHARED.set(looks(names))
+    try:
+        with matplotlib.rc_context(settings):
+            yield
+    finally:
+        _SHARED.reset(shared)
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
