@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from convbench.errors import DataError
+from convbench.formats.extra import CALLS, MESSAGES, SAID, TOOLS, extra, meant
 from convbench.schema.example import Split
 
 ROLES = {
@@ -41,6 +42,8 @@ class Chat:
     question: str | None
     choices: tuple[str, ...]
     answer: str | None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """All else that the row says, by its own keys."""
 
 
 def read_chat(row: object, where: str, line: int) -> Chat:
@@ -48,11 +51,12 @@ def read_chat(row: object, where: str, line: int) -> Chat:
 
     Known keys: `messages` (role, content) or `conversations` (from, value); `system`; `reward`
     or `rewards` (a number, a list of turns' rewards, which is summed, or a mapping);
-    `example_id`, `task_id` or `id`; `group` or `group_id`; `split`; `temperature`; `question`;
-    `choices`; `answer`. Others are left aside.
+    `example_id` or `task_id`; `group` or `group_id`; `split`; `temperature`; `question`;
+    `choices`; `answer`; `metadata`. Others are kept as metadata, unless they look like a slip.
     """
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
+    metadata = extra(row, where)
     system, messages = _messages(row, where)
     reward, scores = _reward(row, where)
     split = _text(row, ("split",), where)
@@ -67,12 +71,13 @@ def read_chat(row: object, where: str, line: int) -> Chat:
         question=_text(row, ("question",), where),
         choices=_choices(row, where),
         answer=_text(row, ("answer",), where),
+        metadata=metadata,
     )  # fmt: skip
 
 
 def _messages(row: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tuple[str, str], ...]]:
     """Return (system prompt, the other messages)."""
-    key = next((k for k in ("messages", "conversations", "conversation") if k in row), None)
+    key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
     if not isinstance(items, list) or not items:
         raise DataError(
@@ -98,11 +103,18 @@ def _message(item: object, where: str) -> tuple[str, str]:
         raise DataError(f"{where}: found {type(item).__name__}; expected {{role, content}}")
     name = item.get("role", item.get("from"))
     role = ROLES.get(str(name).lower())
+    if str(name).lower() in TOOLS or any(item.get(key) for key in CALLS):
+        raise DataError(
+            f"{where}: found a tool's message or a call of one, which cannot be stored as yet; "
+            "leave such conversations out"
+        )
     if role is None:
         raise DataError(f"{where}: role {name!r}; expected system, user or assistant")
     content = item.get("content", item.get("value"))
     if isinstance(content, list):
         content = _joined(content, where)
+    if content is None:
+        raise DataError(f"{where}: found no content{meant(item, SAID)}; expected text")
     if not isinstance(content, str):
         raise DataError(f"{where}: content is {type(content).__name__}; expected text")
     return role, content

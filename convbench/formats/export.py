@@ -55,6 +55,8 @@ class Exported:
     """Those of them whose weight is below 0."""
     flagged: int = 0
     """Flagged conversations, left out."""
+    bare: int = 0
+    """Conversations written without their metadata, which the format has no place for."""
     notes: list[str] = field(default_factory=list)
     """What was left out beside these, and what the trainer must be told."""
 
@@ -86,6 +88,8 @@ def export(
             f"{run.path}: found no conversation to export ({done.failed} failed, {done.flagged} "
             f"flagged, {done.left_out} left out)"
         )
+    if done.bare:
+        done.notes.append(f"the metadata of {done.bare} conversations has no place in {target}")
     return done
 
 
@@ -147,6 +151,7 @@ def _lines(
             done.left_out += 1
             done.negative += weighed is not None and weighed.weights.get(name, 0.0) < 0
         else:
+            done.bare += bool(conversation.metadata) and not FORMATS[target].metadata
             yield split, _line(run, conversation, target, weighed), times
 
 
@@ -156,8 +161,12 @@ def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | Non
     while chat and chat[-1]["role"] != "assistant":  # what nobody answered teaches nothing
         chat.pop()
     if plan is None or plan.repeats is not None or shape.weighted is None:
-        return shape.chat(chat)
-    return shape.weighted(chat, plan.weights[conversation.conversation_id])
+        line = shape.chat(chat)
+    else:
+        line = shape.weighted(chat, plan.weights[conversation.conversation_id])
+    if shape.metadata and conversation.metadata:
+        line["metadata"] = orjson.dumps(conversation.metadata).decode()
+    return line
 
 
 def _chat(said: Iterable[Message]) -> Chat:

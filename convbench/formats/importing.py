@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,6 +16,7 @@ import orjson
 from convbench import __version__
 from convbench.errors import DataError, RunError
 from convbench.formats.chats import Chat, read_chat
+from convbench.formats.extra import FIELDS
 from convbench.schema import (
     Choice,
     Conversation,
@@ -42,6 +43,8 @@ from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
 
+SHOWN = 12
+"""Keys of metadata that a note names."""
 JUDGE = "imported"
 """Name of the judge whose verdicts are the file's rewards."""
 POLICY = "imported"
@@ -200,6 +203,7 @@ def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> l
                 sample=sample,
                 temperature=1.0 if chat.temperature is None else chat.temperature,
                 systems={} if chat.system is None else {"assistant": chat.system},
+                metadata=dict(chat.metadata),
                 turns=turns,
                 stop="complete",
                 version=__version__,
@@ -318,8 +322,23 @@ def _notes(chats: Sequence[Chat], keys: Sequence[str]) -> list[str]:
     joined = sum(any(one[0] == two[0] for one, two in pairwise(chat.messages)) for chat in chats)
     if joined:
         notes.append(f"{joined} rows have messages of one role in a row; they count as one message")
+    notes += _kept(chats)
     if len(set(keys)) == len(keys):
         notes.append(
             "every question has one sample; `train swift` needs several (give example_id or group)"
         )
     return notes
+
+
+def _kept(chats: Sequence[Chat]) -> Iterator[str]:
+    """Yield what was kept as metadata, which no command here uses."""
+    keys = Counter(key for chat in chats for key in chat.metadata if key != FIELDS)
+    said = Counter(key for chat in chats for item in chat.metadata.get(FIELDS, ()) for key in item)
+    listed = [f"{key} ({count})" for key, count in keys.most_common()]
+    listed += [f"of messages {key} ({count})" for key, count in said.most_common()]
+    if listed:
+        more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+        yield (
+            f"kept as metadata, which neither judges nor trainers see: "
+            f"{', '.join(listed[:SHOWN])}{more}"
+        )

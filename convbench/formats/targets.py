@@ -26,6 +26,8 @@ class Format:
     """What was asked, the better reply and the worse one; None where there is no place."""
     needs: tuple[str, ...] = ()
     """What its trainer must be told to learn the policy's turns, for conversations."""
+    metadata: bool = False
+    """Whether its rows may have a column more: the metadata of imported logs, as JSON text."""
     weighing: str = ""
     """What its trainer must be told to learn by weight."""
     negative: str = ""
@@ -70,6 +72,7 @@ FORMATS: Mapping[Target, Format] = {
         _plain,
         weighted=lambda chat, weight: {"messages": chat, "weight": weight},
         pair=_trl_pair,
+        metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
         weighing="SFTTrainer does not read `weight`: every row counts 1 there. A trainer that "
         "reads it multiplies the loss of each row by it; --scale S repeats rows in its place",
@@ -77,7 +80,7 @@ FORMATS: Mapping[Target, Format] = {
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
     "openai": Format(_plain, pair=_openai_pair),
-    "sharegpt": Format(_sharegpt),
+    "sharegpt": Format(_sharegpt, metadata=True),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": Format(
         _plain,

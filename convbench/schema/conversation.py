@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -95,6 +95,8 @@ class Conversation(Noun):
     """Why it ended; null where it failed."""
     failure: Failure | None = None
     """Set where the attempt failed; such a key is tried again on resume."""
+    metadata: dict[str, Any] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """What an imported log said beside what is known here; written only where there is any."""
     flags: tuple[str, ...] = ()
     """Findings of the fidelity checks, e.g. `teacher:words`."""
     branch: Branch | None = None

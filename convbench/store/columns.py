@@ -19,6 +19,7 @@ CONVERSATIONS = {
     "stop": "VARCHAR",
     "failure": FAILURE,
     "flags": "VARCHAR[]",
+    "metadata": "JSON",
     "branch": "STRUCT(parent VARCHAR, turn BIGINT, candidate BIGINT)",
     "ended": "VARCHAR",
     "turns": TURNS,

@@ -36,7 +36,7 @@ SELECT c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.gro
   c.g.thinking_any AS thinking_any, c.g.thinking_closed AS thinking_closed,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker AND t.finish_reason = 'length']) AS cut_turns,
   c.attempt + 1 AS attempts, c.branch.parent AS branch_parent, c.branch.turn AS branch_turn,
-  c.branch.candidate AS branch_candidate, c.ended
+  c.branch.candidate AS branch_candidate, c.ended, c.metadata
 FROM (
   SELECT k.*, graded(k.run_no, k.failure IS NOT NULL,
       [said(t.content) FOR t IN k.turns IF t.speaker = s.speaker],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from convbench.commands.export import export
 from convbench.errors import DataError, RunError
 from convbench.formats.importing import Imported, import_file
 from convbench.store import Run
@@ -117,7 +118,7 @@ BAD = [
     ({"text": "hi"}, r":2: found no messages; expected messages"),
     ({"messages": []}, "found no messages"),
     ({"messages": ["hi"]}, r"messages\[0\]: found str"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, r"messages\[0\]: role 'tool'"),
+    ({"messages": [{"role": "judge", "content": "x"}]}, r"messages\[0\]: role 'judge'"),
     ({"messages": [{"role": "user", "content": 3}]}, r"messages\[0\]: content is int"),
     ({"messages": [USER, {"role": "assistant", "content": [{"type": "image_url"}]}]},
      "part of type 'image_url'"),
@@ -135,6 +136,35 @@ BAD = [
     (row(choices="AB"), "choices: expected a list of texts"),
     (row(split="test"), "split 'test', but line 1 has 'train'"),
 ]  # fmt: skip
+
+
+TOOL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+DEEP: dict[str, Any] = {}
+for _ in range(40):
+    DEEP = {"in": DEEP}
+BAD += [
+    (row(rewrad=1), r":2: found a key that is not known .*'rewrad'; did you mean 'reward'"),
+    (row(Reward=1), "did you mean 'reward'"),
+    (row(spilt="test"), "did you mean 'split'"),
+    ({"message": [USER, FOUR]}, "did you mean 'messages'"),
+    (row(reward=1, rewards=[1, 0]), "found reward and rewards; expected one of them"),
+    (row(conversations=[{"from": "gpt", "value": "x"}]), "found messages and conversations"),
+    (
+        {"messages": [USER, TOOL, {"role": "tool", "content": "x", "tool_call_id": "1"}, FOUR]},
+        r"messages\[1\]: found a tool's message or a call of one.*leave such conversations out",
+    ),
+    (
+        {"messages": [USER, {"role": "tool", "content": "x"}, FOUR]},
+        r"messages\[1\]: found a tool's",
+    ),
+    ({"messages": [USER, {"role": "assistant", "content": None}]}, "found no content; expected"),
+    ({"messages": [USER, {"role": "assistant", "contnet": "4"}]}, "did you mean 'content'"),
+    ({"messages": [USER, {**FOUR, "roles": "x"}]}, r"messages\[1\]: .*did you mean 'role'"),
+    (row(metadata=[1]), "metadata: found list; expected an object"),
+    (row(metadata="x"), "metadata: found text; expected an object"),
+    (row(metadata=DEEP), "metadata: found more than 32 levels"),
+    (row(metadata={"message_fields": 3}), "message_fields: expected a list of objects"),
+]
 
 
 @pytest.mark.parametrize(("bad", "words"), BAD)
@@ -164,3 +194,40 @@ def test_an_imported_run_opens_again(tmp_path: Path) -> None:
     verdicts = list(run.verdicts())
     assert {v.fingerprint for v in verdicts} == set(run.judge_specs())
     assert len(run.examples) == 1
+
+
+THOUGHT = {**FOUR, "reasoning_content": "2 and 2"}
+META = {"user": "u1", "scores": [1, 2]}
+
+
+def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Path) -> None:
+    """Metadata, keys of its own, reasoning and other fields of messages; the note counts them."""
+    done = bring(
+        tmp_path,
+        row(metadata=META, reward=1, id="chat-7", model="m1"),
+        {"messages": [USER, THOUGHT], "reward": 0, "model": "m2"},
+        row(reward=0.5, source=None),
+    )
+    (note,) = [note for note in done.notes if "kept as metadata" in note]
+    assert note.endswith(
+        "model (2), user (1), scores (1), id (1), of messages reasoning_content (1)"
+    )
+    found = query(
+        "SELECT metadata->>'$.user', metadata->>'$.model', "
+        "metadata->>'$.message_fields[1].reasoning_content' FROM conversations "
+        "ORDER BY conversation_id",
+        [done.run],
+    ).rows
+    assert found == [("u1", "m1", None), (None, "m2", "2 and 2"), (None, None, None)]
+    lines = done.run.conversations_file.read_text().splitlines()
+    assert ["metadata" in json.loads(line) for line in lines] == [True, True, False]
+    file = export(done.run, "trl", tmp_path / "out").files["train"]
+    bare = export(done.run, "openai", tmp_path / "bare")
+    assert bare.notes == ["the metadata of 2 conversations has no place in openai"]
+    again = import_file(file, tmp_path / "again", "id2", "log")
+    assert [talk.metadata for talk in again.run.conversations()] == [
+        talk.metadata for talk in done.run.conversations()
+    ]
+    policy = done.run.manifest.protocol.policy
+    for talk in done.run.conversations():
+        assert messages(done.run.manifest.protocol, talk, policy) == [USER, FOUR]

@@ -1,0 +1,106 @@
+"""What a row of logs says beside what is known: kept, unless it looks like a slip of the pen."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import orjson
+
+from convbench.errors import DataError
+
+MESSAGES = ("messages", "conversations", "conversation")
+SAME: tuple[tuple[str, ...], ...] = (
+    MESSAGES, ("reward", "rewards"), ("example_id", "task_id"), ("group", "group_id"),
+)  # fmt: skip
+"""Names of one thing: a row has one of them."""
+KNOWN = {name for names in SAME for name in names} | {
+    "system", "split", "temperature", "question", "choices", "answer", "metadata",
+}  # fmt: skip
+"""Keys of a row."""
+SAID = {"role", "from", "content", "value"}
+"""Keys of a message."""
+TOOLS = {"tool", "function", "ipython", "function_call", "observation"}
+"""Roles of tools."""
+CALLS = ("tool_calls", "function_call", "tool_call_id")
+"""Keys of messages that call tools or answer such calls."""
+FIELDS = "message_fields"
+"""Key of the metadata that holds what messages have beside role and content, one each."""
+DEEPEST = 32
+"""Levels of metadata."""
+NEAR = 0.8
+"""How alike (difflib's ratio) an unknown key and a known one are where it is a slip."""
+
+
+def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return all that a row says beside the known keys. Raises DataError for a key that looks
+    like a known one, and for two names of one thing."""
+    for names in SAME:
+        said = [name for name in names if row.get(name) is not None]
+        if len(said) > 1:
+            raise DataError(f"{where}: found {' and '.join(said)}; expected one of them")
+    found = _metadata(row.get("metadata"), where)
+    found |= _unknown(row, KNOWN, where)
+    items: list[object] = next(
+        (row[name] for name in MESSAGES if isinstance(row.get(name), list)), []
+    )
+    fields = [_fields(item, f"{where}: messages[{i}]") for i, item in enumerate(items)]
+    if any(fields):
+        found[FIELDS] = fields
+    if _depth(found) > DEEPEST:
+        raise DataError(f"{where}: metadata: found more than {DEEPEST} levels; expected fewer")
+    return found
+
+
+def meant(row: Mapping[str, Any], known: Collection[str]) -> str:
+    """Say which known key one of the row's looks like."""
+    for key in row:
+        near = difflib.get_close_matches(str(key), known, 1, NEAR)
+        if near and key not in known:
+            return f" (found {key!r}; did you mean {near[0]!r}?)"
+    return ""
+
+
+def _unknown(row: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
+    slip = meant(row, known)
+    if slip:
+        raise DataError(f"{where}: found a key that is not known{slip}; keep it under metadata")
+    return {key: value for key, value in row.items() if key not in known and value is not None}
+
+
+def _fields(item: object, where: str) -> dict[str, Any]:
+    """What a message has beside role and content; what is no message is refused elsewhere."""
+    if not isinstance(item, dict) or any(item.get(key) for key in CALLS):
+        return {}
+    if item.get("content", item.get("value")) is None:
+        return {}
+    found = _unknown(item, SAID, where)
+    return {key: value for key, value in found.items() if value not in ("", [], {})}
+
+
+def _metadata(value: object, where: str) -> dict[str, Any]:
+    """The row's own metadata: an object, or the JSON text of one, as exports write it."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            raise DataError(f"{where}: metadata: found text; expected an object") from None
+    if value is not None and not isinstance(value, dict):
+        raise DataError(f"{where}: metadata: found {type(value).__name__}; expected an object")
+    found = dict(value or {})
+    fields = found.get(FIELDS, [])
+    if not isinstance(fields, list) or not all(isinstance(item, dict) for item in fields):
+        raise DataError(f"{where}: metadata.{FIELDS}: expected a list of objects, one a message")
+    return found
+
+
+def _depth(value: object) -> int:
+    """Levels of nesting, without recursion; counting ends where there are too many."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        inner: list[object] = []
+        for one in level:
+            inner += one.values() if isinstance(one, dict) else one if isinstance(one, list) else []
+        level, depth = inner, depth + 1
+    return depth
