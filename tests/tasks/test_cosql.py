@@ -17,12 +17,13 @@ from sqlglot import parse_one
 
 from convbench.errors import DataError
 from convbench.tasks.cosql import questions
+from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build
 from convbench.tasks.cosql.databases import KINDS, Maker, groups
 from convbench.tasks.cosql.dialogues import stand_alone
 from convbench.tasks.cosql.hints import wanted
 from convbench.tasks.cosql.looks import looks
-from convbench.tasks.cosql.options import Asked, repeats, transplanted
+from convbench.tasks.cosql.options import repeats, transplanted
 from convbench.tasks.cosql.queries import BadQuery, canonical
 from convbench.tasks.cosql.results import OF_A_KIND, Bench
 from convbench.tasks.cosql.shared import shared as words_shared

@@ -19,10 +19,11 @@ from typing import Any
 from sqlglot import exp
 
 from convbench.errors import DataError
+from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build, Shape
 from convbench.tasks.cosql.dialogues import Alone, stand_alone
 from convbench.tasks.cosql.drawing import choose
-from convbench.tasks.cosql.options import Asked, Wrong, candidates
+from convbench.tasks.cosql.options import Wrong, candidates
 from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
 from convbench.tasks.cosql.results import Bench
 from convbench.tasks.cosql.tables import Tables

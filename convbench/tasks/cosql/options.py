@@ -10,18 +10,18 @@ right one does, and its names have as many others.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.builds import Build, Slot, columns, compared, literals, selects
-from convbench.tasks.cosql.queries import COLUMN, Query, scope_tables
+from convbench.tasks.cosql.asked import Asked
+from convbench.tasks.cosql.builds import Build, Slot, columns, literals, selects
+from convbench.tasks.cosql.queries import COLUMN, Query
 from convbench.tasks.cosql.results import Bench, Told
 from convbench.tasks.cosql.shared import shared, words
-from convbench.tasks.cosql.tables import Column, Tables
+from convbench.tasks.cosql.tables import Column
 
 _DONORS = 40
 """Builds tried for one question."""
@@ -31,59 +31,6 @@ _EACH = 3
 """Wrong queries of one build that are kept."""
 _OWN = 0.75
 """How often a value is compared with the column that the right query compares it with."""
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A question with its right query."""
-
-    key: str
-    text: str
-    build: Build
-    tables: Tables
-    popular: Mapping[int, int]
-    """How often right queries on the database name a column."""
-
-    @property
-    def gold(self) -> Query:
-        """The right query."""
-        return self.build.query
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The question's words."""
-        return frozenset(words(self.text))
-
-    @cached_property
-    def scopes(self) -> list[list[tuple[str, int]]]:
-        """(alias, table) of what each SELECT reads."""
-        return [list(scope_tables(s, self.tables)) for s in selects(self.gold.tree)]
-
-    @cached_property
-    def qualified(self) -> list[bool]:
-        """Whether the columns of each SELECT go with their table's alias."""
-        found = [len(tables) > 1 for tables in self.scopes]
-        for number, node in columns(self.gold.tree):
-            found[number] = bool(node.table)
-        return found
-
-    @cached_property
-    def named(self) -> frozenset[str]:
-        """Words of the right query's names, tables, joins and values."""
-        names = (node.name for _, node in columns(self.gold.tree))
-        return self.fixed | words(" ".join(names))
-
-    @cached_property
-    def beside(self) -> dict[tuple[bool, str], int]:
-        """The column that the right query compares a value (whether text, which) with."""
-        pairs = ((compared(node), node.meta.get(COLUMN)) for _, node in columns(self.gold.tree))
-        return {(v.is_string, v.name): column for v, column in pairs if v and column is not None}
-
-    @cached_property
-    def fixed(self) -> frozenset[str]:
-        """Words that all options have: of tables, joins and values."""
-        parts = [part.sql() for select in selects(self.gold.tree) for part in _reads(select)]
-        return frozenset(words(" ".join((*parts, *(v.name for v in literals(self.gold.tree))))))
 
 
 @dataclass(frozen=True)
@@ -226,7 +173,3 @@ def _written(
         select.set("from_", own.args["from_"].copy())
         select.set("joins", [join.copy() for join in own.args.get("joins") or ()])
     return Query(tree)
-
-
-def _reads(select: exp.Expression) -> list[exp.Expression]:
-    return [select.args["from_"], *(select.args.get("joins") or ())]
