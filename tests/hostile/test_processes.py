@@ -133,16 +133,23 @@ def test_the_guard_leaves_nobody_behind_when_the_command_ends(tmp_path: Path) ->
     assert descendants(os.getpid()).count(int(file.read_text())) == 0
 
 
-def test_a_second_training_is_refused_and_names_the_holder(place: Path) -> None:
+def test_a_run_and_a_folder_that_are_trained_on_are_held(place: Path) -> None:
+    """Against a second training into the folder, and against writers to the run: each worker reads
+    it anew, so that a verdict more would be a row more for one of them. Another folder is free."""
     first = training(place)
     until(lambda: len(pids(place)) == 3, "the trainer begins")
-    said = finish(training(place)).error
+    second = training(place)
+    judge = start(place, "judge", "--judge", "rules", "--run", "run")
+    beside = training(place, "--out", "other")
+    said = finish(second).error
     assert f"training into this folder (convbench train, process {first.pid})" in said
     assert "checkpoints/slow" in said
-    assert first.poll() is None
-    assert len(pids(place)) == 3, "the second started no trainer"
-    first.kill()
-    finish(first)
+    assert "training on this run (convbench train, process " in finish(judge).error
+    until(lambda: len(pids(place)) == 6, "another training reads the run too")
+    for process in (first, beside):
+        assert process.poll() is None
+        process.kill()
+        finish(process)
 
 
 def test_after_a_crash_the_same_command_goes_on_by_itself(place: Path) -> None:
@@ -167,20 +174,7 @@ def test_after_a_crash_the_same_command_goes_on_by_itself(place: Path) -> None:
     finish(again)
 
 
-def test_nobody_writes_to_a_run_that_is_learnt_from(place: Path) -> None:
-    """Each worker reads it anew, so that a verdict more would be a row more for one of them."""
-    first = training(place)
-    until(lambda: len(pids(place)) == 3, "the trainer begins")
-    said = convbench(place, "judge", "--judge", "rules", "--run", "run").error
-    assert f"training on this run (convbench train, process {first.pid})" in said
-    beside = training(place, "--out", "other")
-    until(lambda: len(pids(place)) == 6, "another training reads it too")
-    for process in (first, beside):
-        process.kill()
-        finish(process)
-
-
-def together(place: Path, *words: str, many: int = 3) -> list[Done]:
+def together(place: Path, *words: str, many: int = 2) -> list[Done]:
     """Start the same command several times at once; return how each ended."""
     return [finish(process) for process in [start(place, *words) for _ in range(many)]]
 
@@ -207,14 +201,14 @@ def test_imports_without_a_name_are_runs_of_their_own(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
     (tmp_path / "log.jsonl").write_text(json.dumps({**row, "reward": 1}) + "\n")
     ended = together(tmp_path, "import", "log.jsonl")
-    assert [done.code for done in ended] == [0, 0, 0], [done.err for done in ended]
+    assert [done.code for done in ended] == [0, 0], [done.err for done in ended]
     runs = [path for path in (tmp_path / "runs").iterdir() if not path.is_symlink()]
-    assert len(runs) == 3
+    assert len(runs) == 2
     assert (tmp_path / "runs" / "latest").resolve() in [path.resolve() for path in runs]
 
 
 @pytest.mark.slow
-def test_judges_evals_and_experiments_at_once(tmp_path: Path) -> None:
+def test_judges_and_evals_at_once(tmp_path: Path) -> None:
     """Whoever comes second is refused in a line, and what the first made is whole."""
     made = convbench(
         tmp_path, "build", "demo", "--model", "scripted:policy", "--tasks", "10", "--samples", "1",
