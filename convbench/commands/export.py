@@ -125,7 +125,8 @@ def _weighted(
             f"out ({shape.negative}): `convbench train {recipe.name}` learns from them"
         )
     if plan.repeats is None and any(weight not in (0.0, 1.0) for weight in weights):
-        done.notes.append(shape.weighing)
+        instead = "" if done.negative else "; --scale S repeats rows by weight in its place"
+        done.notes.append(shape.weighing + instead)
     return done
 
 

@@ -75,7 +75,7 @@ FORMATS: Mapping[Target, Format] = {
         metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
         weighing="SFTTrainer does not read `weight`: every row counts 1 there. A trainer that "
-        "reads it multiplies the loss of each row by it; --scale S repeats rows in its place",
+        "reads it multiplies the loss of each row by it",
         negative="SFTTrainer would imitate them",
     ),
     # OpenAI's fine-tuning API, supervised and DPO.

@@ -14,6 +14,7 @@ from convbench.commands.export import export
 from convbench.errors import TrainError
 from convbench.learn.learnt import learnt_of
 from convbench.learn.weights import Weighted
+from convbench.models.where import content
 from convbench.options.shared import SpecOptions
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -269,3 +270,21 @@ def test_ms_swift_learns_as_the_note_says(run: Run, tmp_path: Path) -> None:
     assert [row["scales"] for row in read(file, "unset")] == [[1.0]] * 3
     # Of a row of negative weight it would learn to end the turn, and nothing else.
     assert [row["learnt"] for row in read(against, "false")] == [["<|eot_id|>"]] * 3
+
+
+def test_sweet_s_ranked_candidates_go_out_once_they_are_there(run: Run, tmp_path: Path) -> None:
+    """What `train sweet` left in the run, with the weights that it started from."""
+    folder, model = run.checkpoints / "sweet", tiny.save_model(tmp_path / "model")
+    (folder / "critic").mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(f"model: {model}\n")
+    trained = {"base_fingerprint": content(str(model))}
+    (folder / "critic" / "training.json").write_text(json.dumps(trained))
+    ranked = [
+        {"conversation_id": "run:q0/2", "turn": 1, "text": text, "cut": False, "advantage": value}
+        for text, value in (("good", 1.0), ("bad", -1.0))
+    ]
+    (folder / "ranked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))
+    small = SpecOptions(sets=("args.candidates=2", "args.pairs=1"))
+    (pair,) = rows(export(run, "trl", recipe="sweet", specs=small).files["train"])
+    assert [pair[key][0]["content"] for key in ("chosen", "rejected")] == ["good", "bad"]
+    assert pair["prompt"][-1] == {"role": "user", "content": "q0 ask 0"}
