@@ -32,7 +32,10 @@ def read_files(place: str) -> tuple[dict[str, Part], str]:
     """
     path = Path(place).expanduser()
     if path.is_dir():
-        files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in KINDS}
+        files: dict[str, Path] = {}
+        for file in sorted(path.iterdir()):
+            if file.suffix in KINDS:
+                _alone(files, file)
         if not files:
             raise DataError(f"{place}: found no SPLIT.parquet, .jsonl or .csv in this folder")
     elif path.is_file():
@@ -42,6 +45,16 @@ def read_files(place: str) -> tuple[dict[str, Part], str]:
             f"{place}: found no such file or folder; name one: --set task.source.file=PATH"
         )
     return {split: partial(_read, file) for split, file in files.items()}, _hash(files)
+
+
+def _alone(files: dict[str, Path], file: Path) -> None:
+    """Take a split's file. Raises DataError where another one is of the same split."""
+    other = files.setdefault(file.stem, file)
+    if other != file:
+        raise DataError(
+            f"{file.parent}: found {other.name} and {file.name}; expected one file for split "
+            f"{file.stem}; join them, or name one: --set task.source.file={file}"
+        )
 
 
 def _hash(files: dict[str, Path]) -> str:

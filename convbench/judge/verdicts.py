@@ -28,7 +28,7 @@ def scored(
         scores=scores,
         reward=reward(judge.spec.reward, protocol, scores, questions),
         ended=_now(),
-        **more,
+        **_costing(judge, more),
     )
 
 
@@ -40,8 +40,13 @@ def unscorable(judge: Judge, conversation_id: str, kind: str, message: str, **mo
         fingerprint=judge.fingerprint,
         failure=Failure.said(kind, message),
         ended=_now(),
-        **more,
+        **_costing(judge, more),
     )
+
+
+def _costing(judge: Judge, more: dict[str, Any]) -> dict[str, Any]:
+    """Return a verdict's usage: a judge that asks no model costs nothing."""
+    return more if judge.model else {"cost_usd": 0.0, **more}
 
 
 def failed_verdict(judge: Judge, conversation_id: str, error: Exception) -> Verdict:

@@ -17,7 +17,6 @@ from convbench.schema import JudgeSpec, RunManifest
 from convbench.schema.example import SPLITS
 from convbench.stats.estimate import Estimate
 
-HOME = "https://pypi.org/project/convbench/"
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 TERMS = {
     "openai": "https://openai.com/policies/",
@@ -109,7 +108,7 @@ def _opening(manifest: RunManifest, numbers: Figures) -> str:
 
 {numbers.total:,} multi-turn conversations {kind} by `{policy}` ({splits}), with the rewards that
 judges gave them. Questions: {manifest.task.title}. Protocol: {manifest.protocol.title}.
-Made with [convbench]({HOME}) {manifest.version}."""
+Made with convbench {manifest.version}."""
 
 
 def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
@@ -224,7 +223,11 @@ def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Fig
 
 What a model wrote is subject to that model's terms. Conversations: {_usd(numbers.cost_usd)},
 {_tokens(prompt)} prompt and {_tokens(completion)} completion tokens. Judging:
-{_usd(numbers.judge_usd)}."""
+{_usd(numbers.judge_usd)}. Together: {_usd(_sum(numbers.cost_usd, numbers.judge_usd))}."""
+
+
+def _sum(conversations: float | None, judging: float | None) -> float | None:
+    return None if conversations is None or judging is None else conversations + judging
 
 
 def terms(model: str) -> str:
@@ -275,7 +278,7 @@ def citation(manifest: RunManifest) -> str:
     blocks = [manifest.task.licence.citation] if manifest.task.licence.citation else []
     blocks.append(
         "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
-        f"report}},\n  version = {{{__version__}}},\n  url = {{{HOME}}}\n}}"
+        f"report}},\n  version = {{{__version__}}}\n}}"
     )
     body = "\n\n".join(block.strip() for block in blocks)
     return f"## Citation\n\n```bibtex\n{body}\n```"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from convbench.publish.card import HOME, citation, grid, terms
+from convbench.publish.card import citation, grid, terms
 from convbench.schema import JudgeSpec, RunManifest
 
 SHIPPED = "local:pocket"
@@ -127,7 +127,7 @@ def _opening(
 
 {_base(base)} after {recipe.get("title")}, learnt from
 {training.get("conversations", "an unknown number of")} logged multi-turn conversations of task
-{manifest.task.name} and their rewards. Trained with [convbench]({HOME}) {manifest.version}."""
+{manifest.task.name} and their rewards. Trained with convbench {manifest.version}."""
 
 
 def _base(base: str) -> str:

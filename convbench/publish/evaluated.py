@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from convbench.errors import RunError
 from convbench.publish.checkpoint_card import Result, Results
+from convbench.publish.folder import one_judge
 from convbench.report.compare import differences
 from convbench.report.measures import ACCURACY, Measure, reward
 from convbench.report.paired import paired
 from convbench.report.policies import Policy, read_policy
 from convbench.report.sections import Section
 from convbench.stats.estimate import Estimate
+from convbench.store.checkpoint import Checkpoint
 from convbench.store.run import Run
 
 
@@ -25,7 +26,7 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
     if not ours.rows:
         return None
     base = read_policy(run, child.manifest.split)
-    chosen = _judge(ours, judge)
+    chosen = one_judge(ours.run, ours.judges, judge or _rewarded(checkpoint, ours))
     notes = [f"Failed conversations: {failed}." for failed in [_failed(ours)] if failed]
     unlike = differences(base, ours) if base.rows else ["Base was not asked these questions"]
     if unlike:
@@ -55,14 +56,10 @@ def _child(run: Run, checkpoint: Path) -> Run | None:
     return found[0] if found else None
 
 
-def _judge(ours: Policy, asked: str | None) -> str | None:
-    known = ours.judges
-    if asked is not None and asked not in known:
-        raise RunError(
-            f"--judge {asked}: found verdicts of {', '.join(known) or 'no judge'} in "
-            f"{ours.run.path}"
-        )
-    return asked or (known[0] if known else None)
+def _rewarded(checkpoint: Path, ours: Policy) -> str | None:
+    """Return the judge that the checkpoint learnt from, where it judged the evaluation too."""
+    name = Checkpoint(checkpoint).training.get("judge")
+    return name if name in ours.judges else None
 
 
 def _failed(policy: Policy) -> int:

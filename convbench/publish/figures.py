@@ -53,9 +53,10 @@ def figures(run: Run) -> Figures:
         rows = _dicts(connection, "SELECT * FROM conversations")
         verdicts = _dicts(
             connection,
-            "SELECT v.judge, c.split, c.group_id, v.reward, v.failure, v.cost_usd FROM verdicts v "
+            "SELECT v.judge, c.split, c.group_id, v.reward, v.failure FROM verdicts v "
             "JOIN conversations c USING (conversation_id)",
         )
+        spent, unknown = connection.execute(JUDGING, [paid([run])]).fetchall()[0]
     finally:
         connection.close()
     done = [row for row in rows if row["failure"] is None]
@@ -70,10 +71,30 @@ def figures(run: Run) -> Figures:
         cost_usd=_sum(row["cost_usd"] for row in done),
         tokens=(_whole(_sum(row["prompt_tokens"] for row in done)),
                 _whole(_sum(row["completion_tokens"] for row in done))),
-        judge_usd=_sum(row["cost_usd"] for row in verdicts),
+        judge_usd=judging(spent, unknown),
         cut=sum(row["cut_turns"] > 0 for row in rows),
         flagged=sum(bool(row["flags"]) for row in rows),
     )  # fmt: skip
+
+
+JUDGING = """
+SELECT sum(cost_usd) AS usd, bool_or(cost_usd IS NULL AND list_contains(?, fingerprint)) AS unknown
+FROM raw.verdicts
+"""
+"""Dollars of verdicts, the newest of each (conversation, judge), and whether a model's are unknown
+of the judges that ask one."""
+
+
+def paid(runs: Iterable[Run]) -> list[str]:
+    """Return the fingerprints of the judges that ask a model."""
+    return [
+        mark for run in runs for mark, spec in run.judge_specs().items() if spec.model is not None
+    ]
+
+
+def judging(usd: float | None, unknown: bool | None) -> float | None:
+    """Return the dollars that JUDGING found; None where unknown."""
+    return None if unknown else usd or 0.0
 
 
 def _dicts(connection: DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def lay_out(
 ) -> Laid:
     """Write README.md, parquet tables, `specs/` and `run/` into an empty folder.
 
-    `judge` names whose reward stands in the column `reward`; the first one where None. Raises
+    `judge` names whose reward stands in the column `reward`; the only one where None. Raises
     RunError where there is nothing to publish, or what must not be: secrets, or hidden text in
     `messages`.
     """
@@ -80,12 +80,26 @@ def lay_out(
     return Laid(folder, rows, numbers, judge, len(without), _notes(run, numbers, judge))
 
 
-def _judge(run: Run, asked: str | None) -> str | None:
-    """Return the judge of the column `reward`: the one asked for, or the first that judged."""
-    names = list(dict.fromkeys(verdict.judge for verdict in run.verdicts()))
+def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:
+    """Return whose reward is published: the judge asked for, or the only one; None without any.
+    Raises RunError where nobody said which of several."""
     if asked is not None and asked not in names:
-        raise RunError(f"--judge {asked}: found verdicts of {', '.join(names) or 'no judge'} only")
-    return asked or (names[0] if names else None)
+        raise RunError(
+            f"--judge {asked}: found verdicts of {', '.join(names) or 'no judge'} in {run.path}; "
+            "expected one of these"
+        )
+    if asked is None and len(names) > 1:
+        raise RunError(
+            f"{run.path}: found verdicts of {len(names)} judges ({', '.join(sorted(names))}); "
+            "expected one to be named, whose reward is published; add --judge NAME"
+        )
+    return asked or next(iter(names), None)
+
+
+def _judge(run: Run, asked: str | None) -> str | None:
+    """Return the judge of the column `reward`: the one asked for, or the only one that judged."""
+    names = list(dict.fromkeys(verdict.judge for verdict in run.verdicts()))
+    return one_judge(run, names, asked)
 
 
 def _notes(run: Run, numbers: Figures, judge: str | None) -> list[str]:

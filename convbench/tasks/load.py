@@ -103,8 +103,8 @@ def _questions(
             rejected[str(row["reject"])] += 1
             continue
         item = question(task, row)
-        if item is None:
-            rejected["left out by rows.where"] += 1
+        if isinstance(item, str):
+            rejected[item] += 1
             continue
         mark = _digest(repr(item)) if task.rows.key else b""  # else the key is what it says
         if item.key not in found:
@@ -140,7 +140,7 @@ def _whole(
         if place in wanted:
             total = _held(task, total, row)
             item = question(task, row)
-            if item is None or item.key != wanted[place].example_id:
+            if isinstance(item, str) or item.key != wanted[place].example_id:
                 raise DataError(f"task {task.name}: the rows changed while they were read")
             made[item.key] = example_of(task, item, wanted[place].split)
             if len(made) == len(wanted):

@@ -29,26 +29,31 @@ class Question:
     hidden: dict[str, Any] = field(default_factory=dict)
 
 
-def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
-    """Return the row's question, None where `rows.where` leaves it out.
+def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | str:
+    """Return the row's question, or why there is none: `rows.where` leaves it out, or nobody could
+    choose among its options.
 
     Raises DataError where the row does not have the fields the task names.
     """
     rows = task.rows
     if rows.where is not None and not _value(task, "where", rows.where, row):
-        return None
+        return "left out by rows.where"
     value = _value(task, "question", rows.question, row)
     text = str(value).strip()
     if value is None or not text:
         raise _changed(task, "question", rows.question, row, f"found {value!r:.60}; expected text")
     options, labels = _options(task, row)
+    if options and (why := _unfit(options)):
+        return why
     gold = _gold(task, row, options, labels)
-    key = str(_value(task, "key", rows.key, row)) if rows.key else fingerprint(text, options)
+    if gold is None and rows.answer is not None:
+        return "without an answer"
+    key = _name(task, "key", rows.key, row) if rows.key else fingerprint(text, options)
     if rows.shuffle:
         options, gold = _shuffled(key, options, gold)
     return Question(
         key=key,
-        group=str(_value(task, "group", rows.group, row)) if rows.group else key,
+        group=_name(task, "group", rows.group, row) if rows.group else key,
         split=_split(task, row),
         question=text,
         choices=tuple(Choice(label=LABELS[i], text=option) for i, option in enumerate(options)),
@@ -56,6 +61,23 @@ def question(task: TaskSpec, row: Mapping[str, Any]) -> Question | None:
         inputs={name: _value(task, name, text, row) for name, text in rows.inputs.items()},
         hidden={name: _value(task, name, text, row) for name, text in rows.hidden.items()},
     )
+
+
+def _name(task: TaskSpec, key: str, text: str, row: Mapping[str, Any]) -> str:
+    """Return what an expression names a row or its group; nothing is no name."""
+    value = _value(task, key, text, row)
+    if value is None or not str(value).strip():
+        raise _changed(task, key, text, row, f"found {value!r}; expected a name")
+    return str(value)
+
+
+def _unfit(options: Sequence[str]) -> str | None:
+    """Return why nobody could choose among these options; None where somebody can."""
+    if len(options) < 2:
+        return "with one option only"
+    if not all(options):
+        return "with an empty option"
+    return "with two equal options" if len(set(options)) < len(options) else None
 
 
 def _split(task: TaskSpec, row: Mapping[str, Any]) -> str | None:
@@ -101,7 +123,7 @@ def _options(task: TaskSpec, row: Mapping[str, Any]) -> tuple[list[str], list[st
         why = f"found the labels {labels!r:.60}; expected one for each of {len(texts)} options"
         raise _changed(task, "choices", task.rows.choices, row, why)
     names = [str(label) for label in labels] if labels else list(LABELS[: len(texts)])
-    return [str(text).strip() for text in texts], names
+    return ["" if text is None else str(text).strip() for text in texts], names
 
 
 def _gold(
@@ -112,7 +134,7 @@ def _gold(
         return None
     value = _value(task, "answer", task.rows.answer, row)
     if not options:
-        return str(value)
+        return None if value is None else str(value)
     whole = isinstance(value, int) and not isinstance(value, bool)
     if str(value) in labels:  # of labels "1" to "4", 1 names the first: it is no position
         return labels.index(str(value))

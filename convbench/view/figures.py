@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from convbench.publish.figures import JUDGING, judging, paid
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 from convbench.view.filters import CHOICES, RESULT, tidy
@@ -29,7 +30,7 @@ def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
     `drawings` (SVG) where there are."""
     return {
         "judges": index.judges,
-        "totals": tidy(index.one(f"SELECT {COUNTS} FROM conversations")),
+        "totals": _totals(index),
         "facets": facets(index),
         "runs": [_run(index, number) for number in range(len(index.runs))],
         "methods": figures(index, METHOD),
@@ -37,6 +38,17 @@ def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
         "rewards": [histogram(index, k) for k in range(len(index.judges))],
         "pictures": pictures(index, drawings),
     }
+
+
+def _totals(index: Index) -> dict[str, Any]:
+    """Return the counts of all runs, with what judging cost and what all of it did."""
+    totals: dict[str, Any] = tidy(index.one(f"SELECT {COUNTS} FROM conversations"))
+    found = index.one(JUDGING, [paid(index.runs)])
+    judged = judging(found["usd"], found["unknown"])
+    talked = totals["cost_usd"]
+    totals["judge_usd"] = judged
+    totals["total_usd"] = None if judged is None or talked is None else talked + judged
+    return totals
 
 
 def facets(index: Index) -> dict[str, list[list[Any]]]:

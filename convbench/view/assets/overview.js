@@ -69,10 +69,11 @@ function totals(about) {
     ["Flagged", count(t.flagged), "by the fidelity checks", to({ flag: "any" })],
     [
       "Cost",
-      dollars(t.cost_usd),
-      t.completion_tokens === null
-        ? "tokens unknown"
-        : `${count(t.prompt_tokens)} tokens in, ${count(t.completion_tokens)} out`,
+      dollars(t.total_usd),
+      `${dollars(t.judge_usd)} of it for judging; ` +
+        (t.completion_tokens === null
+          ? "tokens unknown"
+          : `${count(t.prompt_tokens)} tokens in, ${count(t.completion_tokens)} out`),
       null,
     ],
   ];

@@ -1,0 +1,90 @@
+"""What a card and the viewer say of cost, judges and home is so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convbench.commands.view import index_runs
+from convbench.errors import RunError
+from convbench.judge import resolve_judge
+from convbench.publish.evaluated import results_of
+from convbench.publish.publish import publish
+from convbench.store import Run
+from convbench.view.figures import overview
+from tests.publish.runs import JUDGE, append, conversation, verdict, write_run
+
+PAID = resolve_judge("openai/gpt-4o").spec.model_copy(
+    update={"name": "paid", "model": "openai/gpt-4o"}
+)
+
+
+def judged(folder: Path, **usage: float | None) -> Run:
+    """A run whose conversations cost 0.003 dollars each, judged by rules and by a model."""
+    run = write_run(folder, count=2)
+    for spec, mark in ((JUDGE, "f00d"), (PAID, "beef")):
+        run.keep_judge(mark, spec)
+    append(run.verdicts_file, [
+        verdict(conversation(n, s), judge="paid", fingerprint="beef", **usage)
+        for n in range(2) for s in range(2)
+    ])  # fmt: skip
+    return run
+
+
+def card(run: Run, **more: str) -> str:
+    done = publish(run, "me/set", dry_run=True, folder=run.path / "publish", **more)
+    return " ".join((done.laid.folder / "README.md").read_text().split())
+
+
+@pytest.mark.parametrize(("each", "judging", "both"), [
+    (0.5, "2.00 USD", "2.01 USD"), (None, "cost unknown", "cost unknown"),
+])  # fmt: skip
+def test_cost_counts_the_judges(
+    tmp_path: Path, each: float | None, judging: str, both: str
+) -> None:
+    run = judged(tmp_path / "run", cost_usd=each)
+    text = card(run, judge="paid")
+    assert f"Judging: {judging}. Together: {both}." in text
+    totals = overview(index_runs([run.path], lambda text: None))["totals"]
+    assert totals["judge_usd"] == (None if each is None else 2.0)
+    assert totals["total_usd"] == (None if each is None else pytest.approx(2.012))
+
+
+def test_a_judge_that_asks_nobody_costs_nothing(tmp_path: Path) -> None:
+    assert "Judging: 0.00 USD. Together: 0.01 USD." in card(write_run(tmp_path / "run", count=2))
+
+
+def test_publish_asks_which_of_two_judges(tmp_path: Path) -> None:
+    run = judged(tmp_path / "run")
+    with pytest.raises(RunError, match=r"2 judges \(paid, rules\).*--judge NAME"):
+        card(run)
+    assert "`reward` is that of judge `rules`" in card(run, judge="rules")
+
+
+def test_no_card_names_a_page_that_is_not_there(tmp_path: Path) -> None:
+    assert "pypi.org" not in card(write_run(tmp_path / "run"))
+
+
+def test_a_checkpoint_s_card_tells_the_reward_that_it_learnt_from(tmp_path: Path) -> None:
+    run = judged(tmp_path / "run")
+    folder = run.checkpoints / "tuned"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    said = {"run": run.manifest.id, "judge": "rules"}
+    (folder / "training.json").write_text(json.dumps(said))
+    child = write_run(
+        run.evals / "tuned", kind="eval", parent=run.manifest.id, checkpoint=str(folder),
+        split="test", id="20260101-000000-abcdef02",
+    )  # fmt: skip
+    append(child.verdicts_file, [
+        verdict(conversation(n, s), judge="paid", fingerprint="beef")
+        for n in range(5) for s in range(2)
+    ])  # fmt: skip
+    found = results_of(run, folder)
+    assert found is not None
+    assert found.judge == "rules"
+    (folder / "training.json").write_text(json.dumps({**said, "judge": "gone"}))
+    with pytest.raises(RunError, match=r"2 judges \(paid, rules\)"):
+        results_of(run, folder)
