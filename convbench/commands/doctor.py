@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Literal
 
+from convbench import install
 from convbench.errors import MissingDependency
 
 State = Literal["ok", "missing", "note"]
@@ -112,7 +113,7 @@ def _extras() -> list[Finding]:
                 f"[{extra}]",
                 "note" if lacking else "ok",
                 f"without {', '.join(lacking)}" if lacking else "installed",
-                f"pip install 'convbench[{extra}]'" if lacking else "",
+                install.with_extra(extra) if lacking else "",
             )
         )
     return found

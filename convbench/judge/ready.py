@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from convbench.engine import run as run_loop
 from convbench.errors import MissingDependency
+from convbench.install import with_extra
 from convbench.judge.kinds import Need, kind_of
 from convbench.judge.resolve import Judge
 from convbench.models.open import open_model
@@ -80,7 +81,7 @@ def _weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
     for name in LEARNER:
         if importlib.util.find_spec(name) is None:
             raise MissingDependency(
-                name, needed_for=f"judge {judge.name}", install="pip install convbench[train]"
+                name, needed_for=f"judge {judge.name}", install=with_extra("train")
             )
     from convbench.judge.adaptation.runner import Learning, settings_of
 

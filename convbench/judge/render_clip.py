@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from convbench.errors import MissingDependency, RunError
-
-INSTALL = "pip install 'convbench[vision]' and put the weights into the Hub's cache"
+from convbench.install import with_extra
 
 
 def cosine(one: bytes, two: bytes, model: str) -> float:
@@ -37,7 +36,7 @@ def _loaded(model: str) -> tuple[Any, Any]:
         from transformers import CLIPImageProcessor, CLIPModel
     except ImportError:
         raise MissingDependency(
-            "transformers", needed_for="CLIP", install="pip install 'convbench[vision]'"
+            "transformers", needed_for="CLIP", install=with_extra("vision")
         ) from None
     try:
         network = CLIPModel.from_pretrained(model).eval()

@@ -18,6 +18,7 @@ import io
 from typing import Any
 
 from convbench.errors import MissingDependency
+from convbench.install import with_extra
 from convbench.sandbox.browser import Shot
 
 COLUMNS = 64
@@ -117,7 +118,7 @@ def _open(png: bytes) -> Any:
     except ImportError as error:
         raise MissingDependency(
             str(error.name), needed_for="comparing pages",
-            install="pip install 'convbench[vision]'",
+            install=with_extra("vision"),
         ) from None  # fmt: skip
     return Image.open(io.BytesIO(png)).convert("RGB")
 

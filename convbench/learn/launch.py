@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from convbench.errors import MissingDependency, SpecError, TrainError
+from convbench.install import with_extra
 from convbench.models.guard import guarded
 from convbench.schema.recipe import Fit, Launch, Recipe
 
@@ -103,14 +104,10 @@ def installed(launch: Launch, recipe: Recipe) -> None:
         needed.append("deepspeed")
     for name in needed:
         if importlib.util.find_spec(name) is None:
-            raise MissingDependency(
-                name, needed_for="training", install="pip install 'convbench[train]'"
-            )
+            raise MissingDependency(name, needed_for="training", install=with_extra("train"))
     quantized = recipe.lora is not None and recipe.lora.quantize == "4bit"
     if quantized and importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingDependency(
-            "bitsandbytes", needed_for="QLoRA", install="pip install 'convbench[qlora]'"
-        )
+        raise MissingDependency("bitsandbytes", needed_for="QLoRA", install=with_extra("qlora"))
 
 
 def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, TrainError
+from convbench.install import with_extra
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
 from convbench.views import SENTINEL, shows_system, without_system
@@ -139,7 +140,7 @@ def load_tokenizer(model: str) -> Any:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingDependency(
-            "transformers", needed_for="training", install="pip install 'convbench[train]'"
+            "transformers", needed_for="training", install=with_extra("train")
         ) from None
     try:
         return AutoTokenizer.from_pretrained(str(Path(model).expanduser()))

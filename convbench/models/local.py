@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import FatalModelError, MissingDependency
+from convbench.install import with_extra
 from convbench.models.base import Model
 from convbench.models.where import adapter_base, where
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
@@ -50,7 +51,9 @@ class LocalModel(Model):
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise MissingDependency(
-                " and ".join(missing), needed_for=self.ref, install="pip install convbench[train]"
+                " and ".join(missing),
+                needed_for=self.ref,
+                install=with_extra("train" if "peft" in missing else "local"),
             )
 
     def price(self, prompt: int, reply: int) -> float:

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from convbench.errors import MissingDependency
+from convbench.install import with_extra
 from convbench.models.where import adapter_base
 
 SMALL = 20_000_000
@@ -49,6 +50,6 @@ def _adapted(model: Any, path: str) -> Any:
         from peft import PeftModel
     except ImportError:
         raise MissingDependency(
-            "peft", needed_for=f"the adapter {path}", install="pip install convbench[train]"
+            "peft", needed_for=f"the adapter {path}", install=with_extra("train")
         ) from None
     return PeftModel.from_pretrained(model, path).merge_and_unload()

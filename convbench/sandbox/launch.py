@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, RunError
+from convbench.install import with_extra
 from convbench.sandbox import cgroup
 from convbench.sandbox.chromium import INSTALL, SCRATCH_BYTES, Way, chromium, ways
 from convbench.sandbox.watch import Most, Watch, below, kill
@@ -82,7 +83,7 @@ def failures() -> tuple[type[Exception], ...]:
         from playwright.async_api import Error
     except ImportError:
         raise MissingDependency(
-            "playwright", needed_for="rendering pages", install="pip install 'convbench[vision]'"
+            "playwright", needed_for="rendering pages", install=with_extra("vision")
         ) from None
     return Error, TimeoutError, OSError
 

@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 
 from convbench.errors import MissingDependency
+from convbench.install import with_extra
 
 _SIZE = re.compile(r"(\d{1,4})(?:[x/](\d{1,4}))?(?:\D|$)")
 LARGEST = 2000
@@ -35,7 +36,7 @@ def placeholder(url: str) -> bytes:
         from PIL import Image
     except ImportError:
         raise MissingDependency(
-            "pillow", needed_for="rendering pages", install="pip install 'convbench[vision]'"
+            "pillow", needed_for="rendering pages", install=with_extra("vision")
         ) from None
     digest = hashlib.sha256(url.encode()).digest()
     corners = [tuple(64 + byte // 2 for byte in digest[i : i + 3]) for i in (0, 3, 6, 9)]

@@ -33,7 +33,7 @@ STAGES = (
     ("templates",),
     ("schema",),
     ("blot",),
-    ("words", "errors", "callable"),
+    ("words", "errors", "callable", "install"),
 )
 """The stages, last first: each may use those below it, never one above it."""
 HEIGHT = {name: height for height, names in enumerate(STAGES) for name in names}

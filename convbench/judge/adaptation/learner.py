@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import MissingDependency, TrainError
+from convbench.install import with_extra
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.grade import GRADES
 from convbench.judge.adaptation.settings import Inner
@@ -89,7 +90,7 @@ class Learner:
         except ImportError:
             raise MissingDependency(
                 "torch or transformers", needed_for="adaptation",
-                install="pip install convbench[train]",
+                install=with_extra("train"),
             ) from None  # fmt: skip
         try:
             model, tokenizer = load_model(path, device), load_tokenizer(path)

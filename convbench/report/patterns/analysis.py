@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from convbench.errors import DataError, MissingDependency
+from convbench.install import with_extra
 from convbench.report.patterns.common import common_words, frequencies
 from convbench.report.patterns.responses import Response, by_policy
 
@@ -106,7 +107,7 @@ def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] 
         umap: Any = import_module("umap")  # it has no types
     except ImportError:
         raise MissingDependency(
-            "umap-learn", needed_for="patterns", install="pip install 'convbench[analysis]'"
+            "umap-learn", needed_for="patterns", install=with_extra("analysis")
         ) from None
     matrix = _tfidf(texts)
     if matrix is None or len(texts) < FEWEST:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from convbench.errors import MissingDependency
+from convbench.install import with_extra
 from convbench.report.patterns.responses import Response, by_policy
 
 FREQUENCY = 0.01
@@ -29,7 +30,7 @@ def always_common() -> frozenset[str]:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
     except ImportError:
         raise MissingDependency(
-            "scikit-learn", needed_for="patterns", install="pip install 'convbench[analysis]'"
+            "scikit-learn", needed_for="patterns", install=with_extra("analysis")
         ) from None
     return frozenset(ENGLISH_STOP_WORDS) | DOMAIN
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import MissingDependency
+from convbench.install import with_extra
 from convbench.report.document import Picture
 from convbench.report.policies import NAMES
 
@@ -100,7 +101,7 @@ def drawing(names: Iterable[str] = ()) -> Iterator[None]:
         import matplotlib
     except ImportError:
         raise MissingDependency(
-            "matplotlib", needed_for="--plots", install="pip install 'convbench[analysis]'"
+            "matplotlib", needed_for="--plots", install=with_extra("analysis")
         ) from None
     settings: Any = RC
     shared = _SHARED.set(looks(names))

@@ -1,0 +1,46 @@
+"""How to install more of convbench, by how it was installed: hints that work when typed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+NAME = "convbench"
+PINS = "constraints.txt"
+"""Beside a checkout: the versions that the tests ran with."""
+
+
+def with_extra(name: str) -> str:
+    """Return the command that installs an extra (`train`, `analysis`, ...)."""
+    return f"pip install {command(name, _origin())}"
+
+
+def command(name: str, origin: dict[str, Any]) -> str:
+    """Return what follows `pip install`; `origin` is a `direct_url.json` (PEP 610), empty where
+    convbench came from an index."""
+    url = str(origin.get("url", ""))
+    folder = Path(unquote(urlsplit(url).path))
+    if "dir_info" in origin:
+        flag = "-e " if origin["dir_info"].get("editable") else ""
+        pins = f" -c {shlex.quote(str(folder / PINS))}" if (folder / PINS).is_file() else ""
+        return f"{flag}{shlex.quote(f'{folder}[{name}]')}{pins}"
+    if "vcs_info" in origin:
+        found = origin["vcs_info"]
+        url = f"{found['vcs']}+{url}@{found['commit_id']}"
+    wanted = f"{NAME}[{name}]"
+    return shlex.quote(f"{wanted} @ {url}" if url else wanted)
+
+
+def _origin() -> dict[str, Any]:
+    """Return how convbench was installed; a checkout that was not is where it lies."""
+    try:
+        text = metadata.distribution(NAME).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        root = Path(__file__).resolve().parents[1]
+        return {"url": root.as_uri(), "dir_info": {"editable": True}}
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}

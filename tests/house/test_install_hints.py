@@ -1,0 +1,63 @@
+"""A hint to install names what is there: by how convbench was installed, with real metadata."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.install import command
+from tests.house.test_layers import ROOT
+
+ASK = "from convbench.install import with_extra; print(with_extra('train'))"
+WHEEL = "file:///srv/wheels/convbench-0.1.0-py3-none-any.whl"
+GIT = {"vcs": "git", "commit_id": "0a1b2c"}
+
+
+def test_a_checkout_that_is_not_installed_is_named() -> None:
+    asked = [sys.executable, "-S", "-c", ASK]  # without site-packages
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(done.stdout)
+    assert words == ["pip", "install", "-e", f"{ROOT}[train]", "-c", f"{ROOT}/constraints.txt"]
+    assert (Path(words[3].removesuffix("[train]")) / "pyproject.toml").is_file()
+    assert Path(words[5]).is_file()
+
+
+@pytest.mark.parametrize(("origin", "wanted"), [
+    ({}, "'convbench[train]'"),
+    ({"url": WHEEL, "archive_info": {}}, f"'convbench[train] @ {WHEEL}'"),
+    ({"url": "https://host/c.git", "vcs_info": GIT},
+     "'convbench[train] @ git+https://host/c.git@0a1b2c'"),
+    ({"url": "file:///a%20b/c", "dir_info": {}}, "'/a b/c[train]'"),
+    ({"url": "file:///srv/c", "dir_info": {"editable": True}}, "-e '/srv/c[train]'"),
+])  # fmt: skip
+def test_the_hint_follows_the_origin(origin: dict[str, Any], wanted: str) -> None:
+    assert command("train", origin) == wanted
+
+
+@pytest.mark.parametrize("editable", [True, False])
+def test_what_pip_wrote_is_read(tmp_path: Path, editable: bool) -> None:
+    """Metadata as pip leaves it: the package's, with the file of PEP 610."""
+    info = tmp_path / "convbench-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: convbench\nVersion: 0.1.0\n")
+    kind = {"dir_info": {"editable": True}} if editable else {"archive_info": {}}
+    url = "file:///srv/c" if editable else WHEEL
+    (info / "direct_url.json").write_text(json.dumps({"url": url, **kind}))
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; {ASK}"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True,
+                          cwd=tmp_path, timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    wanted = "-e '/srv/c[train]'" if editable else f"'convbench[train] @ {WHEEL}'"
+    assert done.stdout.strip() == f"pip install {wanted}"
+
+
+def test_no_hint_is_written_by_hand() -> None:
+    for path in sorted((ROOT / "convbench").rglob("*.py")):
+        assert "convbench[" not in path.read_text() or path.name == "install.py", path
