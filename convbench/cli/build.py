@@ -12,4 +12,4 @@ def build(options: BuildOptions) -> None:
     from convbench.cli.say import say_build
     from convbench.commands.build import build as command
 
-    say_build(command(options), options.calls)
+    say_build(command(options), options)

@@ -23,7 +23,7 @@ def judge(each: list[JudgeOptions]) -> None:
     code = 0
     for options in each:
         try:
-            say_judge(command(options), options.calls)
+            say_judge(command(options), options)
         except typer.Exit as ended:
             code = max(code, ended.exit_code)
             if ended.exit_code == INTERRUPTED:

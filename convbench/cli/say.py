@@ -17,16 +17,21 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.console import err, out
+from convbench.errors import ConvbenchError
 from convbench.schema import text_of
 from convbench.tasks.splits import listed
 
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
     from convbench.engine import Summary
-    from convbench.options.shared import CallOptions
+    from convbench.options.build import BuildOptions
+    from convbench.options.shared import SpecOptions
     from convbench.rollout.preview import Preview
     from convbench.rollout.run import Built
+    from convbench.schema import RunManifest
 
+USUAL_JUDGE = "claude-opus"
+"""The judge named where a task names none."""
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -120,7 +125,30 @@ def say_had(built: Built) -> None:
         note(f"{count} failed: {message}")
 
 
-def say_build(result: BuildResult, calls: CallOptions) -> None:
+def said_again(specs: SpecOptions) -> str:
+    """Return the options that a next command needs to find what this one found."""
+    said = {"--specs": specs.folders, "--plugin": specs.plugins}
+    return "".join(f" {flag} {shown(one)}" for flag, paths in said.items() for one in paths)
+
+
+def _judge_to_name(manifest: RunManifest, specs: SpecOptions) -> str:
+    """Return what goes after `--judge` for a task's own judge, with a model where its rubric names
+    none."""
+    from convbench import catalog
+    from convbench.judge.kinds import kind_of
+    from convbench.schema import JudgeSpec
+
+    name = manifest.task.judge
+    if name is None:
+        return USUAL_JUDGE
+    with suppress(ConvbenchError):
+        spec = catalog.load(JudgeSpec, "judges", name, specs=specs.folders)
+        if "model" in kind_of(spec).needs and spec.model is None:
+            return f"{name}@{USUAL_JUDGE}"
+    return name
+
+
+def say_build(result: BuildResult, options: BuildOptions) -> None:
     """Print what `build` did, or would do; an exit code where too many conversations failed."""
     import typer
 
@@ -148,15 +176,16 @@ def say_build(result: BuildResult, calls: CallOptions) -> None:
     if result.loaded is not None and result.loaded.rejected:
         left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
         note(f"rows left out: {left}")
-    resume = f"convbench build --run {name}"
+    resume = f"convbench build --run {name}{said_again(options.specs)}"
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")
-    if calls.fails(built.lost, built.lost + built.jobs.done):
+    if options.calls.fails(built.lost, built.lost + built.jobs.done):
         raise typer.Exit(1)
-    judge = manifest.task.judge
-    offline = "" if judge else "   (offline: --judge rules)"
-    next_command(f"convbench judge --judge {judge or 'claude-opus'}{of_run(path)}{offline}")
+    judge = _judge_to_name(manifest, options.specs)
+    offline = "" if manifest.task.judge else "   (offline: --judge rules)"
+    more = f"{of_run(path)}{said_again(options.specs)}"
+    next_command(f"convbench judge --judge {shlex.quote(judge)}{more}{offline}")
 
 
 def shown(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -16,6 +17,7 @@ from convbench.cli.say import (
     note,
     of_run,
     printable,
+    said_again,
     say_had,
     shown,
     table,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from convbench.judge.all import JudgePreview, JudgeResult
     from convbench.judge.evaluate import EvalResult
     from convbench.judge.loop import Judged
+    from convbench.options.judge import JudgeOptions
     from convbench.options.shared import CallOptions
 
 ACCURACY = (
@@ -36,7 +39,7 @@ ACCURACY = (
 )
 
 
-def say_judge(result: JudgeResult, calls: CallOptions) -> None:
+def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     """Print what `judge` did, or would do; an exit code where too many verdicts have no score."""
     import typer
 
@@ -51,13 +54,16 @@ def say_judge(result: JudgeResult, calls: CallOptions) -> None:
         _say_panel(result.panel)
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
-    for judged in result.judged:
+    typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
+    for judged, asked in zip(result.judged, typed, strict=False):
         _say_failures(judged)
-        again = f"convbench judge --judge {judged.name} --run {name}"
+        more = said_again(options.specs)
+        again = f"convbench judge --judge {shlex.quote(asked)} --run {name}{more}"
         ended(judged.jobs, result.run.path, again)
         if judged.failed:
             err.print(f"try the failed ones again: {escape(again)}", soft_wrap=True)
-    if any(calls.fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
+    fails = options.calls.fails
+    if any(fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
         raise typer.Exit(1)
     of = of_run(result.run.path)
     next_command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
@@ -12,8 +13,17 @@ from convbench.judge.case import Case
 from convbench.judge.rubric import Complaint, Scores
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work
+from convbench.models.base import Model
 from convbench.rollout.calls import at_once, open_for
 from convbench.schema import Verdict, text_of
+
+LEFT_OUT, TEMPERATURE = "left_out", "temperature"
+"""In a verdict's details: sampling parameters that the judge's model takes none of."""
+
+
+def _sent(model: Model) -> dict[str, Any]:
+    """Return what a verdict tells of its sampling where that is not what the rubric says."""
+    return {LEFT_OUT: [TEMPERATURE]} if TEMPERATURE in model.left_out else {}
 
 
 @asynccontextmanager
@@ -40,7 +50,8 @@ async def score(case: Case, tools: Tools) -> Verdict:
     key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
     messages = judge_messages(judge.spec, conversation, case.example)
     done = await ask(tools.caller, tools.held, judge, messages, key, case.asked)
-    usage = {
+    usage: dict[str, Any] = {
+        "details": _sent(tools.held),
         "attempts": case.asked + len(done.replies),
         "prompt_tokens": done.total("prompt_tokens"),
         "completion_tokens": done.total("completion_tokens"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from convbench.schema import Completion, Message, Sampling
@@ -31,6 +31,11 @@ class Model(Protocol):
     """Tokens that it may spend on a reply beyond `max_tokens` (thinking)."""
     starts: bool = False
     """Something must be started before the first call (a server, weights to load): `start`."""
+
+    @property
+    def left_out(self) -> Collection[str]:
+        """Sampling parameters that it takes none of, and that were not sent."""
+        return ()
 
     @property
     def endpoint(self) -> str:

@@ -213,8 +213,8 @@ def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Fig
     ]  # fmt: skip
     rows += [
         (f"judge {spec.name}", f"`{spec.model or spec.function or spec.kind}`",
-         f"temperature {spec.temperature:g}" if spec.model else "-", terms(spec.model or ""))
-        for spec in judges.values()
+         _sampling(spec, mark in numbers.untempered), terms(spec.model or ""))
+        for mark, spec in judges.items()
     ]  # fmt: skip
     prompt, completion = numbers.tokens
     return f"""## Models, terms and cost
@@ -224,6 +224,12 @@ def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Fig
 What a model wrote is subject to that model's terms. Conversations: {_usd(numbers.cost_usd)},
 {_tokens(prompt)} prompt and {_tokens(completion)} completion tokens. Judging:
 {_usd(numbers.judge_usd)}. Together: {_usd(_sum(numbers.cost_usd, numbers.judge_usd))}."""
+
+
+def _sampling(spec: JudgeSpec, untempered: bool) -> str:
+    if spec.model is None:
+        return "-"
+    return "its own (no temperature sent)" if untempered else f"temperature {spec.temperature:g}"
 
 
 def _sum(conversations: float | None, judging: float | None) -> float | None:

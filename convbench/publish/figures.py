@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from convbench.judge.model import LEFT_OUT, TEMPERATURE
 from convbench.schema.example import SPLITS
 from convbench.stats.estimate import estimate
 from convbench.store import Run
@@ -39,6 +40,8 @@ class Figures:
     """Prompt and completion tokens; None where unknown."""
     judge_usd: float | None
     """Dollars of all verdicts; None where unknown."""
+    untempered: frozenset[str]
+    """Fingerprints of judges whose model takes no temperature."""
     cut: int
     """Conversations with a turn cut by max_tokens."""
     flagged: int
@@ -72,6 +75,8 @@ def figures(run: Run) -> Figures:
         tokens=(_whole(_sum(row["prompt_tokens"] for row in done)),
                 _whole(_sum(row["completion_tokens"] for row in done))),
         judge_usd=judging(spent, unknown),
+        untempered=frozenset(v.fingerprint for v in run.verdicts()
+                             if TEMPERATURE in v.details.get(LEFT_OUT, ())),
         cut=sum(row["cut_turns"] > 0 for row in rows),
         flagged=sum(bool(row["flags"]) for row in rows),
     )  # fmt: skip

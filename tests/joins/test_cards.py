@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from convbench.commands.judge import judge
 from convbench.commands.view import index_runs
 from convbench.errors import RunError
 from convbench.judge import resolve_judge
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions
 from convbench.publish.evaluated import results_of
 from convbench.publish.publish import publish
 from convbench.store import Run
 from convbench.view.figures import overview
 from tests.publish.runs import JUDGE, append, conversation, verdict, write_run
+from tests.support.chat.plan import Plan
+from tests.support.provider import Provider
 
 PAID = resolve_judge("openai/gpt-4o").spec.model_copy(
     update={"name": "paid", "model": "openai/gpt-4o"}
@@ -88,3 +93,20 @@ def test_a_checkpoint_s_card_tells_the_reward_that_it_learnt_from(tmp_path: Path
     (folder / "training.json").write_text(json.dumps({**said, "judge": "gone"}))
     with pytest.raises(RunError, match=r"2 judges \(paid, rules\)"):
         results_of(run, folder)
+
+
+@pytest.mark.parametrize(("refuse", "said"), [
+    ({}, "temperature 0"),
+    ({"temperature": "unsupported_parameter"}, "its own (no temperature sent)"),
+])  # fmt: skip
+def test_a_card_tells_the_temperature_that_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: dict[str, str], said: str
+) -> None:
+    run = write_run(tmp_path / "run", verdicts=[])
+    calls = CallOptions(quiet=True)
+    with Provider(Plan(refuse=refuse, keep_requests=99)) as server:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", server.api_base)
+        judge(JudgeOptions(("hosted_vllm/judge",), run.path, calls=calls))
+        answered = server.requests[-1]
+    assert ("temperature" in answered) == (not refuse)
+    assert f"| `hosted_vllm/judge` | {said} |" in card(run)
