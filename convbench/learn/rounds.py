@@ -125,11 +125,11 @@ def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
 def _preflight(root: Run, judge: Judge, options: RoundsOptions) -> None:
     """Refuse rounds of which one would lack a speaker, the judge, a package or weights."""
     old = root.manifest
-    trainable(_training(root, judge, options), old.cast[old.protocol.policy])
     # The policy of later rounds is the one that is trained.
     others = {**old.cast, old.protocol.policy: Member(model=SCRIPT)}
     ready_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
     judges_ready([judge], options.calls, root)
+    trainable(_training(root, judge, options), old.cast[old.protocol.policy])
 
 
 def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:

@@ -339,7 +339,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_without_a_wall_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("convbench.sandbox.boundary")
+    module = importlib.import_module("convbench.sandbox.choice")
     monkeypatch.setattr(module, "_stands", lambda wall: False)
     stand.cache_clear()
     try:

@@ -214,8 +214,10 @@ def test_a_plugin_file_s_functions_have_its_name(tmp_path: Path) -> None:
         assert catalog.function("my_plugin_a:rows")(seed=4) == [4]
         with pytest.raises(SpecError, match="no function 'cols'"):
             catalog.function("my_plugin_a:cols")
+        catalog.plugin(path)  # again: it is loaded already
+        (tmp_path / "other").mkdir()
         with pytest.raises(SpecError, match="rename the file"):
-            catalog.plugin(path)
+            catalog.plugin(put(tmp_path / "other", "my_plugin_a.py", "rows = 1\n"))
     finally:
         sys.modules.pop("my_plugin_a", None)
 
