@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +34,7 @@ def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
         keywords = [
             inspect.Parameter(
                 name_of(one), inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if _must(one) else one.default,
+                default=inspect.Parameter.empty if one.required else one.default,
                 annotation=one.kind,
             )
             for one in listed(options, *names)
@@ -76,7 +75,3 @@ def coerced(one: Flat, value: Any) -> Any:
 def _one(kind: Any, value: Any) -> Any:
     paths = kind is Path or Path in get_args(kind)
     return Path(value) if paths and isinstance(value, str | os.PathLike) else value
-
-
-def _must(one: Flat) -> bool:
-    return one.default is dataclasses.MISSING

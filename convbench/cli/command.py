@@ -82,8 +82,7 @@ def _examples(lines: tuple[str, ...]) -> str | None:
 
 
 def _parameter(one: Flat) -> inspect.Parameter:
-    missing = one.default is dataclasses.MISSING
-    default = inspect.Parameter.empty if missing else _shown(one)
+    default = inspect.Parameter.empty if one.required else _shown(one)
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_annotation(one)
     )
@@ -96,7 +95,7 @@ def _shown(one: Flat) -> Any:
 
 def _annotation(one: Flat) -> Any:
     opt = one.opt
-    kind = (str if _required(one) else str | None) if opt.parse else _kind(one.kind)
+    kind = (str if one.required else str | None) if opt.parse else _kind(one.kind)
     if opt.each:
         kind = list[next(k for k in typing.get_args(kind) if k is not types.NoneType)] | None  # type: ignore[misc]
     more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
@@ -111,10 +110,6 @@ def _annotation(one: Flat) -> Any:
     return Annotated[kind, typer.Option(*_flags(one), **more)]
 
 
-def _required(one: Flat) -> bool:
-    return one.default is dataclasses.MISSING
-
-
 def _flags(one: Flat) -> tuple[str, ...]:
     flag = one.opt.flag or "--" + one.name.replace("_", "-")
     long, slash, short = flag.partition("/")
@@ -125,8 +120,6 @@ def _kind(kind: Any) -> Any:
     """The type as typer takes it: a list for several values."""
     if typing.get_origin(kind) is tuple:
         return list[typing.get_args(kind)[0]] | None  # type: ignore[misc]
-    if typing.get_origin(kind) is types.UnionType:
-        return kind
     return kind
 
 

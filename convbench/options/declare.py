@@ -49,6 +49,11 @@ class Flat:
     """`dataclasses.MISSING` where it must be said."""
     opt: Opt
 
+    @property
+    def required(self) -> bool:
+        """Whether it must be said."""
+        return self.default is dataclasses.MISSING
+
 
 def flat(options: type[Any]) -> list[Flat]:
     """Return the options of a class in order: as declared, groups where they stand; what the
