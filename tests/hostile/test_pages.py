@@ -142,9 +142,9 @@ BROKEN = {
     "frames": (html("".join(f'<iframe src="http://h{i}.x/"></iframe>' for i in range(2000))), ""),
     "large pictures": (html("".join(f'<img src="http://x/id/{i}/2000/2000">' for i in range(99))),
                        "pixels"),
-    "slow selectors": (html("<i></i>" * 20_000, "<style>" + "".join(
-        f"body:has(i:nth-last-child({i}n+1) ~ i) i:nth-child({i}n){{color:red}}"
-        for i in range(300)) + "</style>"), "CPU|rendered"),
+    "slow selectors": (html("<b><i></i></b>" * 4000, "<style>" + "".join(
+        f"b:has(~ b:nth-last-child({i}n+{i}) i ~ u) ~ b:nth-child({i}n) i{{color:red}}"
+        for i in range(1, 30)) + "</style>"), "CPU|rendered"),
 }  # fmt: skip
 
 

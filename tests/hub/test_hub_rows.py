@@ -123,7 +123,7 @@ def test_a_hub_that_is_down_is_said_at_once(tmp_path: Path) -> None:
     assert "HubError dataset org/x: cannot reach http://127.0.0.1:9" in done.stdout
     assert "--set task.source.hub=null --set task.source.file=PATH" in done.stdout
     assert done.stderr == ""
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 50
 
 
 def test_a_hub_that_is_down_gives_way_to_the_cache(hub: Client) -> None:
