@@ -25,7 +25,7 @@ from convbench.models import open_model
 from convbench.schema import JudgeSpec
 from tests.excerpts import Source
 from tests.joins.test_discount import asked
-from tests.protocols.table import QUESTION, protocol_of
+from tests.rollout.table import QUESTION, protocol_of
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
 

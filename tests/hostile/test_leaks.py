@@ -18,7 +18,7 @@ from convbench.rollout.checks import leaks, smuggles
 from convbench.rollout.fidelity import leak as tells_the_reference
 from convbench.schema import Choice, Conversation, Example, ProtocolSpec, Turn
 from tests.excerpts import Source
-from tests.protocols.table import protocol_of
+from tests.rollout.table import protocol_of
 
 SECRET = "the total of both numbers is capped at ten whenever the second flag is set to true"
 REFERENCE = Example(

@@ -19,9 +19,9 @@ from convbench.schema import Choice, Example, JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.tasks.load import load_examples
 from tests.hub.conftest import hub, hub_client
 from tests.hub.worker import Client
-from tests.protocols.table import PROTOCOLS, QUESTION, played, protocol_of
 from tests.rollout.cli import convbench
 from tests.rollout.conftest import provider, served
+from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
 
 __all__ = ["hub", "hub_client", "provider", "served"]
 

@@ -10,7 +10,7 @@ from convbench.judge import judge_conversation, resolve_judge
 from convbench.rewards import reward
 from convbench.schema import Conversation, Reward
 from convbench.views import asking_turns, policy_turns
-from tests.protocols.table import QUESTION, played, protocol_of
+from tests.rollout.table import QUESTION, played, protocol_of
 
 ADAPTIVE = protocol_of("clarifying-adaptive")
 

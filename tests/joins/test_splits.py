@@ -30,8 +30,8 @@ from convbench.tasks.draw import ELSEWHERE
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import asked
 from tests.excerpts import Source
+from tests.learn.seal import runs
 from tests.rollout.cli import convbench
-from tests.seal import runs
 
 QUIET = CallOptions(quiet=True)
 

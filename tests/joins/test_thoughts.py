@@ -14,7 +14,7 @@ from convbench.judge.adaptation.learner import Question
 from convbench.judge.render import last_page
 from convbench.judge.unit_tests import answer_code
 from convbench.models import open_model
-from tests.protocols.table import played, protocol_of
+from tests.rollout.table import played, protocol_of
 from tests.support.chat.replies import Call
 from tests.support.provider import Provider
 

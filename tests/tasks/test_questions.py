@@ -16,7 +16,7 @@ from convbench.tasks.draw import draw
 from convbench.tasks.load import load_examples
 from convbench.tasks.mapping import question
 from tests.excerpts import Source
-from tests.protocols.table import played, protocol_of
+from tests.rollout.table import played, protocol_of
 
 
 def task(name: str, **sets: Any) -> TaskSpec:

@@ -20,7 +20,7 @@ from convbench.options.train import RoundsOptions
 from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.store import Run
-from tests.seal import runs
+from tests.learn.seal import runs
 from tests.support.provider import Call, Provider
 
 FAST = {"args.inner.epochs": 20, "args.inner.learning_rate": 0.01}

@@ -21,8 +21,8 @@ from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from convbench.store.jsonl import records
-from tests.seal import runs
-from tests.seal.test_adaptation_judge import good
+from tests.judge.adaptation.test_kind import good
+from tests.learn.seal import runs
 
 
 def verdicts(run: Run, many: int | None) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def always(messages: list[Message], example: Mapping[str, Any]) -> str:
 def test_baselines_are_graded_by_the_judge_model_too(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     run = runs.edits_run(tmp_path / "run", runs.some_examples(2), {})
-    sets = {"args.inner.grade": "model", "args.grader": "rule:tests.seal.test_parallel:always"}
+    grader = f"rule:{__name__}:always"
+    sets = {"args.inner.grade": "model", "args.grader": grader}
     judge = runs.quick_judge(**sets)
     found = with_runner(run, judge, runs.QUIET, unadapted)
     assert {name: {value for _, value in values} for name, values in found.items()} == {

@@ -27,7 +27,7 @@ from convbench.judge.loop import Judged, score
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
-from tests.seal import runs
+from tests.learn.seal import runs
 
 QUIET = CallOptions(quiet=True)
 INNER = Inner(max_tokens=16)
@@ -223,6 +223,6 @@ def test_a_judge_model_grades(run: Run) -> None:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, rate, asked, ["the Broncos", "", "no idea"])
 
-    assert asyncio.run(go("rule:tests.seal.test_adaptation_judge:strict")) == [1.0, 0.0, 0.0]
+    assert asyncio.run(go("rule:tests.judge.adaptation.test_kind:strict")) == [1.0, 0.0, 0.0]
     with pytest.raises(SpecError, match=r"no args\.grader"):
         asyncio.run(go(None))

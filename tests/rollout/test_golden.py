@@ -1,6 +1,6 @@
 """What every shipped protocol sends, word for word, in files that a person can read.
 
-After a wanted change: CONVBENCH_GOLDEN=write pytest tests/protocols/test_golden.py, then read
+After a wanted change: CONVBENCH_GOLDEN=write pytest tests/rollout/test_golden.py, then read
 the difference.
 """
 

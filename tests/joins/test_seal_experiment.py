@@ -16,7 +16,7 @@ from convbench.judge.adaptation.runner import Learning
 from convbench.options.demo import ExperimentOptions
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
-from tests.seal import runs
+from tests.learn.seal import runs
 
 SPEC = """title: small
 tasks: [pocket-notes]

@@ -1,6 +1,6 @@
 """Worker of the test of launchers: train the critic, write what it did to a file.
 
-python -m tests.sweet.critic_steps --recipe FILE      under any launcher
+python -m tests.learn.sweet.critic_steps --recipe FILE      under any launcher
 """
 
 from __future__ import annotations

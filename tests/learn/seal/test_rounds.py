@@ -21,8 +21,8 @@ from convbench.options.train import RoundsOptions
 from convbench.report.forgetting import table, write
 from convbench.report.taught import as_markdown
 from convbench.store import Run
-from tests.seal import runs
-from tests.seal.test_adaptation_judge import good
+from tests.judge.adaptation.test_kind import good
+from tests.learn.seal import runs
 
 SETS = (
     "fit.max_steps=2", "fit.batch_size=4", "fit.accumulation=1", "fit.precision=fp32",
