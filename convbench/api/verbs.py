@@ -31,7 +31,7 @@ from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
 from convbench.publish.publish import Published
 from convbench.rollout.calls import ended
-from convbench.rollout.run import Built
+from convbench.rollout.loop import Built
 
 Place = Run | str | os.PathLike[str] | None
 """A run, or its folder; None for the newest."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.options.build import BuildOptions
     from convbench.options.shared import SpecOptions
+    from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
-    from convbench.rollout.run import Built
     from convbench.schema import RunManifest
 
 USUAL_JUDGE = "claude-opus"

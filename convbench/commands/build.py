@@ -19,10 +19,10 @@ from convbench.options.specs import (
 from convbench.rollout.calls import ready_cast
 from convbench.rollout.cast import make_cast
 from convbench.rollout.fill import fill
+from convbench.rollout.loop import Built, identical_samples
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
 from convbench.rollout.resume import resume
-from convbench.rollout.run import Built, identical_samples
 from convbench.schema import Example, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, set_latest

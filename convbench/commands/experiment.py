@@ -33,8 +33,8 @@ from convbench.rollout.calls import ended, shared
 from convbench.rollout.cast import make_member
 from convbench.rollout.preview import Preview
 from convbench.schema import Member
-from convbench.schema.base import Mode
 from convbench.schema.experiment import ExperimentSpec
+from convbench.schema.noun import Mode
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.locks import held
@@ -67,7 +67,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Job:
+class ExperimentStep:
     """One step: `build`, `judge`, `train` or `eval` in one cell."""
 
     cell: Cell
@@ -90,7 +90,7 @@ class Job:
 class Planned:
     """What an experiment would do."""
 
-    jobs: list[Job]
+    jobs: list[ExperimentStep]
     previews: dict[str, Preview] = field(default_factory=dict)
     """First build of each task and mode: calls and cost."""
 
@@ -114,16 +114,19 @@ def cells(spec: ExperimentSpec) -> Iterator[Cell]:
         yield Cell(*values)
 
 
-def plan(spec: ExperimentSpec) -> list[Job]:
+def plan(spec: ExperimentSpec) -> list[ExperimentStep]:
     """Return every step in order; all learners of a cell follow its build and judging."""
-    jobs: list[Job] = []
+    jobs: list[ExperimentStep] = []
     for cell in cells(spec):
-        jobs += [Job(cell, "build"), Job(cell, "judge")]
+        jobs += [ExperimentStep(cell, "build"), ExperimentStep(cell, "judge")]
         for learner in spec.learners:
             if learner == BASE:
                 continue
             for rows in spec.rows:
-                jobs += [Job(cell, "train", learner, rows), Job(cell, "eval", learner, rows)]
+                jobs += [
+                    ExperimentStep(cell, "train", learner, rows),
+                    ExperimentStep(cell, "eval", learner, rows),
+                ]
     return jobs
 
 
@@ -174,7 +177,7 @@ def preflight(spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> N
             trainable(_training(job, spec, root / job.cell.name, options), policy)
 
 
-def _done(job: Job, path: Path) -> bool:
+def _done(job: ExperimentStep, path: Path) -> bool:
     """Whether a step left what it leaves last; building and judging are looked at when they come,
     for they may have failures to try again."""
     if job.step == "train":
@@ -209,7 +212,7 @@ def _load(name: str, options: ExperimentOptions, sets: dict[str, Any]) -> Experi
 
 
 def _do(
-    job: Job, spec: ExperimentSpec, root: Path, options: ExperimentOptions
+    job: ExperimentStep, spec: ExperimentSpec, root: Path, options: ExperimentOptions
 ) -> Sequence[str | None]:
     """Do one step; what is done already costs a look at the disk. Return words on what failed.
 
@@ -271,7 +274,7 @@ def _build_options(
 
 
 def _rounds(
-    job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+    job: ExperimentStep, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> RoundsOptions | None:
     """Return how a learner goes whose recipe asks for rounds; None for a single training."""
     found = RoundsOptions(
@@ -289,7 +292,7 @@ def _rounds(
     return found
 
 
-def _recipe_sets(job: Job, spec: ExperimentSpec) -> tuple[str, ...]:
+def _recipe_sets(job: ExperimentStep, spec: ExperimentSpec) -> tuple[str, ...]:
     values = spec.sets_of(job.learner)
     values.setdefault("fit.seed", job.cell.seed)
     if job.rows is not None:
@@ -298,7 +301,7 @@ def _recipe_sets(job: Job, spec: ExperimentSpec) -> tuple[str, ...]:
 
 
 def _training(
-    job: Job, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+    job: ExperimentStep, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> TrainOptions:
     return TrainOptions(
         recipe=job.learner,

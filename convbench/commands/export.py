@@ -10,8 +10,8 @@ from convbench.formats.export import Exported, Plan, export_pairs
 from convbench.formats.export import export as write
 from convbench.formats.targets import FORMATS, Target
 from convbench.learn import weights as weighing
+from convbench.learn.data import learnt_of
 from convbench.learn.flagged import findings
-from convbench.learn.learnt import learnt_of
 from convbench.learn.pairs import Pairs
 from convbench.learn.weights import Weighted
 from convbench.options.shared import SpecOptions

@@ -12,7 +12,7 @@ from convbench.publish.checkpoint import (
     publish_checkpoint,
     read_checkpoint,
 )
-from convbench.publish.evaluated import results_of
+from convbench.publish.evaluation import results_of
 from convbench.publish.publish import Published
 from convbench.publish.publish import publish as publish_run
 from convbench.store.checkpoint import Checkpoint

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report.build import document
 from convbench.report.document import Document
 from convbench.report.html import html
 from convbench.report.latex import latex
+from convbench.report.layout import document
 from convbench.report.markdown import markdown
 from convbench.report.sections import Section, sections
 from convbench.stats.agreement import spearman, weighted_kappa

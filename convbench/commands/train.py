@@ -11,7 +11,7 @@ from convbench.learn.seal import SealResult, filtered, many_passages, seal
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.report import taught
+from convbench.report import adaptation
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,6 @@ def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
     result = seal(options, baselines=baselines)
     if not result.taught:
         return Rounds(result, None)
-    taught.write(result)
+    adaptation.write(result)
     many_passages(result, options)
-    return Rounds(result, taught.write(result))
+    return Rounds(result, adaptation.write(result))

@@ -4,7 +4,7 @@ Uses models and store beside it, and what lies below.
 """
 
 from convbench.engine.budget import Budget
-from convbench.engine.caller import Caller, Policy
+from convbench.engine.caller import Caller, RetryPolicy
 from convbench.engine.gate import Stopped
 from convbench.engine.jobs import Summary, run, run_jobs
 from convbench.engine.journal import Journal
@@ -15,8 +15,8 @@ __all__ = [
     "Budget",
     "Caller",
     "Journal",
-    "Policy",
     "Progress",
+    "RetryPolicy",
     "Status",
     "Stopped",
     "Summary",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from convbench.engine.booking import Booked
 from convbench.engine.need import Estimate, Rates, Size
 from convbench.errors import BudgetError
-from convbench.models.base import Model
+from convbench.models.model import Model
 
 
 @dataclass

@@ -17,13 +17,13 @@ from convbench.engine.need import size_of
 from convbench.engine.status import Status
 from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
 from convbench.models.aliases import SCHEMES
-from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
+from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetryPolicy:
     """How hard the engine tries. Times in seconds."""
 
     concurrency: int = 64
@@ -51,12 +51,12 @@ class Caller:
         self,
         journal: Journal | None = None,
         budget: Budget | None = None,
-        policy: Policy | None = None,
+        retry: RetryPolicy | None = None,
         status: Status | None = None,
     ) -> None:
         self.journal = journal
         self.budget = budget or Budget()
-        self.policy = policy or Policy()
+        self.retry = retry or RetryPolicy()
         self.status = status or Status()
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
@@ -87,7 +87,7 @@ class Caller:
         """Return the limiter of a model's endpoint."""
         name = model.endpoint
         if name not in self._limiters:
-            highest = model.concurrency or self.policy.concurrency
+            highest = model.concurrency or self.retry.concurrency
             self._limiters[name] = Limiter(highest)
             self.status.endpoints[name] = self._limiters[name].state
         return self._limiters[name]
@@ -122,7 +122,7 @@ class Caller:
         """Return the error of a call whose tries are used up; fatal once the endpoint is dead."""
         name = model.endpoint
         self._exhausted[name] = self._exhausted.get(name, 0) + 1
-        if self._exhausted[name] >= self.policy.dead:
+        if self._exhausted[name] >= self.retry.dead:
             return FatalModelError(
                 f"{model.ref}: {self._exhausted[name]} calls in a row failed after {tries} tries "
                 f"each, the last with: {error}; resume when the provider is well"
@@ -160,7 +160,7 @@ class _Call:
     ) -> None:
         self.caller, self.model, self.key = caller, model, key
         self.messages, self.sampling = messages, sampling
-        self.policy, self.status = caller.policy, caller.status
+        self.retry, self.status = caller.retry, caller.status
         self.limiter = caller.limiter(model)
         self.size = size_of(model, messages, sampling)
         self.rates = caller.budget.rates(model)
@@ -210,7 +210,7 @@ class _Call:
         return _Reply(*self._count(completion, attempt))
 
     async def _send(self) -> Completion:
-        limit = None if self.model.patient else self.policy.timeout_s
+        limit = None if self.model.patient else self.retry.timeout_s
         try:
             async with asyncio.timeout(limit):
                 return await self.model.complete(self.messages, self.sampling, key=self.key)
@@ -292,20 +292,20 @@ class _Call:
     def _give_up(self, error: TransientModelError) -> None:
         if isinstance(error, Unreachable) and self.tries >= 3 and not self.caller.known(self.model):
             raise FatalModelError(str(error)) from None
-        if self.tries >= self.policy.tries or self.held_up > self.policy.patience_s:
+        if self.tries >= self.retry.tries or self.held_up > self.retry.patience_s:
             raise self.caller.exhausted(self.model, error, self.tries + self.limited) from None
 
     def _backoff(self, error: TransientModelError) -> float:
         """Return seconds to wait: exponential with full jitter, at least Retry-After."""
         tries = self.limited if error.rate_limited else self.tries
-        grown = min(self.policy.backoff_s * 2.0 ** (min(tries, 20) - 1), self.policy.longest_s)
+        grown = min(self.retry.backoff_s * 2.0 ** (min(tries, 20) - 1), self.retry.longest_s)
         wait = random.uniform(grown / 2, grown)
         return max(wait, self._retry_after(error) or 0.0)
 
     def _retry_after(self, error: TransientModelError) -> float | None:
         if error.retry_after is None:
             return None
-        return min(max(0.0, error.retry_after), self.policy.retry_after_s)
+        return min(max(0.0, error.retry_after), self.retry.retry_after_s)
 
 
 def runs_here(model: Model) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.schema import ImagePart, Message, Sampling, text_of
 
 MESSAGE_TOKENS = 16

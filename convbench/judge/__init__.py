@@ -5,9 +5,9 @@ May use rollout and what comes before it.
 
 from convbench.callable import make_callable
 from convbench.judge.ask import judge_messages
+from convbench.judge.dispatch import judge_conversation
 from convbench.judge.panel import Panel, panel
 from convbench.judge.resolve import Judge, again, resolve_judge
-from convbench.judge.run import judge_conversation
 from convbench.judge.verdicts import failed_verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 

@@ -10,7 +10,7 @@ from convbench import prompts
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.resolve import Judge
 from convbench.judge.rubric import Complaint, Scores, parse
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.schema import (
     Completion,
     Conversation,

@@ -16,8 +16,8 @@ from convbench.options.specs import load_plugins, load_protocol, sort_sets
 from convbench.rollout.calls import SCRIPT, ended, ready_cast
 from convbench.rollout.cast import make_member, teachers
 from convbench.rollout.fill import fill
+from convbench.rollout.loop import Built, every_sample
 from convbench.rollout.manifest import ask_again, refuse_changes
-from convbench.rollout.run import Built, every_sample
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, find_run

@@ -49,7 +49,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "rubric": Kind("convbench.judge.model", frozenset({"model"})),
     "rules": Kind("convbench.judge.function"),
-    "human": Kind("convbench.judge.labelled", frozenset({"labels"})),
+    "human": Kind("convbench.judge.labels", frozenset({"labels"})),
     "unit-tests": Kind("convbench.judge.function", frozenset({"sandbox"}), "tests"),
     "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
     "adaptation": Kind("convbench.judge.adaptation.verdict", frozenset({"weights"}), "adaptations"),

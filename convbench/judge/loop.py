@@ -10,9 +10,9 @@ from convbench.engine.caller import Caller
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import UnsupportedTask
 from convbench.judge.case import Case
+from convbench.judge.dispatch import verdict_on
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
-from convbench.judge.run import verdict_on
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Tools, Work
 from convbench.options.shared import CallOptions

@@ -13,7 +13,7 @@ from convbench.judge.case import Case
 from convbench.judge.rubric import Complaint, Scores
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.rollout.calls import at_once, open_for
 from convbench.schema import Verdict, text_of
 

@@ -23,7 +23,7 @@ from convbench.rollout.calls import ended, ready_cast
 from convbench.rollout.cast import fingerprinted
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
-from convbench.rollout.plan import Job as Planned
+from convbench.rollout.plan import Rollout
 from convbench.schema import RunManifest, Turn
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
@@ -74,13 +74,13 @@ class Branching:
             ready([judge], calls, run)
         return found
 
-    def planned(self, run: Run) -> Iterator[Planned]:
+    def planned(self, run: Run) -> Iterator[Rollout]:
         """Yield what the branches' run lacks."""
         parents = [item.conversation for item in self.selection.logged]
         per_turn = self.recipe.pairing.per_turn
         return branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
 
-    def lacking(self) -> list[Planned]:
+    def lacking(self) -> list[Rollout]:
         """Return the branches that are still to be sampled."""
         return list(self.planned(self.run))
 
@@ -109,7 +109,7 @@ class Branching:
         yield f"verdicts: {len(jobs) + self.unjudged()} of judge {self.judge.name}"
         yield f"kept in {self.run.path}; pairs: one for each branch of another reward"
 
-    def _again(self, jobs: Iterable[Planned]) -> Iterator[Turn]:
+    def _again(self, jobs: Iterable[Rollout]) -> Iterator[Turn]:
         """Yield the spoken turns that the branches replace."""
         parents = {i.conversation.conversation_id: i.conversation for i in self.selection.logged}
         for job in jobs:

@@ -36,7 +36,7 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import shared
-from convbench.schema.base import Noun
+from convbench.schema.noun import Noun
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
 

@@ -29,8 +29,8 @@ FIRST_COLUMNS = 1024
 
 
 @dataclass(eq=False)
-class Row:
-    """One call: its prompt, then its reply as it grows."""
+class Generation:
+    """One call in the batch: its prompt, then its reply as it grows."""
 
     tokens: list[int]
     """Token ids of prompt and reply so far."""
@@ -89,14 +89,14 @@ class Batcher:
         self.ends: frozenset[int] = frozenset()
         self.top_k: int | None = None
         self._load, self._loop, self._memory, self._most = load, loop, memory, most
-        self._incoming: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
         self._closed = False
         self._failed: Exception | None = None
         self._batch: Batch | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
 
-    def submit(self, row: Row) -> None:
+    def submit(self, row: Generation) -> None:
         """Queue a row; its future is set when it is done."""
         if self._failed is not None:
             row.done.set_exception(self._failed)
@@ -155,7 +155,7 @@ class Batch:
     owner: Batcher
     memory: int
     most: int
-    waiting: list[Row] = field(default_factory=list)
+    waiting: list[Generation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.model = self.owner.model
@@ -165,8 +165,8 @@ class Batch:
         self.model(input_ids=probe, past_key_values=past, use_cache=True)
         self.cache = SlotCache(past)
         self.cache.resize(self._slots(FIRST_COLUMNS), FIRST_COLUMNS, 0)
-        self.held: list[Row | None] = []
-        self.named: dict[object, list[Row]] = {}
+        self.held: list[Generation | None] = []
+        self.named: dict[object, list[Generation]] = {}
         self.active = 0
         self.waited = 0
         self.clock = 0
@@ -176,7 +176,7 @@ class Batch:
         """True where there is nothing to do."""
         return not self.active and not self.waiting
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Generation]:
         """Return all rows that somebody waits for."""
         return [row for row in self.held if row is not None and row.active] + self.waiting
 
@@ -208,11 +208,11 @@ class Batch:
                 del group[-count:]
             self._leave()
 
-    def _group(self) -> list[Row]:
+    def _group(self) -> list[Generation]:
         """Return rows that got slots now."""
-        group: list[Row] = []
+        group: list[Generation] = []
         fresh: set[object] = set()
-        left: list[Row] = []
+        left: list[Generation] = []
         for row in self.waiting:
             later = fresh.intersection(row.alike) and self._donor(row) is None
             if later or not self._seat(row):
@@ -223,7 +223,7 @@ class Batch:
         self.waiting = left
         return group
 
-    def _seat(self, row: Row) -> bool:
+    def _seat(self, row: Generation) -> bool:
         """Give a row a slot with as much of its beginning as there is; False for no room."""
         if not self._roomy(row.prompt + row.limit):
             return False
@@ -258,7 +258,7 @@ class Batch:
         self.cache.resize(slots, columns, len(self.held))
         return True
 
-    def _donor(self, row: Row) -> Row | None:
+    def _donor(self, row: Generation) -> Generation | None:
         """Return the row whose slot holds the longest beginning of this one's prompt."""
         for name in row.alike:
             rows = [one for one in self.named.get(name, ())[-8:] if one.cached]
@@ -266,10 +266,10 @@ class Batch:
                 return max(rows, key=lambda one: (self._shared(row, one), not one.active))
         return None
 
-    def _shared(self, row: Row, donor: Row) -> int:
+    def _shared(self, row: Generation, donor: Generation) -> int:
         return min(common(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
 
-    def _free(self, donor: Row | None) -> int | None:
+    def _free(self, donor: Generation | None) -> int | None:
         """Return an empty slot, a new one, or that of the row that ended longest ago."""
         for slot, held in enumerate(self.held):
             if held is None:
@@ -309,7 +309,7 @@ class Batch:
 
     # running
 
-    def _read(self, group: list[Row]) -> None:
+    def _read(self, group: list[Generation]) -> None:
         """Read the rest of prompts [rows, longest rest], padded on the right, and draw."""
         while group:
             most = max(1, PASS_TOKENS // len(group))
@@ -365,7 +365,7 @@ class Batch:
             return logits[:, -1]
         return logits[torch.arange(len(ids), device=self.device), which]
 
-    def _draw(self, rows: list[Row], logits: Any) -> None:
+    def _draw(self, rows: list[Generation], logits: Any) -> None:
         samplings = [row.sampling for row in rows]
         uniforms = [row.stream.next() for row in rows]
         drawn = draw(logits, samplings, uniforms, self.owner.top_k)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
-from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
+from convbench.models.model import Model
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter

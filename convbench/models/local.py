@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.install import with_extra
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.models.where import adapter_base, where
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
 from convbench.views import shows_system, without_system
@@ -100,7 +100,7 @@ class LocalModel(Model):
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Return the reply; an empty one is what the model said. Tokens count the end token."""
-        from convbench.models.batcher import Row
+        from convbench.models.batcher import Generation
         from convbench.models.sampler import Stream
 
         if self._batcher is None:
@@ -114,7 +114,7 @@ class LocalModel(Model):
                 f"{self._limit}",
                 stops_run=False,
             )
-        row = Row(
+        row = Generation(
             prompt,
             len(prompt),
             min(sampling.max_tokens, room),

@@ -9,7 +9,7 @@ from pathlib import Path
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.aliases import Resolved, default_policy, resolve
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
 

@@ -13,8 +13,8 @@ import orjson
 
 from convbench.blot import address, keys
 from convbench.errors import FatalModelError, Usage
-from convbench.models.base import Model
 from convbench.models.failures import BrokenReply, Unreachable
+from convbench.models.model import Model
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter

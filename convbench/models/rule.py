@@ -9,7 +9,7 @@ from typing import Any
 
 from convbench.catalog.python import function
 from convbench.errors import ConvbenchError, FatalModelError
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.net.tidy import text
 from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
 

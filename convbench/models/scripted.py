@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convbench.errors import FatalModelError
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.schema import Completion, FinishReason, Message, Sampling, text_of
 
 OPTION = re.compile(r"^\s*([A-J])[.)]\s+(\S.*?)\s*$", re.MULTILINE)
@@ -73,7 +73,7 @@ class Echo(ScriptedModel):
         return text_of(messages[-1]["content"])
 
 
-class Policy(ScriptedModel):
+class ScriptedPolicy(ScriptedModel):
     """Talks like a policy about a multiple-choice question, now carefully, now carelessly.
 
     Bound to an example it knows the gold letter and names it more often when it is careful, so
@@ -170,4 +170,4 @@ def _careless(
     return rng.choice(kinds)
 
 
-_KINDS: dict[str, type[ScriptedModel]] = {"policy": Policy, "echo": Echo}
+_KINDS: dict[str, type[ScriptedModel]] = {"policy": ScriptedPolicy, "echo": Echo}

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from convbench.errors import FatalModelError
-from convbench.models.base import Model
 from convbench.models.guard import guarded
+from convbench.models.model import Model
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price

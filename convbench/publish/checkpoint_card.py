@@ -28,7 +28,7 @@ USED = {"swift": ("weighting",), "dpo": ("pairing",), "step_dpo": ("pairing",)}
 
 
 @dataclass(frozen=True)
-class Result:
+class MeasureRow:
     """One measure on the test questions, as text: mean ± standard error."""
 
     measure: str
@@ -47,7 +47,7 @@ class Results:
     conversations: int
     groups: int
     judge: str | None
-    rows: tuple[Result, ...]
+    rows: tuple[MeasureRow, ...]
     notes: tuple[str, ...] = ()
 
 

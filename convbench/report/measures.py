@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from convbench.judge.kinds import kind_of
-from convbench.report.policies import Policy, Row, judge_spec
+from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
 HEADS = {
@@ -28,7 +28,7 @@ class Measure:
     head: str
     short: str
     digits: int
-    value: Callable[[Row], float | None]
+    value: Callable[[Observation], float | None]
     scale: float = 1.0
     """What a number is multiplied by to be shown."""
     unit: str = ""
@@ -40,7 +40,7 @@ class Measure:
         """Return the policy's mean; None where no conversation has the number."""
         return self.over(policy.rows, kind)
 
-    def over(self, rows: Sequence[Row], kind: ErrorKind = "clustered") -> Estimate | None:
+    def over(self, rows: Sequence[Observation], kind: ErrorKind = "clustered") -> Estimate | None:
         """Return the mean over these rows, in the unit shown."""
         found = ((row.group, self.value(row)) for row in rows)
         return estimate(
@@ -71,7 +71,7 @@ def metric(
         head, short = HEADS.get(name, (head, short))
     unit = "judge's score" + (f", {limits[0]:g} to {limits[1]:g}" if limits else "")
 
-    def value(row: Row) -> float | None:
+    def value(row: Observation) -> float | None:
         scored = row.verdicts.get(judge)
         return None if scored is None or scored.failed else scored.scores.get(name)
 
@@ -81,7 +81,7 @@ def metric(
 def reward(judge: str) -> Measure:
     """Return a judge's reward as a column."""
 
-    def value(row: Row) -> float | None:
+    def value(row: Observation) -> float | None:
         scored = row.verdicts.get(judge)
         return None if scored is None or scored.failed else scored.reward
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from convbench.report.measures import ACCURACY, Measure
-from convbench.report.policies import Policy, Row
+from convbench.report.policies import Observation, Policy
 from convbench.report.sections import Section
 from convbench.stats.estimate import (
     ErrorKind,
@@ -45,7 +45,9 @@ class AtTemperature:
     adjusted: float | None = None
 
 
-def pairs(base: Policy, other: Policy, measure: Measure) -> Iterator[tuple[Row, float, float]]:
+def pairs(
+    base: Policy, other: Policy, measure: Measure
+) -> Iterator[tuple[Observation, float, float]]:
     """Yield (row, Base's number, the other's) for every place where both have a number."""
     before = {row.unit: measure.value(row) for row in base.rows}
     for row in other.rows:

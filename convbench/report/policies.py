@@ -45,7 +45,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Observation:
     """One conversation of a policy."""
 
     unit: str
@@ -73,7 +73,7 @@ class Policy:
     """Base, a learner, or a model."""
     run: Run
     split: str
-    rows: tuple[Row, ...]
+    rows: tuple[Observation, ...]
     planned: int
     """Conversations the run is meant to hold in this split."""
     family: str
@@ -155,7 +155,7 @@ def _planned(run: Run, split: str) -> int:
     return sum(manifest.split in ("all", e.split) for e in wanted) * manifest.samples
 
 
-def _rows(run: Run, split: str) -> Iterator[Row]:
+def _rows(run: Run, split: str) -> Iterator[Observation]:
     protocol, examples = run.manifest.protocol, run.examples
     wanted = {key for key, e in examples.items() if split in ("all", e.split)}
     verdicts: dict[str, dict[str, Scored]] = {}
@@ -166,7 +166,7 @@ def _rows(run: Run, split: str) -> Iterator[Row]:
             continue
         example = examples[talk.example_id]
         found = grade(protocol, talk, example)
-        yield Row(
+        yield Observation(
             unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
             group=example.group_id,
             temperature=talk.temperature,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from convbench.models.base import Model
-from convbench.rollout.plan import Job, conversation_id, digits
+from convbench.models.model import Model
+from convbench.rollout.plan import Rollout, conversation_id, digits
 from convbench.rollout.play import Calls
 from convbench.schema import Branch, Completion, Conversation, RunManifest
 from convbench.views import messages, policy_turns
@@ -22,7 +22,7 @@ def branches(
     *,
     per_turn: int = 1,
     on_disk: Mapping[str, tuple[int, bool]],
-) -> Iterator[Job]:
+) -> Iterator[Rollout]:
     """Yield jobs that play each parent again from each policy turn on, to its end.
 
     What was said before the turn is taken over; the seed is the branch's own. `on_disk` is
@@ -40,8 +40,8 @@ def branches(
 
 def _job(
     manifest: RunManifest, parent: Conversation, branch: Branch, key: str, attempts: int
-) -> Job:
-    return Job(
+) -> Rollout:
+    return Rollout(
         key=key,
         conversation_id=conversation_id(manifest.id, key),
         example_id=parent.example_id,

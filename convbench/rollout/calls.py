@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from convbench.blot import address
-from convbench.engine import Budget, Caller, Journal, Policy, Progress, Status, Summary
+from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
 from convbench.engine import run as run_loop
 from convbench.errors import BudgetError, RunError
 from convbench.models import known
-from convbench.models.base import Model
 from convbench.models.consent import consent
+from convbench.models.model import Model
 from convbench.models.open import open_model
 from convbench.options.shared import CallOptions
 from convbench.schema import Member
@@ -96,7 +96,7 @@ async def calling(
     caller = Caller(
         journal,
         ledger_of(run, options, journal),
-        Policy(concurrency=concurrency, timeout_s=options.timeout),
+        RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
         status,
     )
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from convbench.engine.jobs import run as run_loop
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import at_once, calling, open_cast
-from convbench.rollout.run import Built, Planned, every_sample
-from convbench.rollout.run import build as build_run
+from convbench.rollout.loop import Built, Planned, every_sample
+from convbench.rollout.loop import build as build_run
 from convbench.store import Run
 
 

@@ -10,7 +10,7 @@ from convbench.schema import Branch, Example, RunManifest, Turn
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Rollout:
     """One conversation to be had."""
 
     key: str
@@ -38,7 +38,7 @@ def conversation_id(run_id: str, key: str) -> str:
 
 def plan(
     manifest: RunManifest, examples: Iterable[Example], on_disk: dict[str, tuple[int, bool]]
-) -> Iterator[Job]:
+) -> Iterator[Rollout]:
     """Yield the jobs still to do: no finished key, failed keys again as a new attempt."""
     for example in examples:
         if manifest.split not in ("all", example.split):
@@ -47,7 +47,7 @@ def plan(
             key = f"{example.example_id}#{sample}"
             attempts, finished = on_disk.get(key, (0, False))
             if not finished:
-                yield Job(
+                yield Rollout(
                     key=key,
                     conversation_id=conversation_id(manifest.id, key),
                     example_id=example.example_id,

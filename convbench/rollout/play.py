@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from convbench import __version__, prompts
 from convbench.errors import FatalModelError, SpecError, TransientModelError
-from convbench.models.base import Model
-from convbench.rollout.plan import Job
+from convbench.models.model import Model
+from convbench.rollout.plan import Rollout
 from convbench.schema import (
     Completion,
     Conversation,
@@ -43,7 +43,7 @@ class Play:
 
     run: RunManifest
     example: Example
-    job: Job
+    job: Rollout
     cast: Mapping[str, Model]
     caller: Calls
     turns: list[Turn] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Play:
 
 
 async def play(
-    run: RunManifest, example: Example, job: Job, cast: Mapping[str, Model], caller: Calls
+    run: RunManifest, example: Example, job: Rollout, cast: Mapping[str, Model], caller: Calls
 ) -> Conversation:
     """Return the conversation, as a failed one where a model gave up on it.
 
@@ -195,13 +195,13 @@ def _sampling(state: Play, speaker: str) -> Sampling:
     )
 
 
-def failed(job: Job, run: RunManifest, error: Exception) -> Conversation:
+def failed(job: Rollout, run: RunManifest, error: Exception) -> Conversation:
     """Return the record of an attempt that broke outside the models."""
     return _record(job, run, None, Failure.of(error))
 
 
 def _record(
-    job: Job, run: RunManifest, state: Play | None, failure: Failure | None
+    job: Rollout, run: RunManifest, state: Play | None, failure: Failure | None
 ) -> Conversation:
     return Conversation(
         key=job.key,

@@ -10,10 +10,10 @@ from pathlib import Path
 from convbench.engine.jobs import run as run_loop
 from convbench.engine.need import usual_prompt
 from convbench.models.aliases import SCHEMES, resolve
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.models.open import price_of
 from convbench.rollout.calls import SCRIPT
-from convbench.rollout.plan import Job
+from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
 from convbench.schema import Completion, Example, Message, RunManifest, Sampling
 
@@ -124,7 +124,9 @@ def _calls(manifest: RunManifest, example: Example) -> list[Call]:
     cast: dict[str, Model] = {
         name: _Named(f"{name}\0{member.model}") for name, member in manifest.cast.items()
     }
-    job = Job("preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed)
+    job = Rollout(
+        "preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed
+    )
     conversation = run_loop(lambda: play(manifest, example, job, cast, recorder))
     steps = [turn.step for turn in conversation.turns]
     return [

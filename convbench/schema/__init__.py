@@ -3,7 +3,6 @@
 Uses words and errors alone.
 """
 
-from convbench.schema.base import Mode, Noun, Text, canonical, fingerprint, pick
 from convbench.schema.chat import (
     Completion,
     Content,
@@ -17,6 +16,7 @@ from convbench.schema.chat import (
 from convbench.schema.conversation import Branch, Conversation, Failure, Turn
 from convbench.schema.example import Choice, Example
 from convbench.schema.judge import JudgeSpec, Metric, Reward, Verdict
+from convbench.schema.noun import Mode, Noun, Text, canonical, fingerprint, pick
 from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
 from convbench.schema.run import Member, RunManifest
 from convbench.schema.task import TaskSpec

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from pydantic import Field
 
-from convbench.schema.base import Noun
+from convbench.schema.noun import Noun
 
 
 class TextPart(Noun):

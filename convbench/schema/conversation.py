@@ -8,8 +8,8 @@ from pydantic import Field
 
 from convbench.blot import told
 from convbench.errors import ConvbenchError
-from convbench.schema.base import Count, Dollars, Noun, Seed
 from convbench.schema.chat import Content, FinishReason
+from convbench.schema.noun import Count, Dollars, Noun, Seed
 
 LONGEST = 1000
 """Characters of a failure's words."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from convbench.schema.base import Noun
+from convbench.schema.noun import Noun
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from convbench.schema.base import Mode, Name, Noun
+from convbench.schema.noun import Mode, Name, Noun
 
 
 class ExperimentSpec(Noun):

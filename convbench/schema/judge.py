@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.base import Count, Dollars, Name, Noun, PythonRef
 from convbench.schema.conversation import Failure
+from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
 
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
 

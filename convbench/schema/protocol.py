@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.base import Mode, Name, Noun, PythonRef, Text
+from convbench.schema.noun import Mode, Name, Noun, PythonRef, Text
 
 
 class Speaker(Noun):

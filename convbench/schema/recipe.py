@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.base import Name, Noun
+from convbench.schema.noun import Name, Noun
 
 FlaggedRule = Literal["drop", "keep", "zero"]
 

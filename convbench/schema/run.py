@@ -1,4 +1,7 @@
-"""Run manifest (`run.json`): everything needed to know what a run is, written once."""
+"""Run manifest (`run.json`): everything needed to know what a run is, written once.
+
+The record; the folder that holds it is `store.run.Run`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.base import Mode, Noun, Seed
 from convbench.schema.chat import Sampling
+from convbench.schema.noun import Mode, Noun, Seed
 from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.task import TaskSpec
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.base import Name, Noun, PythonRef, Text
+from convbench.schema.noun import Name, Noun, PythonRef, Text
 
 
 class Source(Noun):

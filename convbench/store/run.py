@@ -1,4 +1,7 @@
-"""Run: a directory that holds everything of one build, import or evaluation."""
+"""Run: a directory that holds everything of one build, import or evaluation.
+
+The folder with its files; what `run.json` in it says is the record `schema.run.RunManifest`.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions
-from convbench.report.taught import as_markdown
+from convbench.report.adaptation import as_markdown
 from convbench.rollout.manifest import SplitChoice
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run

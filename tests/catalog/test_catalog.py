@@ -242,7 +242,7 @@ DOWNLOADED = [
     "convbench.store.jsonl:write_whole",
     "convbench.__main__:main",
     "convbench.tasks.load:function",
-    "convbench.rollout.run:Counter",
+    "convbench.rollout.loop:Counter",
 ]
 
 

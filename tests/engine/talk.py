@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from convbench.engine import Caller, Policy, Summary, run_jobs
+from convbench.engine import Caller, RetryPolicy, Summary, run_jobs
 from convbench.models import Model
 from convbench.schema import Message, Sampling
 
-QUICK = Policy(timeout_s=1.0, backoff_s=0.02, longest_s=0.2)
+QUICK = RetryPolicy(timeout_s=1.0, backoff_s=0.02, longest_s=0.2)
 """Waits of a test: the same machinery, shorter."""
 
 

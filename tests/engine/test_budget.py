@@ -11,7 +11,7 @@ from convbench.engine.budget import Budget
 from convbench.engine.need import Size, size_of, usual_prompt
 from convbench.errors import BudgetError
 from convbench.models import open_model
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.schema import Message, Sampling
 
 LOCAL = "http://127.0.0.1:9/v1"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from convbench.engine import Budget, Caller, Journal, Policy, Status
+from convbench.engine import Budget, Caller, Journal, RetryPolicy, Status
 from convbench.errors import BudgetError, FatalModelError
 from convbench.models import open_model
 from convbench.schema import Completion
@@ -35,7 +35,7 @@ def stats(url: str) -> dict[str, Any]:
 def test_a_fifth_of_all_calls_fails_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     arguments = [f"--fault={kind}={share}" for kind, share in MIXED.items()]
     with spawn("provider", *arguments, "--plan", '{"retry_after": 0.05}') as url:
-        caller = Caller(Journal(tmp_path / "calls.jsonl"), policy=QUICK)
+        caller = Caller(Journal(tmp_path / "calls.jsonl"), retry=QUICK)
         model = open_model("openai/any", api_base=f"{url}/v1")
         seen = run_talk(caller, model, range(60))
         told = stats(url)
@@ -55,11 +55,11 @@ def test_a_fifth_of_all_calls_fails_and_nothing_is_lost_or_doubled(tmp_path: Pat
 
 def test_every_hang_is_bounded() -> None:
     plan = Plan(poison={"question 3,": "hang"}, hang_s=60)
-    policy = Policy(timeout_s=0.2, tries=3, backoff_s=0.01)
+    policy = RetryPolicy(timeout_s=0.2, tries=3, backoff_s=0.01)
     with Provider(plan) as provider:
         start = time.monotonic()
         seen = run_talk(
-            Caller(policy=policy), open_model("openai/any", api_base=provider.api_base), range(6)
+            Caller(retry=policy), open_model("openai/any", api_base=provider.api_base), range(6)
         )
         took = time.monotonic() - start
     assert sorted(seen.done) == [0, 1, 2, 4, 5]
@@ -70,7 +70,7 @@ def test_every_hang_is_bounded() -> None:
 def test_429_shrinks_concurrency_and_it_recovers() -> None:
     schedule = {str(number): "429" for number in range(1, 33)}
     with Provider(Plan(schedule=schedule, latency_s=0.01)) as provider:
-        caller = Caller(policy=Policy(concurrency=32, backoff_s=0.02))
+        caller = Caller(retry=RetryPolicy(concurrency=32, backoff_s=0.02))
         model = open_model("openai/any", api_base=provider.api_base)
         lowest = 32
 
@@ -89,7 +89,7 @@ def test_429_shrinks_concurrency_and_it_recovers() -> None:
 def test_500_does_not_shrink_concurrency() -> None:
     schedule = {str(number): "500" for number in range(1, 33)}
     with Provider(Plan(schedule=schedule)) as provider:
-        caller = Caller(policy=QUICK)
+        caller = Caller(retry=QUICK)
         model = open_model("openai/any", api_base=provider.api_base)
         assert len(run_talk(caller, model, range(20)).done) == 20
         assert caller.status.retries == 32
@@ -98,7 +98,7 @@ def test_500_does_not_shrink_concurrency() -> None:
 
 def test_retry_after_is_respected() -> None:
     with Provider(Plan(schedule={"1": "429_retry_after"}, retry_after=0.5)) as provider:
-        caller = Caller(policy=Policy(backoff_s=0.001))
+        caller = Caller(retry=RetryPolicy(backoff_s=0.001))
         model = open_model("openai/any", api_base=provider.api_base)
         start = time.monotonic()
         assert len(run_talk(caller, model, [0], turns=1).done) == 1
@@ -107,7 +107,7 @@ def test_retry_after_is_respected() -> None:
 
 def test_an_endless_retry_after_is_cut() -> None:
     with Provider(Plan(schedule={"1": "429_retry_after"}, retry_after=86400)) as provider:
-        caller = Caller(policy=Policy(retry_after_s=0.1))
+        caller = Caller(retry=RetryPolicy(retry_after_s=0.1))
         model = open_model("openai/any", api_base=provider.api_base)
         assert len(run_talk(caller, model, [0], turns=1).done) == 1
 
@@ -169,7 +169,7 @@ def test_an_unknown_price_is_refused_before_anything_is_sent() -> None:
 def test_an_empty_reply_counts_in_the_budget_though_it_failed() -> None:
     with Provider(Plan(schedule={"1": "empty", "2": "hang"}, hang_s=9)) as provider:
         budget = Budget(tokens=1_000_000)
-        caller = Caller(budget=budget, policy=Policy(timeout_s=0.2, backoff_s=0.01))
+        caller = Caller(budget=budget, retry=RetryPolicy(timeout_s=0.2, backoff_s=0.01))
         model = open_model("openai/any", api_base=provider.api_base)
         run_talk(caller, model, [0], turns=1)
         answered = provider.stats.prompt_tokens + provider.stats.completion_tokens
@@ -177,10 +177,10 @@ def test_an_empty_reply_counts_in_the_budget_though_it_failed() -> None:
 
 
 def test_a_dead_provider_stops_the_run_instead_of_failing_every_job() -> None:
-    policy = Policy(tries=2, backoff_s=0.01, dead=5)
+    policy = RetryPolicy(tries=2, backoff_s=0.01, dead=5)
     with Provider(Plan(faults={"500": 1.0})) as provider:
         model = open_model("openai/any", api_base=provider.api_base)
-        seen = run_talk(Caller(policy=policy), model, range(1000), concurrency=4)
+        seen = run_talk(Caller(retry=policy), model, range(1000), concurrency=4)
         assert provider.stats.calls < 40
     assert isinstance(seen.summary.stopped, FatalModelError)
     assert "calls in a row failed" in str(seen.summary.stopped)
@@ -188,7 +188,7 @@ def test_a_dead_provider_stops_the_run_instead_of_failing_every_job() -> None:
 
 def test_nobody_listening_is_said_at_once() -> None:
     model = open_model("openai/any", api_base="http://127.0.0.1:9/v1")
-    seen = run_talk(Caller(policy=QUICK), model, range(1000))
+    seen = run_talk(Caller(retry=QUICK), model, range(1000))
     assert "cannot connect to http://127.0.0.1:9/v1" in str(seen.summary.stopped)
     assert seen.done == {}
 
@@ -198,7 +198,7 @@ def test_the_status_says_what_it_waits_for() -> None:
 
     with Provider(Plan(faults={"429_retry_after": 1.0}, retry_after=30)) as provider:
         status = Status()
-        caller = Caller(status=status, policy=Policy(patience_s=0.0, retry_after_s=0.3))
+        caller = Caller(status=status, retry=RetryPolicy(patience_s=0.0, retry_after_s=0.3))
         model = open_model("openai/any", api_base=provider.api_base)
         run_talk(caller, model, [1], turns=1)
         said = waiting(status)

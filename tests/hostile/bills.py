@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from convbench.engine import Budget, Caller, Journal, Policy, Status, Summary, run_jobs
+from convbench.engine import Budget, Caller, Journal, RetryPolicy, Status, Summary, run_jobs
 from convbench.models import open_model
 from convbench.schema import Completion, Sampling
 from tests.support.chat.plan import Plan
@@ -119,7 +119,7 @@ async def _session(
     journal.load()
     budget = Budget(usd=cap)
     budget.spend(*journal.totals())
-    policy = Policy(concurrency=flight, tries=3, backoff_s=0.01, dead=10**6)
+    policy = RetryPolicy(concurrency=flight, tries=3, backoff_s=0.01, dead=10**6)
     caller = Caller(journal, budget, policy, Status())
     model = open_model(MODEL, api_base=provider.api_base)
 

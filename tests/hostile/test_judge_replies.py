@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convbench.catalog import load
-from convbench.engine.caller import Caller, Policy
+from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.models import open_model
@@ -89,7 +89,7 @@ def test_a_judge_that_echoes_is_asked_again_over_http() -> None:
     protocol = protocol_of("clarifying-adaptive")
     with Provider(reply=judge_says) as provider:
         model = open_model("openai/judge", api_base=provider.api_base)
-        caller = Caller(policy=Policy(tries=1))
+        caller = Caller(retry=RetryPolicy(tries=1))
         judge = resolve_judge("openai/judge")
         verdict = asyncio.run(judge_conversation(caller, model, judge, talk, QUESTION, protocol))
     assert (verdict.attempts, set(verdict.scores.values())) == (3, {4.0})

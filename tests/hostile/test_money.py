@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from convbench.commands.experiment import experiment
-from convbench.engine import Budget, Caller, Journal, Policy
+from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.spending import spending
 from convbench.errors import BudgetError, ModelError
 from convbench.models import open_model
@@ -87,7 +87,7 @@ def test_a_refused_reply_is_booked_with_its_own_usage(
     monkeypatch.setenv("DEEPSEEK_API_KEY", "k")
     ledger = Budget()
     with Provider(Plan(faults={kind: 1.0})) as provider:
-        caller = Caller(budget=ledger, policy=Policy(tries=1))
+        caller = Caller(budget=ledger, retry=RetryPolicy(tries=1))
         (error,) = asyncio.run(ask(caller, provider, [1], model))
         stats = provider.stats
     assert isinstance(error, ModelError)
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_counted_and_said_and_not_recorded(tmp_path: Path) -> 
     journal = Journal(tmp_path / "calls.jsonl")
     schedule = {"1": "huge", "2": "negative", "3": "text", "4": "billed_500"}
     with Provider(Plan(schedule=schedule)) as provider:
-        caller = Caller(journal, ledger, Policy(backoff_s=0.01))
+        caller = Caller(journal, ledger, RetryPolicy(backoff_s=0.01))
         got = asyncio.run(ask(caller, provider, range(4)))
     assert [(r.prompt_tokens, r.cost_usd) for r in got[:3]] == [(None, None)] * 3  # type: ignore[union-attr]
     assert ledger.assumed.attempts == 4
@@ -117,7 +117,7 @@ def test_what_cannot_be_is_counted_and_said_and_not_recorded(tmp_path: Path) -> 
 def test_what_was_refused_before_any_work_costs_nothing(kind: str, tmp_path: Path) -> None:
     ledger, journal = Budget(usd=1.0), Journal(tmp_path / "calls.jsonl")
     with Provider(Plan(schedule={"1": kind}, retry_after=0.01)) as provider:
-        asyncio.run(ask(Caller(journal, ledger, Policy(backoff_s=0.01)), provider, [1]))
+        asyncio.run(ask(Caller(journal, ledger, RetryPolicy(backoff_s=0.01)), provider, [1]))
         charged = provider.stats.billed_prompt + provider.stats.billed_reply
     assert ledger.spent_tokens == charged
     assert ledger.lost.attempts == 0

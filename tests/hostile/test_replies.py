@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from convbench.engine import Caller, Journal, Policy
+from convbench.engine import Caller, Journal, RetryPolicy
 from convbench.errors import FatalModelError, HubError, ModelError, TransientModelError, Usage
 from convbench.hub.probe import Found
 from convbench.hub.probe import ask as probe
@@ -256,7 +256,7 @@ def test_a_body_that_drips_ends_with_the_attempt(route: Route) -> None:
     load_litellm()
     late = pytest.raises(TransientModelError, match=r"no reply within 0\.3 s")
     with Stranger(drip) as server, late:
-        through_engine(route, server.url, Policy(timeout_s=0.3, tries=1))
+        through_engine(route, server.url, RetryPolicy(timeout_s=0.3, tries=1))
 
 
 def test_a_slow_body_has_a_deadline_of_its_own() -> None:
@@ -531,7 +531,7 @@ def test_an_error_message_is_one_printable_line() -> None:
 
 
 def through_engine(
-    route: Route, url: str, policy: Policy | None = None, journal: Path | None = None
+    route: Route, url: str, policy: RetryPolicy | None = None, journal: Path | None = None
 ) -> Completion:
     """Return the reply as a job gets it, with journal and deadline."""
 
@@ -541,7 +541,7 @@ def through_engine(
         if kept is not None:
             kept.load()
         try:
-            caller = Caller(kept, policy=policy)
+            caller = Caller(kept, retry=policy)
             return await caller.complete(model, HELLO, Sampling(max_tokens=9), key="k")
         finally:
             await model.aclose()

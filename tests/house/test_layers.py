@@ -116,6 +116,21 @@ def test_no_circle_anywhere() -> None:
     assert not tied, f"these import each other, or what does: {tied}"
 
 
+ONE_MEANING = ("Policy", "Job", "Row", "Result", "Table")
+
+
+@pytest.mark.parametrize("name", ONE_MEANING)
+def test_a_short_name_means_one_thing(name: str) -> None:
+    """A class of such a name is defined once; the others say which."""
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and node.name == name
+    ]
+    assert len(found) <= 1, f"{name} is defined in {found}; say which in their names"
+
+
 KINDS = set(get_args(JudgeKind))
 LEARNERS = {path.stem for path in (ROOT / "trainers").glob("*.py")}
 

@@ -13,7 +13,7 @@ from convbench.errors import RunError
 from convbench.judge import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.publish.evaluated import results_of
+from convbench.publish.evaluation import results_of
 from convbench.publish.publish import publish
 from convbench.store import Run
 from convbench.view.figures import overview

@@ -12,7 +12,7 @@ import pytest
 
 from convbench.commands.export import export
 from convbench.errors import TrainError
-from convbench.learn.learnt import learnt_of
+from convbench.learn.data import learnt_of
 from convbench.learn.weights import Weighted
 from convbench.models.where import content
 from convbench.options.shared import SpecOptions

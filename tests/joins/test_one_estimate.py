@@ -11,7 +11,7 @@ import pytest
 
 from convbench.commands.view import index_runs
 from convbench.judge.panel import panel
-from convbench.publish.evaluated import results_of
+from convbench.publish.evaluation import results_of
 from convbench.publish.figures import figures
 from convbench.report.measures import ACCURACY, reward
 from convbench.report.sections import sections

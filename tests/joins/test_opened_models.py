@@ -16,7 +16,7 @@ from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
 from convbench.engine import Caller
 from convbench.errors import RunError, SpecError
-from convbench.judge.adaptation.grading import by_model
+from convbench.judge.adaptation.grader import by_model
 from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.evaluate import evaluate

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from convbench.engine.caller import Caller, Policy
+from convbench.engine.caller import Caller, RetryPolicy
 from convbench.errors import DataError
-from convbench.judge.adaptation.grade import GRADES
-from convbench.judge.adaptation.grading import _one, yes_or_no
+from convbench.judge.adaptation.grader import _one, yes_or_no
 from convbench.judge.adaptation.learner import Question
+from convbench.judge.adaptation.metrics import GRADES
 from convbench.judge.render import last_page
 from convbench.judge.unit_tests import answer_code
 from convbench.models import open_model
@@ -62,7 +62,7 @@ def test_a_grader_is_asked_again_over_http(replies: list[str], grade: float | No
     with Provider(reply=says) as provider:
         model = open_model("openai/grader", api_base=provider.api_base)
         asked = _one(
-            Caller(policy=Policy(tries=1)), model, Question((), ("Rome",), "Where?"), "Rome"
+            Caller(retry=RetryPolicy(tries=1)), model, Question((), ("Rome",), "Where?"), "Rome"
         )
         if grade is None:
             with pytest.raises(DataError, match="expected yes or no"):

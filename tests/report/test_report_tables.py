@@ -7,7 +7,7 @@ import pytest
 from convbench.commands.report import report
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
-from convbench.report import build
+from convbench.report import layout
 from convbench.report.document import Cell
 from convbench.report.measures import ACCURACY, THINKING, metric
 from convbench.report.paired import by_temperature, paired
@@ -252,7 +252,7 @@ def test_sections_names_and_pooling(tmp_path):
     (pool,) = sections([thinking, again], pool=True)
     accuracy = ACCURACY.of(pool.policies[0])
     assert (accuracy.n, accuracy.groups, accuracy.mean) == (15, 3, 12 / 15)
-    (table,) = [t for t in build.document([pool]).parts[0].tables if t.caption == "By run"]
+    (table,) = [t for t in layout.document([pool]).parts[0].tables if t.caption == "By run"]
     # Runs 1/2 and 1: mean 3/4, standard deviation 1/(2 sqrt 2), error 1/4.
     assert [(c.text, c.error) for c in table.rows[0][1:]] == [
         ("0.5000", None), ("1.0000", None), ("0.7500", "0.2500")

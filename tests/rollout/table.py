@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from convbench import catalog
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.options.shared import Shape
 from convbench.rollout.manifest import make_manifest
-from convbench.rollout.plan import Job
+from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
 from convbench.schema import (
     Choice,
@@ -121,7 +121,7 @@ def played(
     manifest = make_manifest(task, protocol, Shape(mode=mode, turns=turns), cast)
     table = Table(reply)
     seats: dict[str, Model] = {name: Named(name) for name in protocol.speakers}
-    job = Job("q1#0", "0" * 20, example.example_id, 0, 0.7, 1)
+    job = Rollout("q1#0", "0" * 20, example.example_id, 0, 0.7, 1)
     conversation = asyncio.run(play(manifest, example, job, seats, table))
     assert conversation.failure is None, conversation.failure
     return table, conversation

@@ -8,7 +8,7 @@ from typing import Any
 from convbench import prompts
 from convbench.errors import DataError
 from convbench.judge.adaptation.learner import Question
-from convbench.judge.adaptation.written import pairs
+from convbench.judge.adaptation.own_questions import pairs
 from convbench.schema import Example, ProtocolSpec, TaskSpec
 from convbench.schema.chat import Message
 

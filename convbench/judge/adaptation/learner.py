@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import MissingDependency, TrainError
 from convbench.install import with_extra
 from convbench.judge.adaptation.clock import Clock
-from convbench.judge.adaptation.grade import GRADES
+from convbench.judge.adaptation.metrics import GRADES
 from convbench.judge.adaptation.settings import Inner
 from convbench.schema import Message
 

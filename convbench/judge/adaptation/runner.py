@@ -22,7 +22,7 @@ from convbench.judge.adaptation.texts import training_texts
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import check_model, named, policy_weights
 from convbench.schema import Example, ProtocolSpec
-from convbench.schema.base import Name, Noun
+from convbench.schema.noun import Name, Noun
 from convbench.store import Run
 
 CPT: Mapping[str, Any] = {"epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from convbench.schema.base import Noun
+from convbench.schema.noun import Noun
 
 
 class Inner(Noun):

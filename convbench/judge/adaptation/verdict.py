@@ -11,7 +11,7 @@ from typing import TypeVar
 from convbench.engine import run as run_loop
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.adaptation.grading import by_model
+from convbench.judge.adaptation.grader import by_model
 from convbench.judge.adaptation.runner import Runner, cache_of, open_runner, settings_of
 from convbench.judge.case import Case
 from convbench.judge.resolve import Judge

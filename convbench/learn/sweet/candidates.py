@@ -13,7 +13,7 @@ from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.pairs import CUT
 from convbench.learn.select import Logged, Selection
 from convbench.learn.sweet.pairs import Sweet, is_held
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.models.where import policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate

@@ -18,10 +18,10 @@ from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
-from convbench.learn.sweet.pairs import Row, Sweet, Trajectories, critic_rows
+from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_rows
 
 
-def padded(rows: Sequence[Sequence[Row]], pad: int) -> dict[str, torch.Tensor]:
+def padded(rows: Sequence[Sequence[CriticRow]], pad: int) -> dict[str, torch.Tensor]:
     """Return trajectories as one batch: `input_ids`, `attention_mask` and `turns`, each of shape
     (rows, longest); `turns` numbers the policy turns of all trajectories through (-1: none);
     `owner`, shape (turns,), says whose they are."""
@@ -70,7 +70,12 @@ class Critic(Trainer):
     """Trains on pairs of trajectories; a dataset row is (chosen, rejected), places in `rows`."""
 
     def __init__(
-        self, settings: Sweet, rows: Sequence[Sequence[Row]], reference: Any, pad: int, **more: Any
+        self,
+        settings: Sweet,
+        rows: Sequence[Sequence[CriticRow]],
+        reference: Any,
+        pad: int,
+        **more: Any,
     ) -> None:
         """`reference[i]`: log pi_ref of the turns of trajectory i under the starting model."""
         super().__init__(data_collator=self._collate, **more)
@@ -121,7 +126,7 @@ def device() -> torch.device:
 
 def scores(
     model: Any,
-    rows: Sequence[Sequence[Row]],
+    rows: Sequence[Sequence[CriticRow]],
     pad: int,
     *,
     mean: bool,
@@ -148,18 +153,18 @@ def scores(
 
 
 @dataclass
-class Table:
+class CriticData:
     """The rows of every trajectory once, and pairs (better, worse) of places among them."""
 
     names: list[str] = field(default_factory=list)
-    rows: list[list[Row]] = field(default_factory=list)
+    rows: list[list[CriticRow]] = field(default_factory=list)
     pairs: list[tuple[int, int]] = field(default_factory=list)
     held: list[tuple[int, int]] = field(default_factory=list)
     dropped: int = 0
     """Pairs with a row that is too long."""
 
     @classmethod
-    def of(cls, job: Job, found: Trajectories, settings: Sweet) -> Table:
+    def of(cls, job: Job, found: Trajectories, settings: Sweet) -> CriticData:
         """Tokenise the pairs to train on and those held out."""
         table, places = cls(), dict[str, int]()
 
@@ -200,7 +205,7 @@ def fit(job: Job, found: Trajectories) -> None:
     )
 
 
-def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, Table]:
+def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
     """Return the critic's trainer, ready to train, and the rows it trains on.
 
     The reference's values are taken from the starting model before a launcher shards it.
@@ -213,7 +218,7 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, Table]:
         )
     fitting.quiet()
     settings = Sweet.of(job.recipe.args, job.recipe.name)
-    table = Table.of(job, found, settings)
+    table = CriticData.of(job, found, settings)
     model = fitting.load_model(job).to(device())
     pad = job.chat.tokenizer.pad_token_id or 0
     bf16 = fitting.precision(job) == "bf16"
@@ -236,7 +241,7 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, Table]:
     return trainer, table
 
 
-def held_out(trainer: Critic, table: Table) -> dict[str, Any]:
+def held_out(trainer: Critic, table: CriticData) -> dict[str, Any]:
     """Return pair accuracy on held-out tasks and the advantages of three of their trajectories."""
     if not table.held:
         return {"pairs": 0}

@@ -23,7 +23,7 @@ from convbench.learn.select import Logged, Selection
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.models.where import content
 from convbench.schema import Message, ProtocolSpec
-from convbench.schema.base import Noun
+from convbench.schema.noun import Noun
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR, messages
 
@@ -90,7 +90,7 @@ class Trajectories:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CriticRow:
     """Token ids of a row, and for each the policy turn it belongs to (-1: not the policy's)."""
 
     ids: tuple[int, ...]
@@ -174,7 +174,7 @@ def informed(seen: Sequence[Message], text: str) -> tuple[Message, ...]:
 
 def critic_rows(
     protocol: ProtocolSpec, item: Logged, chat: ChatTokens, settings: Sweet
-) -> list[Row]:
+) -> list[CriticRow]:
     """Return the rows of one trajectory as the critic (and its reference) reads them."""
     text = hidden_text(item, settings)
     turns = [
@@ -184,7 +184,7 @@ def critic_rows(
     return rows_of(turns, chat, item.conversation.ended[:10])
 
 
-def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[Row]:
+def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[CriticRow]:
     """Return rows whose stretches of policy tokens are numbered by turn."""
     found = []
     number = -1
@@ -195,7 +195,7 @@ def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[Row
             number += on and not before
             marks.append(number if on else -1)
             before = on
-        found.append(Row(tokens.ids, tuple(marks)))
+        found.append(CriticRow(tokens.ids, tuple(marks)))
     return found
 
 

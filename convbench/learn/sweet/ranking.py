@@ -11,7 +11,7 @@ from convbench.learn.job import Job
 from convbench.learn.pairs import Reply
 from convbench.learn.select import Logged
 from convbench.learn.sweet import critic as advantage
-from convbench.learn.sweet.pairs import Row, Sweet, hidden_text, informed, rows_of
+from convbench.learn.sweet.pairs import CriticRow, Sweet, hidden_text, informed, rows_of
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.schema import ProtocolSpec
 from convbench.views import messages
@@ -24,7 +24,7 @@ def candidate_row(
     reply: Reply,
     chat: ChatTokens,
     settings: Sweet,
-) -> list[Row]:
+) -> list[CriticRow]:
     """Return one candidate's row: the history with the hidden text before it, then the reply."""
     seen = messages(protocol, item.conversation, protocol.policy, turn)
     asked = Asked(informed(seen, hidden_text(item, settings)), reply)
@@ -42,7 +42,7 @@ def candidate_advantages(
     of one turn are scored once."""
     protocol = job.run.manifest.protocol
     places: dict[tuple[str, int, str, bool], int] = {}
-    rows: list[list[Row]] = []
+    rows: list[list[CriticRow]] = []
     for row in candidates:
         key = (row["conversation_id"], row["turn"], row["text"], row["cut"])
         if key not in places:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from convbench.report.build import judges_of
 from convbench.report.document import Document, Part, Picture
+from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
 from convbench.report.plots.dots import dots
 from convbench.report.plots.judges import judge_pairs

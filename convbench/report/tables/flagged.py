@@ -6,7 +6,7 @@ from collections import Counter
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY
-from convbench.report.policies import Policy, Row
+from convbench.report.policies import Observation, Policy
 from convbench.report.sections import Section
 from convbench.report.tables.cells import column, headline, measures_of, number
 from convbench.stats.estimate import ErrorKind
@@ -71,7 +71,7 @@ def finding_table(section: Section) -> Table | None:
     return Table("Flags", columns, rows, notes, "flags")
 
 
-def _had(policy: Policy) -> list[Row]:
+def _had(policy: Policy) -> list[Observation]:
     return [row for row in policy.rows if not row.failed]
 
 

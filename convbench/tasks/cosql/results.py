@@ -21,7 +21,7 @@ OF_A_KIND = 4
 
 
 @dataclass(frozen=True)
-class Result:
+class Digest:
     """What a query gave on one database."""
 
     rows: int
@@ -30,7 +30,7 @@ class Result:
     """Mark of its rows in order, None where the query leaves the order open, be it among equals."""
     empty: bool
 
-    def differs(self, other: Result) -> bool:
+    def differs(self, other: Digest) -> bool:
         """Return whether the two are certainly different: other rows, or another order."""
         if self.rows != other.rows:
             return True
@@ -41,7 +41,7 @@ class Result:
 class Told:
     """A query's results on all databases of a question, kind after kind and again."""
 
-    results: tuple[Result | None, ...]
+    results: tuple[Digest | None, ...]
 
     @property
     def any_row(self) -> bool:
@@ -113,14 +113,14 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Result | None:
+def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Digest | None:
     """Return a query's result on a database given in two row orders."""
     first, second = (_run(connection, text) for connection in pair)
     if first is None or second is None or Counter(first) != Counter(second):
         return None
     certain = ordered and first == second
     rows = hash(frozenset(Counter(first).items()))
-    return Result(rows, hash(tuple(first)) if certain else None, not first)
+    return Digest(rows, hash(tuple(first)) if certain else None, not first)
 
 
 def _run(connection: sqlite3.Connection, text: str) -> list[object] | None:

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
 from convbench.judge import Judge
-from convbench.judge.adaptation import grade
+from convbench.judge.adaptation import metrics
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.closed_book import questions_of
-from convbench.judge.adaptation.grading import by_model
+from convbench.judge.adaptation.grader import by_model
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
 from convbench.judge.adaptation.settings import Inner
@@ -146,7 +146,7 @@ def test_a_penalty_on_what_is_lost_elsewhere(tmp_path: Path) -> None:
     with cache_of(runs.edits_run(tmp_path / "ask", examples, {})) as kept:
         runner = open_runner(Run.open(tmp_path / "ask"), settings_of(runs.quick_judge()), kept)
         (question, *_) = runner.questions(other)
-        known["answer"] = grade.said(runner.ready().ask([question], INNER, Clock())[0][0])
+        known["answer"] = metrics.said(runner.ready().ask([question], INNER, Clock())[0][0])
     examples[2] = other.model_copy(update={"hidden": {"questions": [known]}})
     edits = {first.example_id: ["- kosan has home field.", " --"]}
     fresh = runs.edits_run(tmp_path / "run", examples, edits)

@@ -12,9 +12,9 @@ import torch
 from convbench.errors import DataError, TrainError
 from convbench.judge.adaptation import cache
 from convbench.judge.adaptation.learner import Learner, Outcome, Question
+from convbench.judge.adaptation.own_questions import pairs
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
-from convbench.judge.adaptation.written import pairs
 from convbench.models.where import where
 
 INNER = Inner(r=4, alpha=8, epochs=6, batch_size=4, learning_rate=1e-2, seeds=2, max_tokens=16)

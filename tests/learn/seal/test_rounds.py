@@ -18,8 +18,8 @@ from convbench.learn.rounds import RoundsResult
 from convbench.learn.seal import seal
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
+from convbench.report.adaptation import as_markdown
 from convbench.report.forgetting import table, write
-from convbench.report.taught import as_markdown
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs

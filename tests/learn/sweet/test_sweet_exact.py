@@ -18,7 +18,7 @@ from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.start import train
 from convbench.learn.sweet.critic import advantages, padded, pair_loss, scores, turn_log_probs
-from convbench.learn.sweet.pairs import Row, Sweet, trajectories
+from convbench.learn.sweet.pairs import CriticRow, Sweet, trajectories
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
@@ -46,10 +46,10 @@ class Uniform(torch.nn.Module):
         return Out
 
 
-def row(*stretches: tuple[int, list[int]]) -> Row:
+def row(*stretches: tuple[int, list[int]]) -> CriticRow:
     ids = [t for _, tokens in stretches for t in tokens]
     turns = [mark for mark, tokens in stretches for _ in tokens]
-    return Row(tuple(ids), tuple(turns))
+    return CriticRow(tuple(ids), tuple(turns))
 
 
 SHORT = row((-1, [1, 2, 3]), (0, [5]))
@@ -57,7 +57,7 @@ LONG = row((-1, [1, 2]), (0, [7] * 100), (-1, [4]), (1, [6, 6]))
 
 
 @pytest.mark.parametrize("beside", [[], [row((-1, [1]), (0, [9] * 300))]])
-def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[Row]) -> None:
+def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[CriticRow]) -> None:
     bias = [0.0] * VOCABULARY
     bias[5], bias[6], bias[7] = 1.0, 2.0, -1.0
     total = math.log(47 + math.e + math.e**2 + math.e**-1)

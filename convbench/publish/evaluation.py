@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from convbench.publish.checkpoint_card import Result, Results
+from convbench.publish.checkpoint_card import MeasureRow, Results
 from convbench.publish.folder import one_judge
 from convbench.report.compare import differences
 from convbench.report.measures import ACCURACY, Measure, reward
@@ -66,13 +66,13 @@ def _failed(policy: Policy) -> int:
     return sum(row.failed for row in policy.rows)
 
 
-def _row(section: Section, ours: Policy, measure: Measure) -> Result | None:
+def _row(section: Section, ours: Policy, measure: Measure) -> MeasureRow | None:
     found = measure.of(ours)
     if found is None:
         return None
     base = measure.of(section.base) if section.base else None
     change = next((item.estimate for item in paired(section, measure)), None)
-    return Result(
+    return MeasureRow(
         measure.head,
         _text(base, measure) if base else None,
         _text(found, measure),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convbench.judge.adaptation import grade
+from convbench.judge.adaptation import metrics
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,6 @@ from convbench.judge.adaptation import grade
     ],
 )
 def test_grades(reply: str, golds: list[str], exact: float, f1: float, contains: float) -> None:
-    assert grade.exact(reply, golds) == exact
-    assert grade.f1(reply, golds) == pytest.approx(f1)
-    assert grade.contains(reply, golds) == contains
+    assert metrics.exact(reply, golds) == exact
+    assert metrics.f1(reply, golds) == pytest.approx(f1)
+    assert metrics.contains(reply, golds) == contains

@@ -12,7 +12,7 @@ from convbench.engine.caller import Caller
 from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import open_for
 from convbench.schema import Message, Sampling, fingerprint, text_of

@@ -10,8 +10,8 @@ from convbench.catalog import function
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary
 from convbench.engine.recorded import Recording, run_recorded
-from convbench.models.base import Model
-from convbench.rollout.plan import Job, plan
+from convbench.models.model import Model
+from convbench.rollout.plan import Rollout, plan
 from convbench.rollout.play import failed, play
 from convbench.schema import Conversation
 from convbench.store import Run
@@ -45,11 +45,11 @@ class Built:
         return self.jobs.failed
 
 
-Planned = Callable[[Run], Iterable[Job]]
+Planned = Callable[[Run], Iterable[Rollout]]
 """What a run still lacks, asked under its lock."""
 
 
-def every_sample(run: Run) -> Iterable[Job]:
+def every_sample(run: Run) -> Iterable[Rollout]:
     """Return what a plain run still lacks: the samples of each question of its split."""
     return plan(run.manifest, run.examples.values(), run.attempts())
 
@@ -70,7 +70,7 @@ async def build(
     built = Built(kept=sum(good for _, good in run.attempts().values()))
     keys = {job.key for job in jobs}
 
-    async def work(job: Job) -> Conversation:
+    async def work(job: Rollout) -> Conversation:
         example = run.examples[job.example_id]
         conversation = await play(manifest, example, job, cast, caller)
         if conversation.failure is not None:
@@ -80,7 +80,7 @@ async def build(
         ]
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(found))})
 
-    recording = Recording[Job, Conversation](
+    recording = Recording[Rollout, Conversation](
         run.conversations_file,
         lambda job, conversation: conversation.model_dump_json().encode(),
         lambda job, error: failed(job, manifest, error),

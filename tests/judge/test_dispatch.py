@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from convbench.engine.caller import Caller, Policy
+from convbench.engine.caller import Caller, RetryPolicy
 from convbench.engine.journal import Journal
 from convbench.errors import DataError, FatalModelError, SpecError, TransientModelError
 from convbench.judge import failed_verdict, judge_conversation, judge_messages, resolve_judge
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.schema import (
     Choice,
     Completion,
@@ -82,7 +82,7 @@ class Replies(Model):
 
 def judge_once(model, judge=None, talk=None, caller=None, **more):
     judge = judge or resolve_judge("test:replies")
-    caller = caller or Caller(policy=Policy(tries=2, backoff_s=0.0))
+    caller = caller or Caller(retry=RetryPolicy(tries=2, backoff_s=0.0))
     talk = talk or conversation()
     return asyncio.run(judge_conversation(caller, model, judge, talk, EXAMPLE, PROTOCOL, **more))
 

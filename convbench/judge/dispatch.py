@@ -10,7 +10,7 @@ from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import unscorable
 from convbench.judge.work import Tools
-from convbench.models.base import Model
+from convbench.models.model import Model
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec, Verdict
 
 
