@@ -13,7 +13,7 @@ import pytest
 from convbench.models.where import where
 from convbench.store import Run
 from convbench.store.jsonl import records
-from tests.excerpts import Source
+from tests.excerpts import Source, named, sources
 from tests.sandbox.test_backend import TASKS, needs_wall
 from tests.sandbox.test_http import HUMAN, command
 from tests.support.provider import Call, Provider
@@ -50,6 +50,7 @@ class Agent:
 
 @needs_wall
 @pytest.mark.slow
+@pytest.mark.parametrize("hub_rows", sources("data/hub")[-1:], ids=named, indirect=True)
 def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
     tasks = hub_rows.place / TASKS
     base = tmp_path / "base"  # a model that ends its turns, with room for long requests

@@ -26,7 +26,7 @@ CALLS = CANDIDATES * QUESTIONS * 2
 SETS = (
     f"args.candidates={CANDIDATES}", "args.held_out=0", "args.conversations=1", "fit.epochs=1",
     "fit.batch_size=2", "fit.accumulation=1", "fit.save=epoch", "fit.learning_rate=1e-3",
-    "fit.gradient_checkpointing=false", 'args.critic={"epochs": 40}',
+    "fit.gradient_checkpointing=false", 'args.critic={"epochs": 16}',
 )  # fmt: skip
 ASKED = [part for one in SETS for part in ("--set", one)]
 
