@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-from convbench.options.declare import Flat, flat, made
+from convbench.options.declare import Flat, flat, from_flat
 from convbench.options.specs import as_sets
 
 T = TypeVar("T")
@@ -49,13 +49,13 @@ def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
     return give
 
 
-def asked(options: type[T], values: Mapping[str, Any]) -> T:
+def options_of(options: type[T], values: Mapping[str, Any]) -> T:
     """Return an options object of what Python said; TypeError for an option there is not."""
     known = {name_of(one): one for one in flat(options)}
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise TypeError(f"found no option {', '.join(unknown)}; there is: {', '.join(known)}")
-    return made(options, {known[k].name: coerced(known[k], v) for k, v in values.items()})
+    return from_flat(options, {known[k].name: coerced(known[k], v) for k, v in values.items()})
 
 
 def coerced(one: Flat, value: Any) -> Any:

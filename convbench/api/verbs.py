@@ -12,7 +12,7 @@ from typing import Any
 from convbench import store
 from convbench.api.frames import Frame
 from convbench.api.handles import Checkpoint, Report, Run, queried
-from convbench.api.signature import asked, verb
+from convbench.api.signature import options_of, verb
 from convbench.commands import build as build_command
 from convbench.commands import importing
 from convbench.commands import judge as judge_command
@@ -30,7 +30,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import TrainOptions
 from convbench.publish.publish import Published
-from convbench.rollout.calls import ended
+from convbench.rollout.calls import check_outcome
 from convbench.rollout.loop import Built
 
 Place = Run | str | os.PathLike[str] | None
@@ -53,7 +53,7 @@ def open_run(path: Place = None) -> Run:
 @verb(BuildOptions, _first("task", str | None, None))
 def build(task: str | None = None, **said: Any) -> Run:
     """Have the conversations of a task, or resume the run that `run` names."""
-    options = asked(BuildOptions, {"task": task, **_placed(said)})
+    options = options_of(BuildOptions, {"task": task, **_placed(said)})
     result = build_command.build(options)
     assert result.path is not None
     assert result.built is not None
@@ -66,7 +66,7 @@ def build(task: str | None = None, **said: Any) -> Run:
       inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str))  # fmt: skip
 def judge(run: Place = None, *judge: str, **said: Any) -> Run:
     """Let judges score what they have not scored of a run; return the run."""
-    options = asked(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
+    options = options_of(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
     for judged in judge_command.judge(options).judged:
         _ended(judged, options.calls, f"verdicts of {judged.name}")
     return open_run(run)
@@ -75,7 +75,9 @@ def judge(run: Place = None, *judge: str, **said: Any) -> Run:
 @verb(TrainOptions, _first("recipe", str), _first("run", Place, None))
 def train(recipe: str, run: Place = None, **said: Any) -> Checkpoint:
     """Train a recipe on a run; of several rounds return the last one's checkpoint."""
-    options = asked(TrainOptions, {"recipe": recipe, "run": open_run(run).path, **_placed(said)})
+    options = options_of(
+        TrainOptions, {"recipe": recipe, "run": open_run(run).path, **_placed(said)}
+    )
     done = train_command.train(options)
     if isinstance(done, train_command.Rounds):
         return Checkpoint(done.result.rounds.rounds[-1].checkpoint)
@@ -92,16 +94,16 @@ def eval(policy: Checkpoint | str | os.PathLike[str], run: Place = None, **said:
     values = {"policy": os.fspath(name), **_placed(said)}
     if run is not None:
         values["run"] = open_run(run).path
-    options = asked(EvalOptions, values)
+    options = options_of(EvalOptions, values)
     done = eval_command.evaluate(options)
-    _told(eval_command.evaluation_ended(done, options.calls))
+    _told(eval_command.check_evaluation(done, options.calls))
     return open_run(done.run.path)
 
 
 @verb(ReportOptions, inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=Place))
 def report(*runs: Place, **said: Any) -> Report:
     """Compare Base and the learners of runs; without any of the newest."""
-    options = asked(ReportOptions, {"runs": [open_run(run).path for run in runs], **said})
+    options = options_of(ReportOptions, {"runs": [open_run(run).path for run in runs], **said})
     result = report_command.report(options)
     _told(result.warnings)
     return Report(result)
@@ -118,7 +120,7 @@ def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
     values = {"repo": repo, **_placed(said)}
     if run is not None:
         values["run"] = open_run(run).path
-    _, done = publish_command.published(asked(PublishOptions, values))
+    _, done = publish_command.published(options_of(PublishOptions, values))
     if done.uploaded is not None:
         return done.uploaded.url
     return done.laid.folder if isinstance(done, Published) else done.folder
@@ -127,14 +129,14 @@ def publish(repo: str, run: Place = None, **said: Any) -> Path | str:
 @verb(PullOptions, _first("repo", str))
 def pull(repo: str, **said: Any) -> Run:
     """Restore a published run."""
-    options = asked(PullOptions, {"repo": repo, **said})
+    options = options_of(PullOptions, {"repo": repo, **said})
     return open_run(pull_command.pull(options.repo, options.run, options.revision).run.path)
 
 
 @verb(ImportOptions, _first("file", str | os.PathLike[str]))
 def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
     """Make a run of conversations and rewards that were logged elsewhere."""
-    options = asked(ImportOptions, {"file": file, **said})
+    options = options_of(ImportOptions, {"file": file, **said})
     done = importing.import_(options.file, options.run)
     _told(done.notes)
     return open_run(done.run.path)
@@ -155,5 +157,5 @@ def _told(notes: Iterable[str]) -> None:
 
 def _ended(done: Built | Judged, calls: CallOptions, what: str) -> None:
     """Raise what stopped a build or a judge, or that too many failed; warn of fewer."""
-    if line := ended(done.jobs, calls, what, done.failures):
+    if line := check_outcome(done.jobs, calls, what, done.failures):
         warnings.warn(line, stacklevel=3)

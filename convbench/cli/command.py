@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from convbench.cli.main import app
-from convbench.options.declare import Flat, flat, made
+from convbench.options.declare import Flat, flat, from_flat
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Any], None])
@@ -44,7 +44,7 @@ def command(name: str, options: type[T]) -> Callable[[F], F]:
 
         def typed(**values: Any) -> None:
             several = values.pop(each.name) if each is not None else None
-            asked = made(options, {name: _value(named[name], values[name]) for name in values})
+            asked = from_flat(options, {name: _value(named[name], values[name]) for name in values})
             with _spending(asked) as asked:
                 if each is None:
                     run(asked)

@@ -11,7 +11,7 @@ from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.publish import publish
 from convbench.commands.report import ReportResult, report
-from convbench.judge.evaluate import evaluate, evaluation_ended
+from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.learn.start import train_once, trainable
 from convbench.options.build import BuildOptions
 from convbench.options.demo import DemoOptions
@@ -21,7 +21,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import as_sets
 from convbench.options.train import TrainOptions
-from convbench.rollout.calls import ended
+from convbench.rollout.calls import check_outcome
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 
@@ -58,7 +58,7 @@ def demo(options: DemoOptions, say: Say) -> DemoResult:
         "right, reasoned, tags closed. Its overall score is the reward.",
     )
     for judged in judge(JudgeOptions(spec.judges, run.path, calls=options.calls)).judged:
-        ended(judged.jobs, options.calls, f"verdicts of {judged.name}", judged.failures)
+        check_outcome(judged.jobs, options.calls, f"verdicts of {judged.name}", judged.failures)
     checkpoints = [_learnt(name, run, options, spec, say) for name in options.learners]
     say("report", "The same test questions, the same judge: what did each policy gain?")
     reported = report(ReportOptions((run.path,)))
@@ -86,7 +86,7 @@ def _built(options: DemoOptions, spec: ExperimentSpec, say: Say) -> Run:
         )
     built = build(made)
     assert built.built is not None
-    ended(built.built.jobs, options.calls, "conversations", built.built.failures)
+    check_outcome(built.built.jobs, options.calls, "conversations", built.built.failures)
     return Run.open(options.run)
 
 
@@ -102,7 +102,7 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
     folder = train_once(_training(name, options, spec), run.checkpoints / name)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
     done = evaluate(EvalOptions(str(folder), run.path, calls=options.calls))
-    evaluation_ended(done, options.calls)
+    check_evaluation(done, options.calls)
     return folder
 
 

@@ -15,8 +15,8 @@ from convbench.commands.judge import judge
 from convbench.commands.report import ReportResult, report
 from convbench.commands.train import train_rounds
 from convbench.errors import RunError, SpecError
-from convbench.judge.all import resolved
-from convbench.judge.evaluate import evaluate, evaluation_ended
+from convbench.judge.all import judge_with_model
+from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.judge.ready import ready
 from convbench.learn.rounds import recipe_of, rounds_of
 from convbench.learn.start import train_once, trainable
@@ -29,7 +29,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import Shape
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.calls import ended, shared
+from convbench.rollout.calls import check_outcome, share_ledger
 from convbench.rollout.cast import make_member
 from convbench.rollout.preview import Preview
 from convbench.schema import Member
@@ -37,7 +37,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.noun import Mode
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import disk_error
-from convbench.store.locks import held
+from convbench.store.locks import folder_lock
 
 BASE = "base"
 """The learner that trains nothing: the run's own test conversations."""
@@ -149,7 +149,7 @@ def experiment(options: ExperimentOptions) -> ExperimentResult:
         for part in parts:
             result.planned.previews.update(_previews(part, inner))
         return result
-    inner = replace(inner, calls=shared(options.calls, root))
+    inner = replace(inner, calls=share_ledger(options.calls, root))
     for part in parts:
         preflight(part, root, inner)
     with _alone(root):
@@ -170,7 +170,7 @@ def preflight(spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> N
     if not undone:
         return
     calls = replace(options.calls, api_base=None)
-    ready([resolved(name, options.specs, calls) for name in spec.judges], calls)
+    ready([judge_with_model(name, options.specs, calls) for name in spec.judges], calls)
     policy = _policy(spec, options)
     for job in undone:
         if job.step == "train":
@@ -203,7 +203,9 @@ def _alone(root: Path) -> Iterator[None]:
         root.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(root.parent, error) from None
-    with held(root.parent, f"doing the experiment in {root.name}", name=f".{root.name}.lock"):
+    with folder_lock(
+        root.parent, f"doing the experiment in {root.name}", name=f".{root.name}.lock"
+    ):
         yield
 
 
@@ -223,14 +225,14 @@ def _do(
     if job.step == "build":
         built = build(_build_options(job.cell, spec, path, options)).built
         assert built is not None
-        return [ended(built.jobs, options.calls, "conversations", built.failures)]
+        return [check_outcome(built.jobs, options.calls, "conversations", built.failures)]
     # The address is that of the policy the experiment starts from: neither a judge nor a
     # checkpoint that was trained here is served there.
     options = replace(options, calls=replace(options.calls, api_base=None))
     if job.step == "judge":
         asked = JudgeOptions(spec.judges, path, specs=options.specs, calls=options.calls)
         return [
-            ended(one.jobs, options.calls, f"verdicts of {one.name}", one.failures)
+            check_outcome(one.jobs, options.calls, f"verdicts of {one.name}", one.failures)
             for one in judge(asked).judged
         ]
     if (loop := _rounds(job, spec, path, options)) is not None:
@@ -242,7 +244,7 @@ def _do(
     else:
         folder = path / "checkpoints" / job.checkpoint
         done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))
-        return [*evaluation_ended(done, options.calls)]
+        return [*check_evaluation(done, options.calls)]
     return []
 
 

@@ -9,7 +9,7 @@ from convbench import catalog
 from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
 from convbench.judge import Judge, judge_messages
-from convbench.judge.all import JudgePreview, JudgeResult, judge_with, resolved
+from convbench.judge.all import JudgePreview, JudgeResult, judge_with, judge_with_model
 from convbench.judge.loop import unscored
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
@@ -27,7 +27,7 @@ def judge(options: JudgeOptions) -> JudgeResult:
     load_plugins(options.specs)
     run = find_run(options.run)
     _something(run)
-    judges = [resolved(name, options.specs, options.calls) for name in _names(run, options)]
+    judges = [judge_with_model(name, options.specs, options.calls) for name in _names(run, options)]
     if options.dry_run:
         folders = options.calls.specs
         return JudgeResult(run, previews=[_preview(run, item, folders) for item in judges])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convbench.errors import SpecError
 from convbench.learn.rounds import ready, recipe_of, rounds, rounds_of
-from convbench.learn.seal import SealResult, filtered, many_passages, seal
+from convbench.learn.seal import SealResult, many_passages, seal, with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
 from convbench.options.train import RoundsOptions, TrainOptions
@@ -42,7 +42,7 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
         )
     if options.rounds is not None or (rounds_of(found) and not said):
         return train_rounds(asked)
-    return train_single(replace(options, specs=filtered(options.specs, found)))
+    return train_single(replace(options, specs=with_filter(options.specs, found)))
 
 
 def _of_one(options: TrainOptions) -> list[str]:

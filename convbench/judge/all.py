@@ -84,7 +84,7 @@ def judges_of(run: Run) -> list[Judge]:
     return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
 
 
-def resolved(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
+def judge_with_model(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
     """Return a judge with the model its name stands for, so that the fingerprint holds it."""
     sets = sort_sets(specs.sets, ("judge",)).of("judge")
 

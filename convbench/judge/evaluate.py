@@ -13,7 +13,7 @@ from convbench.judge.ready import ready
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
-from convbench.rollout.calls import SCRIPT, ended, ready_cast
+from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast
 from convbench.rollout.cast import make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, every_sample
@@ -57,10 +57,10 @@ def evaluate(options: EvalOptions) -> EvalResult:
     calls = options.calls.naming(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
     child = _child(parent, manifest, options, folder)
-    if not written(child) or any(every_sample(child)):
+    if not on_disk(child) or any(every_sample(child)):
         ready_cast(child, calls)
         ready(judges, calls, parent)
-    if not written(child):
+    if not on_disk(child):
         child = Run.create(child.path, manifest, list(parent.examples.values()))
     built = fill(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
@@ -68,12 +68,14 @@ def evaluate(options: EvalOptions) -> EvalResult:
     return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
 
 
-def evaluation_ended(done: EvalResult, calls: CallOptions) -> list[str]:
+def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
     """Raise what ended an evaluation early, or RunError where too many failed; return words on
     fewer."""
-    notes = [ended(done.built.jobs, calls, "conversations", done.built.failures)]
+    notes = [check_outcome(done.built.jobs, calls, "conversations", done.built.failures)]
     for judged in done.judged.judged if done.judged else ():
-        notes.append(ended(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures))
+        notes.append(
+            check_outcome(judged.jobs, calls, f"verdicts of {judged.name}", judged.failures)
+        )
     return [note for note in notes if note]
 
 
@@ -145,7 +147,7 @@ def _trained(policy: str) -> dict[str, Any]:
     return {"recipe": kept} if kept else {}
 
 
-def written(run: Run) -> bool:
+def on_disk(run: Run) -> bool:
     """Whether a run is on disk."""
     return (run.path / "run.json").exists()
 

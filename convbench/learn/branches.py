@@ -19,8 +19,8 @@ from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import branches
-from convbench.rollout.calls import ended, ready_cast
-from convbench.rollout.cast import fingerprinted
+from convbench.rollout.calls import check_outcome, ready_cast
+from convbench.rollout.cast import with_fingerprint
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
 from convbench.rollout.plan import Rollout
@@ -126,10 +126,10 @@ class Branching:
         notes: list[str | None] = []
         if self.lacking():
             built = fill(run, self.calls, "branches", self.planned)
-            notes.append(ended(built.jobs, self.calls, "branches", built.failures))
+            notes.append(check_outcome(built.jobs, self.calls, "branches", built.failures))
         for judged in judge_with(run, [self.judge], self.calls).judged:
             what = f"verdicts of {judged.name} on branches"
-            notes.append(ended(judged.jobs, self.calls, what, judged.failures))
+            notes.append(check_outcome(judged.jobs, self.calls, what, judged.failures))
         return [note for note in notes if note]
 
     def told(self) -> Iterator[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _can_speak(run: Run, calls: CallOptions) -> None:
     """Refuse a cast that cannot be asked here, or whose weights are no longer those that had the
     conversations."""
     for name, member in run.manifest.cast.items():
-        if fingerprinted(member) != member:
+        if with_fingerprint(member) != member:
             raise TrainError(
                 f"{run.path}: the weights of {name} ({member.model}) are not there or no longer "
                 f"those that had the conversations, so that no branch can be sampled; {INSTEAD}"

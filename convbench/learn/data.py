@@ -8,7 +8,7 @@ from convbench import catalog
 from convbench.errors import SpecError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt
-from convbench.learn.seal import filtered
+from convbench.learn.seal import with_filter
 from convbench.learn.start import sort_sets
 from convbench.options.shared import SpecOptions
 from convbench.schema.recipe import Recipe
@@ -25,7 +25,7 @@ def learnt_of(
     critic's ranking) is taken from the run where it was trained there. Raises SpecError (no such
     recipe, one that trains nothing), TrainError (not judged, nothing prepared, nothing left).
     """
-    recipe = _loaded(name, filtered(specs, _loaded(name, specs)))
+    recipe = _loaded(name, with_filter(specs, _loaded(name, specs)))
     if recipe.trainer is None:
         raise SpecError(f"recipe {recipe.name!r} trains nothing, so that it weighs nothing either")
     module = launching.load(launching.locate(recipe.trainer))

@@ -8,14 +8,14 @@ from pathlib import Path
 from convbench import catalog
 from convbench.errors import DataError, RunError, SpecError
 from convbench.judge import Judge
-from convbench.judge.all import judge_with, judges_of, resolved
-from convbench.judge.evaluate import evaluate, evaluation_ended, splits_of
+from convbench.judge.all import judge_with, judge_with_model, judges_of
+from convbench.judge.evaluate import check_evaluation, evaluate, splits_of
 from convbench.judge.ready import ready as judges_ready
 from convbench.learn.start import sort_sets, train_once, trainable
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.rollout.calls import SCRIPT, ended, ready_cast, shared
+from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast, share_ledger
 from convbench.rollout.cast import make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
@@ -23,7 +23,7 @@ from convbench.schema import Member
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
-from convbench.store.locks import held
+from convbench.store.locks import folder_lock
 from convbench.tasks.splits import listed, refuse_untested
 
 
@@ -57,13 +57,13 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     if wanted is None:
         raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
     root = ready(options)
-    with held(root.path, "going through rounds on this run", name=".rounds.lock"):
+    with folder_lock(root.path, "going through rounds on this run", name=".rounds.lock"):
         return _rounds(root, wanted, options)
 
 
 def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
     """Go through the rounds."""
-    options = replace(options, calls=shared(options.calls, root.path))
+    options = replace(options, calls=share_ledger(options.calls, root.path))
     judge, calls = judge_of(root, options)
     options = replace(options, calls=calls)
     if not _over(root, wanted, options):
@@ -75,9 +75,9 @@ def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
         done = Round(number, run, _trained(run, judge, options))
         result.rounds.append(done)
         if options.evaluate:
-            done.evaluated = evaluated(root, done, judge, options)
+            done.evaluated = evaluate_round(root, done, judge, options)
         if number < wanted:
-            run = logged_again(root, done.checkpoint, number + 1, options)
+            run = log_round(root, done.checkpoint, number + 1, options)
     return result
 
 
@@ -144,7 +144,7 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
         )
     if name in known:
         return known[name], options.calls
-    found = resolved(name, replace(options.specs, sets=()), options.calls)
+    found = judge_with_model(name, replace(options.specs, sets=()), options.calls)
     named = [found.model] if options.judge and found.model else []  # else it is the task's own
     return found, options.calls.naming(*named)
 
@@ -152,7 +152,7 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
 def score(run: Run, judge: Judge, calls: CallOptions) -> None:
     """Let the judge score what it has not scored, and stop where that was stopped."""
     for judged in judge_with(run, [judge], calls).judged:
-        ended(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
+        check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
 
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
@@ -172,7 +172,7 @@ def _training(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
     )
 
 
-def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:
+def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> Run:
     """Return the child run of a round's policy on the test split, built and judged."""
     name = f"{Path(options.recipe).stem}-round-{done.number}"
     asked = EvalOptions(
@@ -180,18 +180,18 @@ def evaluated(root: Run, done: Round, judge: Judge, options: RoundsOptions) -> R
         calls=options.calls,
     )  # fmt: skip
     result = evaluate(asked)
-    evaluation_ended(result, options.calls)
+    check_evaluation(result, options.calls)
     score(result.run, judge, options.calls)
     return result.run
 
 
-def logged_again(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
+def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
     """Return the run of a later round: the root's train questions asked of a new policy."""
     path = root.path / "rounds" / str(number)
     run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
     own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
     built = fill(run, options.calls.naming(own))
-    ended(built.jobs, options.calls, "conversations", built.failures)
+    check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
 
 

@@ -27,7 +27,7 @@ from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
-from convbench.judge.evaluate import evaluate, evaluation_ended
+from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.judge.kinds import kind_of
 from convbench.learn import rounds as looping
 from convbench.learn.rounds import RoundsResult
@@ -35,7 +35,7 @@ from convbench.learn.start import sort_sets
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
-from convbench.rollout.calls import shared
+from convbench.rollout.calls import share_ledger
 from convbench.schema.noun import Noun
 from convbench.schema.recipe import Recipe
 from convbench.store import Run
@@ -88,15 +88,15 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     args = args_of(recipe)
     root = looping.ready(options)
     _long_enough(root, args)
-    options = replace(options, calls=shared(options.calls, root.path))
-    done = looping.rounds(replace(options, specs=filtered(options.specs, recipe)))
+    options = replace(options, calls=share_ledger(options.calls, root.path))
+    done = looping.rounds(replace(options, specs=with_filter(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
     if kind_of(judge.spec).measures == "adaptations":
         if baselines:
             for model in args.others:
                 learn_from(model, done.run, options)
-        result.taught = taught(done, judge, options, baselines)
+        result.taught = taught_accuracies(done, judge, options, baselines)
     return result
 
 
@@ -115,7 +115,7 @@ def args_of(recipe: Recipe) -> Args:
     return catalog.check(Args, dict(recipe.args), f"recipe {recipe.name}: args")
 
 
-def filtered(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
+def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
     """Return the spec options with what the recipe's filter sets, where it has one; what the user
     sets goes before it."""
     if "filter" not in recipe.args:
@@ -129,16 +129,16 @@ def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
     """Have another model write self-edits of the test passages; the run's policy learns them."""
     plain = replace(options.specs, sets=())
     done = evaluate(EvalOptions(model, root.path, specs=plain, calls=options.calls))
-    evaluation_ended(done, options.calls)
+    check_evaluation(done, options.calls)
 
 
-def taught(
+def taught_accuracies(
     done: RoundsResult, judge: Judge, options: RoundsOptions, baselines: bool = True
 ) -> dict[str, Values]:
     """Return accuracies of base, passage only, the untrained policy's edits, those of other models
     that were evaluated on this run and learnt by the same policy, then every round's; without
     those that were not asked about test passages."""
-    found = with_runner(done.run, judge, options.calls, unadapted) if baselines else {}
+    found = with_runner(done.run, judge, options.calls, baseline_accuracies) if baselines else {}
     own = learners(done.run, judge)
     rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
     children = done.run.children() if baselines and own else []
@@ -153,7 +153,7 @@ def taught(
     return {name: values for name, values in found.items() if values}
 
 
-def unadapted(runner: Runner) -> dict[str, Values]:
+def baseline_accuracies(runner: Runner) -> dict[str, Values]:
     """Return accuracies of the policy as it is and after training on the passage alone."""
     asked = [example for example in runner.run.examples.values() if example.split == "test"]
     return {

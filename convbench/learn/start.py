@@ -25,7 +25,7 @@ from convbench.schema import Member
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
-from convbench.store.locks import LOCK, held
+from convbench.store.locks import LOCK, folder_lock
 from convbench.store.run import Run, find_run
 from convbench.tasks.splits import counted, listed
 
@@ -95,7 +95,7 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
     """Get ready and train, the folder held; what can be refused is, before it is made."""
     before = _prepared(module, job, means)
     learnt: Learnt | None = None if before else module.data(job)
-    with alone(job, means.launch) as lock:
+    with lock_checkpoint(job, means.launch) as lock:
         means.locks.append(lock)
         result.notes += before.do() if before else []
         learnt = learnt or module.data(job)
@@ -105,7 +105,7 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
 
 
 @contextmanager
-def alone(job: Job, launch: Launch) -> Iterator[int]:
+def lock_checkpoint(job: Job, launch: Launch) -> Iterator[int]:
     """Hold the checkpoint's folder; a second training into it is refused with a RunError. Machines
     that share the folder hold it by their rank."""
     rank = int((launch.accelerate or {}).get("machine_rank") or 0)
@@ -114,7 +114,7 @@ def alone(job: Job, launch: Launch) -> Iterator[int]:
     except OSError as error:
         raise disk_error(job.folder, error) from None
     name = f"{LOCK}-{rank}" if rank else LOCK
-    with held(job.folder, "training into this folder", ", or name another with --out",
+    with folder_lock(job.folder, "training into this folder", ", or name another with --out",
               name=name) as lock:  # fmt: skip
         if Checkpoint(job.folder).finished:
             raise TrainError(f"{job.folder}: another process has just finished this checkpoint")

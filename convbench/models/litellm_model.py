@@ -13,10 +13,10 @@ from convbench.models.model import Model
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import finished
+from convbench.models.replies import completion_of
 from convbench.models.wire import wire
 from convbench.net.guard import Seen, guarded
-from convbench.net.tidy import count, told
+from convbench.net.tidy import count, token_counts
 from convbench.schema import Completion, Message, Sampling
 
 UNREAD = (400, 422)
@@ -163,7 +163,7 @@ class LitellmModel(Model):
             line = f"{self.ref}: reply is not a chat completion"
             raise BrokenReply(line, usage=usage) from None
         model = getattr(reply, "model", None)
-        completion = finished(self.ref, content, reason, usage=usage, model=model)
+        completion = completion_of(self.ref, content, reason, usage=usage, model=model)
         self._answered = True
         return completion
 
@@ -172,7 +172,7 @@ class LitellmModel(Model):
 
         litellm's numbers count cached tokens in; it says 0 where nobody told any, None here.
         """
-        prompt, reply = told(seen.body)
+        prompt, reply = token_counts(seen.body)
         prompt = count(getattr(read, "prompt_tokens", None)) or prompt
         reply = count(getattr(read, "completion_tokens", None)) or reply
         if self._price is None or prompt is None or reply is None:

@@ -18,7 +18,7 @@ from convbench.models.model import Model
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
-from convbench.models.replies import finished
+from convbench.models.replies import completion_of
 from convbench.models.wire import wire
 from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body
 from convbench.net.redirects import redirected
@@ -186,7 +186,7 @@ class OpenAIModel(Model):
         except (KeyError, IndexError, TypeError, AttributeError):
             line = f"{self.ref}: reply is not a chat completion: {_start(raw)!r}"
             raise BrokenReply(line, usage=usage) from None
-        completion = finished(self.ref, content, reason, usage=usage, model=body.get("model"))
+        completion = completion_of(self.ref, content, reason, usage=usage, model=body.get("model"))
         self._answered = True
         return completion
 

@@ -18,7 +18,7 @@ FINISH: dict[str, FinishReason] = {
 """Finish reasons as providers name them."""
 
 
-def finished(
+def completion_of(
     ref: str,
     content: object,
     reason: object,

@@ -120,7 +120,7 @@ def _whole(key: str, value: object) -> bool:
     return type(value) is int and 0 <= value <= MOST
 
 
-def told(body: Any) -> tuple[int | None, int | None]:
+def token_counts(body: Any) -> tuple[int | None, int | None]:
     """Return (prompt tokens, reply tokens) that a tidy reply tells, as any provider names them."""
     merged = dict(_flat(body, ("", *USAGE)))
     prompt = next((merged[key] for key in PROMPT if key in merged), None)

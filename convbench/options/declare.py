@@ -77,7 +77,7 @@ def _fields(options: type[Any], group: str | None) -> Iterator[Flat]:
             yield from _fields(hint, field.name)  # type: ignore[arg-type]
 
 
-def made(options: type[T], values: Mapping[str, Any]) -> T:
+def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
     """Return an options object of flat values; those not given keep their defaults."""
     own: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}

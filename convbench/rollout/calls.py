@@ -36,7 +36,7 @@ def ledger_of(run: Run, options: CallOptions, journal: Journal) -> Budget:
     return ledger
 
 
-def shared(options: CallOptions, folder: Path) -> CallOptions:
+def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
     """Return the options of a command that goes on with all runs in a folder: with one ledger,
     which holds what they have spent before."""
     options = options.one_ledger()
@@ -61,7 +61,7 @@ def at_once(options: CallOptions, models: Iterable[Model]) -> int:
     return options.concurrency or max(own, default=USUAL)
 
 
-def unbroken(jobs: Summary) -> None:
+def raise_stop(jobs: Summary) -> None:
     """Raise what ended jobs before all were done: Ctrl-C, or the error that stopped them."""
     if jobs.interrupted:
         raise KeyboardInterrupt
@@ -69,12 +69,12 @@ def unbroken(jobs: Summary) -> None:
         raise jobs.stopped
 
 
-def ended(
+def check_outcome(
     jobs: Summary, options: CallOptions, what: str, failures: Mapping[str, int] | None = None
 ) -> str | None:
     """Raise what ended jobs before all were done, or RunError where too many failed; return words
     on fewer. `what` is what was to be had, `failures` counts their messages."""
-    unbroken(jobs)
+    raise_stop(jobs)
     if not jobs.failed:
         return None
     tried = jobs.failed + jobs.done

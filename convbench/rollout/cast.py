@@ -80,7 +80,7 @@ def make_member(
 ) -> Member:
     """Return the member of the cast that a model's name stands for."""
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
-    return fingerprinted(
+    return with_fingerprint(
         Member(
             model=resolved.ref,
             short=resolved.short,
@@ -91,7 +91,7 @@ def make_member(
     )
 
 
-def fingerprinted(member: Member) -> Member:
+def with_fingerprint(member: Member) -> Member:
     """Return the member with the fingerprint of its weights as they lie there now."""
     scheme, _, rest = member.model.partition(":")
     mark = weights_fingerprint(Path(rest)) if scheme == "local" else None

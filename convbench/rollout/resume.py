@@ -8,7 +8,7 @@ from convbench.catalog import names
 from convbench.errors import RunError
 from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_sets, with_sets
 from convbench.rollout.calls import SCRIPT
-from convbench.rollout.cast import fingerprinted, make_member, teachers
+from convbench.rollout.cast import make_member, teachers, with_fingerprint
 from convbench.rollout.manifest import refuse_changes, sampling_of
 from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.store import Run
@@ -70,7 +70,7 @@ def _again(old: Member, named: str | None, options: BuildOptions) -> Member:
     if old.model != SCRIPT and limit is not None:
         old = old.model_copy(update={"sampling": sampling_of(limit)})
     if named is None:
-        return fingerprinted(old)
+        return with_fingerprint(old)
     # The server of --api-base is the policy's; another model is found by its own name.
     base = options.calls.api_base if named in (options.model, old.model) else None
     return make_member(named, old.sampling.max_tokens, base, options.specs)

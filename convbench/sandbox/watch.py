@@ -38,7 +38,7 @@ def below(pid: int) -> Iterator[int]:
                     yield from below(int(child))
 
 
-def used(pid: int) -> tuple[int, float]:
+def usage_of(pid: int) -> tuple[int, float]:
     """Return the bytes of memory that a process and all below it hold of their own, and the
     seconds of CPU that they have used."""
     memory, ticks = 0, 0
@@ -69,7 +69,7 @@ class Watch:
             self.end()
 
     def _passed(self, seconds: float) -> str | None:
-        memory, cpu = used(self.pid)
+        memory, cpu = usage_of(self.pid)
         if memory > self.most.memory_bytes:
             return f"more than {self.most.memory_bytes >> 20} MiB of memory"
         if cpu > self.most.cpu_seconds:

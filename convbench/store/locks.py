@@ -21,7 +21,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def held(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -> Iterator[int]:
+def folder_lock(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -> Iterator[int]:
     """Hold a folder while something is done: `writing to this run`, say. A second process is
     refused at once with a RunError that names the holder.
 
@@ -35,8 +35,8 @@ def held(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -> Itera
 
 
 @contextmanager
-def held_shared(folder: Path, doing: str) -> Iterator[int | None]:
-    """Hold a folder against `held`, beside others that share it. One that this process may not
+def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
+    """Hold a folder against `folder_lock`, beside others that share it. One that this process may not
     write to is not held: then None is yielded."""
     if not os.access(folder, os.W_OK):
         yield None

@@ -14,7 +14,7 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
 from convbench.store.jsonl import disk_error, lines, records, write_whole
-from convbench.store.locks import held, held_shared
+from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.shape import Record, an_object, checked, read_model
 
 
@@ -160,11 +160,13 @@ class Run:
 
     def lock(self) -> AbstractContextManager[int]:
         """Hold the run for writing; a second process, and one beside a reader, is refused."""
-        return held(self.path, "writing to this run", ", or name another directory with --run")
+        return folder_lock(
+            self.path, "writing to this run", ", or name another directory with --run"
+        )
 
     def reading(self, doing: str) -> AbstractContextManager[int | None]:
         """Hold the run against writers, beside other readers."""
-        return held_shared(self.path, doing)
+        return shared_folder_lock(self.path, doing)
 
 
 def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[tuple[int, Record]]:

@@ -17,7 +17,7 @@ from convbench.errors import BudgetError, ModelError
 from convbench.models import open_model
 from convbench.options.demo import ExperimentOptions
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import shared
+from convbench.rollout.calls import share_ledger
 from convbench.schema import Completion, Sampling
 from tests.hostile.bills import CASES, INPUT, MODEL, OUTPUT, always, spend
 from tests.rollout.cli import convbench, finish, start, until
@@ -195,8 +195,8 @@ def test_a_run_is_counted_once_with_all_below_it(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir(parents=True, exist_ok=True)
         Journal(folder / "calls.jsonl").append("k", "h", Completion("x", "stop", 5, 5, 0.1))
-    calls = shared(CallOptions(budget=1.0), tmp_path)
-    again = shared(calls, tmp_path / "evals")
+    calls = share_ledger(CallOptions(budget=1.0), tmp_path)
+    again = share_ledger(calls, tmp_path / "evals")
     assert again.ledger is calls.ledger is not None
     assert calls.ledger.spent_tokens == 30
     assert calls.ledger.spent_usd == pytest.approx(0.3)

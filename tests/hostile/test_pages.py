@@ -20,7 +20,7 @@ from convbench.sandbox import browser, page
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.chromium import DATA_BYTES
 from convbench.sandbox.looks import visible
-from convbench.sandbox.watch import Most, below, kill, used
+from convbench.sandbox.watch import Most, below, kill, usage_of
 from tests.rollout.cli import ROOT
 from tests.sandbox.test_frontend import renders
 
@@ -73,9 +73,9 @@ def peak() -> Iterator[list[int]]:
     most, over = [0], threading.Event()
 
     def look() -> None:
-        own = used(os.getpid())[0]
+        own = usage_of(os.getpid())[0]
         while not over.wait(0.05):
-            most[0] = max(most[0], used(os.getpid())[0] - own)
+            most[0] = max(most[0], usage_of(os.getpid())[0] - own)
 
     thread = threading.Thread(target=look)
     thread.start()

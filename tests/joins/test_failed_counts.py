@@ -13,7 +13,7 @@ from convbench.commands.build import build
 from convbench.commands.experiment import experiment
 from convbench.commands.judge import judge
 from convbench.errors import RunError
-from convbench.judge.evaluate import evaluate, evaluation_ended
+from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.options.build import BuildOptions
 from convbench.options.demo import ExperimentOptions
 from convbench.options.evaluate import EvalOptions
@@ -118,7 +118,7 @@ def test_an_evaluation_of_which_all_failed_is_no_success(provider: Provider) -> 
     found = evaluate(EvalOptions("hosted_vllm/other", Path("runs/one"), calls=QUIET))
     assert found.run.path.resolve() == child.path.resolve()
     with pytest.raises(RunError, match="1 of 1 conversations failed"):
-        evaluation_ended(found, QUIET)
+        check_evaluation(found, QUIET)
 
 
 def experimented(tmp_path: Path, **options: object) -> list[str]:

@@ -40,7 +40,7 @@ def _question(
     return Question(tuple(messages), tuple(map(str, golds)), str(item["question"]))
 
 
-def with_written(
+def with_own_questions(
     task: TaskSpec, example: Example, protocol: ProtocolSpec, write: Callable[[list[Message]], str]
 ) -> Example:
     """Return the passage with the questions that `write` answers to the first step of `protocol`,

@@ -53,12 +53,12 @@ def continual(
             stack.merge(pupil.model)
         except Diverged as error:
             skipped.append((lesson.name, str(error)))
-        after.append(asked(pupil, lessons[: number + 1], inner, grade))
+        after.append(accuracies_on(pupil, lessons[: number + 1], inner, grade))
     names = tuple(lesson.name for lesson in lessons)
     return Forgetting(names, tuple(before), tuple(after), tuple(skipped))
 
 
-def asked(
+def accuracies_on(
     pupil: Learner, lessons: Sequence[Lesson], inner: Inner, grade: Grade
 ) -> tuple[float, ...]:
     """Return the accuracy on each lesson; all questions are asked together."""

@@ -15,7 +15,7 @@ from convbench.engine import Stopped
 from convbench.errors import DataError, RunError, TrainError
 from convbench.judge import Judge
 from convbench.judge.adaptation import cache
-from convbench.judge.adaptation.closed_book import questions_of, with_written
+from convbench.judge.adaptation.closed_book import questions_of, with_own_questions
 from convbench.judge.adaptation.learner import Grade, Learner, Outcome, Question, by_rule
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
@@ -179,7 +179,7 @@ class Runner:
             with self._lock:
                 if example.example_id not in self._written:
                     protocol = catalog.load(ProtocolSpec, "protocols", writes)
-                    self._written[example.example_id] = with_written(
+                    self._written[example.example_id] = with_own_questions(
                         task, example, protocol,
                         lambda said: self.ready().write(said, self.settings.writes_tokens),
                     )  # fmt: skip

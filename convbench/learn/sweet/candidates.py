@@ -17,7 +17,7 @@ from convbench.models.model import Model
 from convbench.models.where import policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate
-from convbench.rollout.calls import affordable, at_once, calling, open_for, unbroken
+from convbench.rollout.calls import affordable, at_once, calling, open_for, raise_stop
 from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import records
@@ -122,7 +122,7 @@ async def _sample(
             done = await run_recorded(jobs, len(jobs), work, recording, caller, many)
     finally:
         await model.aclose()
-    unbroken(done)
+    raise_stop(done)
     if failed:
         raise TrainError(
             f"{len(failed)} candidates failed, e.g. {failed[0]}; run the command again to go on"

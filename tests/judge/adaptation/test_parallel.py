@@ -15,7 +15,7 @@ from convbench.judge.adaptation.learner import Learner, Outcome
 from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.loop import score
-from convbench.learn.seal import unadapted
+from convbench.learn.seal import baseline_accuracies
 from convbench.models.where import where
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
@@ -65,7 +65,7 @@ def test_baselines_are_graded_by_the_judge_model_too(tmp_path: Path) -> None:
     grader = f"rule:{__name__}:always"
     sets = {"args.inner.grade": "model", "args.grader": grader}
     judge = runs.quick_judge(**sets)
-    found = with_runner(run, judge, runs.QUIET, unadapted)
+    found = with_runner(run, judge, runs.QUIET, baseline_accuracies)
     assert {name: {value for _, value in values} for name, values in found.items()} == {
         "nothing": {1.0}, "passage only": {1.0},
     }  # fmt: skip
@@ -97,7 +97,7 @@ def test_an_interrupt_begins_nothing_more(tmp_path: Path) -> None:
 
     def work(runner: Runner) -> None:
         runner.learner, learner.runner = learner, runner
-        unadapted(runner)
+        baseline_accuracies(runner)
 
     with pytest.raises(Stopped):
         with_runner(run, runs.quick_judge(), runs.QUIET, work)

@@ -13,7 +13,7 @@ from convbench.judge.adaptation.runner import Learning
 from convbench.judge.all import judge_with
 from convbench.judge.evaluate import evaluate
 from convbench.learn.rounds import RoundsResult
-from convbench.learn.seal import learn_from, taught
+from convbench.learn.seal import learn_from, taught_accuracies
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
@@ -62,7 +62,7 @@ def test_another_models_edits_are_learnt_by_the_runs_own_policy(
     (learner,) = {v.details["learner"] for v in done.run.verdicts()}
     assert learner == own == Learning.of(run, None).fingerprint
     assert {v.fingerprint for v in done.run.verdicts()} == {judge.fingerprint}
-    found = taught(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
+    found = taught_accuracies(RoundsResult(run, judge.name), judge, RoundsOptions("seal"))
     rows = {name: fmean(value for _, value in values) for name, values in found.items()}
     assert list(rows) == ["nothing", "passage only", "untrained self-edits", "self-edits of rival"]
     assert rows["self-edits of rival"] > rows["untrained self-edits"]
