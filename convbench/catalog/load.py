@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -14,6 +15,7 @@ from convbench.catalog.find import locate
 from convbench.catalog.read import parse, plain, read
 from convbench.catalog.texts import check_templates
 from convbench.errors import SpecError
+from convbench.schema.noun import Noun
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -34,17 +36,24 @@ def load(
     `sets` maps dotted keys to values that replace what the file says (`--set a.b=c`).
     Raises SpecError naming file, key, what was found and what was expected.
     """
-    path = locate(kind, name, specs)
-    value = extended(path, kind, specs)
+    path, moved = locate(kind, name, specs), _moved(model)
+    value = extended(path, kind, specs, moved=moved)
     where = f"{path} with --set {' '.join(sets)}" if sets else str(path)
     for key, new in (sets or {}).items():
-        assign(value, key, new, where)
+        assign(value, moved.get(key, key), new, where)
     return check(model, value, where)
 
 
-def extended(path: Path, kind: str, specs: Sequence[Path], depth: int = 0) -> dict[str, Any]:
-    """Return the file's mapping laid over what it extends; its name is its file's."""
-    value = read(path)
+def extended(
+    path: Path,
+    kind: str,
+    specs: Sequence[Path],
+    depth: int = 0,
+    moved: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the file's mapping laid over what it extends; its name is its file's. `moved`: see
+    `Noun.MOVED`; each file is read by itself, so that the upper one counts in either form."""
+    value: dict[str, Any] = _at_new_places(read(path), moved, str(path))
     value.setdefault("name", path.stem)
     base = value.pop("extends", None)
     if base is None:
@@ -55,8 +64,27 @@ def extended(path: Path, kind: str, specs: Sequence[Path], depth: int = 0) -> di
         raise SpecError(f"{path}: extends: more than {DEEPEST} levels; is there a circle?")
     if base.endswith((".yaml", ".yml")):
         base = str(path.parent / base)  # a file is named from where this one lies
-    parent = extended(locate(kind, base, specs), kind, specs, depth + 1)
+    parent = extended(locate(kind, base, specs), kind, specs, depth + 1, moved)
     return merge(parent, value)
+
+
+def _moved(model: type[BaseModel]) -> Mapping[str, str]:
+    return model.MOVED if issubclass(model, Noun) else {}
+
+
+def _at_new_places(value: Any, moved: Mapping[str, str], origin: str) -> Any:
+    """Return a mapping with what stands where a field lay before at its place now; SpecError where
+    both places hold something."""
+    for old, new in moved.items():
+        section, _, key = old.partition(".")
+        inside = value.get(section) if isinstance(value, dict) else None
+        if not isinstance(inside, dict) or key not in inside:
+            continue
+        if value.get(new) is not None:
+            raise SpecError(f"{origin}: {old}: found beside {new}; expected {new} alone")
+        rest = {name: one for name, one in inside.items() if name != key}
+        value = {**value, section: rest, new: inside[key]}
+    return value
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +128,7 @@ def parse_sets(pairs: Sequence[str]) -> dict[str, Any]:
 def check(model: type[S], value: Any, origin: str) -> S:
     """Validate a mapping; the first error becomes one line."""
     try:
-        spec = model.model_validate(value)
+        spec = model.model_validate(_at_new_places(value, _moved(model), origin))
         plain(spec.model_dump(), origin)  # text such as 1e999 became a number only now
         check_templates(spec, origin)
         return spec

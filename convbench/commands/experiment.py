@@ -18,7 +18,7 @@ from convbench.errors import RunError, SpecError
 from convbench.judge.all import judge_with_model
 from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.judge.ready import ready
-from convbench.learn.rounds import recipe_of, rounds_of
+from convbench.learn.rounds import recipe_of
 from convbench.learn.start import train_once, trainable
 from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
@@ -284,7 +284,7 @@ def _rounds(
         specs=replace(options.specs, sets=_recipe_sets(job, spec)), calls=options.calls,
     )  # fmt: skip
     recipe = recipe_of(found)
-    if rounds_of(recipe) is None:
+    if recipe.rounds is None:
         return None
     if job.rows is not None:
         raise SpecError(

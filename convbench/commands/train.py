@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.errors import SpecError
-from convbench.learn.rounds import ready, recipe_of, rounds, rounds_of
+from convbench.learn.rounds import ready, recipe_of, rounds
 from convbench.learn.seal import SealResult, many_passages, seal, with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
@@ -33,14 +33,14 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
         in_process=options.in_process, specs=options.specs, calls=options.calls,
     )  # fmt: skip
     found = recipe_of(asked)
-    if rounds_of(found) and options.dry_run:
+    if found.rounds and options.dry_run:
         ready(asked)
     said = _of_one(options)
     if options.rounds is not None and said:
         raise SpecError(
             f"{said[0]}: goes with a single training; leave it out, or leave out --rounds"
         )
-    if options.rounds is not None or (rounds_of(found) and not said):
+    if options.rounds is not None or (found.rounds and not said):
         return train_rounds(asked)
     return train_single(replace(options, specs=with_filter(options.specs, found)))
 
@@ -57,9 +57,9 @@ def _of_one(options: TrainOptions) -> list[str]:
 
 
 def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
-    """Run a recipe's rounds; where it filters self-edits (`args.filter`), as SEAL: then with the
-    file of what they taught, which is there before the long measures of many passages."""
-    if "filter" not in recipe_of(options).args:
+    """Run a recipe's rounds; where it filters self-edits, as SEAL: then with the file of what they
+    taught, which is there before the long measures of many passages."""
+    if recipe_of(options).filter is None:
         return Rounds(SealResult(rounds(options)), None)
     result = seal(options, baselines=baselines)
     if not result.taught:

@@ -53,9 +53,9 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     policy of the round before, in `RUN/rounds/N`, lets the same judge score them, and trains on
     from that policy. Every policy is evaluated in `RUN/evals/RECIPE-round-N`.
     """
-    wanted = options.rounds or rounds_of(recipe_of(options))
+    wanted = options.rounds or recipe_of(options).rounds
     if wanted is None:
-        raise SpecError(f"recipe {options.recipe}: found no args.rounds; expected --rounds N")
+        raise SpecError(f"recipe {options.recipe}: found no `rounds`; expected --rounds N")
     root = ready(options)
     with folder_lock(root.path, "going through rounds on this run", name=".rounds.lock"):
         return _rounds(root, wanted, options)
@@ -101,16 +101,6 @@ def recipe_of(options: RoundsOptions) -> Recipe:
         Recipe, "recipes", options.recipe, specs=options.specs.folders,
         sets=sort_sets(options.specs.sets)[0],
     )  # fmt: skip
-
-
-def rounds_of(recipe: Recipe) -> int | None:
-    """Return how many rounds a recipe asks for by itself; None for a single training."""
-    found = recipe.args.get("rounds")
-    if found is not None and (not isinstance(found, int) or found < 1):
-        raise SpecError(
-            f"recipe {recipe.name}: args.rounds: found {found!r}; expected a number from 1"
-        )
-    return found
 
 
 def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:

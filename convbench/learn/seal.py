@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from pydantic import Field
 
@@ -37,12 +36,12 @@ from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
 from convbench.rollout.calls import share_ledger
 from convbench.schema.noun import Noun
-from convbench.schema.recipe import Recipe
+from convbench.schema.recipe import EditFilter, Recipe
 from convbench.store import Run
 
 TRAINED = "data.least={trained: 1}"
 """An edit that could not be trained on is no example, even where all others harm."""
-FILTERS: Mapping[str, tuple[str, ...]] = {
+FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
     "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
     "improves": ("data.metric=net", "weighting.threshold=1.0e-9", TRAINED),
 }
@@ -50,12 +49,8 @@ FILTERS: Mapping[str, tuple[str, ...]] = {
 
 
 class Args(Noun):
-    """`args` of SEAL's recipe."""
+    """`args` of SEAL's recipe: what is measured beside the rounds."""
 
-    rounds: int = Field(default=2, ge=1)
-    """Rounds of logging, reward, filter and fitting."""
-    filter: Literal["best-of-k", "improves"] = "best-of-k"
-    """Which edits are learnt: each context's best one, or all that improve (equation 2)."""
     others: tuple[str, ...] = ()
     """Models whose edits of the test passages the untrained policy learns too, as a baseline."""
     pretraining: int = Field(default=0, ge=0)
@@ -118,10 +113,10 @@ def args_of(recipe: Recipe) -> Args:
 def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
     """Return the spec options with what the recipe's filter sets, where it has one; what the user
     sets goes before it."""
-    if "filter" not in recipe.args:
+    if recipe.filter is None:
         return specs
     own = sort_sets(specs.sets)[0]
-    sets = FILTERS[args_of(recipe).filter]
+    sets = FILTERS[recipe.filter]
     return replace(specs, sets=(*(s for s in sets if s.partition("=")[0] not in own), *specs.sets))
 
 

@@ -11,12 +11,13 @@ from types import ModuleType
 from typing import Any
 
 from convbench import catalog
-from convbench.errors import TrainError
+from convbench.catalog.read import read
+from convbench.errors import SpecError, TrainError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
-from convbench.learn.trainers import recipe_text, start
+from convbench.learn.trainers import portable_recipe, start
 from convbench.learn.weights import Weighted
 from convbench.models.where import check_model, member_weights, named, policy_weights
 from convbench.options.specs import load_plugins
@@ -226,7 +227,13 @@ def _same_or_none(job: Job) -> bool:
     """Whether no training was begun in the folder, or one of this very recipe."""
     file = job.folder / RECIPE
     begun = any(found for pattern in BEGUN for found in job.folder.glob(pattern))
-    return not begun or not file.exists() or file.read_text() == recipe_text(job)
+    if not begun or not file.exists():
+        return True
+    try:
+        there = catalog.check(Recipe, read(file), str(file))
+    except SpecError:
+        return False
+    return there == portable_recipe(job)
 
 
 def describe(job: Job, learnt: Learnt) -> Iterator[str]:

@@ -11,6 +11,7 @@ import yaml
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Means
+from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
 
 
@@ -39,13 +40,13 @@ def write_recipe(job: Job) -> Path:
     """Write the resolved recipe into the checkpoint's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
     file = job.folder / RECIPE
-    file.write_text(recipe_text(job))
+    values = yaml.safe_dump(portable_recipe(job).model_dump(mode="json"), sort_keys=False)
+    file.write_text("# The resolved recipe of this checkpoint.\n" + values)
     return file
 
 
-def recipe_text(job: Job) -> str:
-    """Return the resolved recipe as YAML; the run by a relative path where it holds the folder."""
+def portable_recipe(job: Job) -> Recipe:
+    """Return the resolved recipe; the run by a relative path where it holds the folder."""
     run, folder = job.run.path.resolve(), job.folder.resolve()
     where = os.path.relpath(run, folder) if folder.is_relative_to(run) else job.recipe.run
-    values = job.recipe.model_copy(update={"run": where}).model_dump(mode="json")
-    return "# The resolved recipe of this checkpoint.\n" + yaml.safe_dump(values, sort_keys=False)
+    return job.recipe.model_copy(update={"run": where})

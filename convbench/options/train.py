@@ -44,7 +44,7 @@ class TrainOptions(Asking):
         int | None,
         Opt(
             "Train, log again with the new policy, judge, train on; N times, each round "
-            "evaluated. Without it the recipe's args.rounds, where it has them (seal).",
+            "evaluated. Without it the recipe's own `rounds`, where it has them (seal).",
             metavar="N", least=1,
         ),
     ] = None  # fmt: skip
@@ -62,7 +62,7 @@ class RoundsOptions(Asking):
 
     recipe: str
     rounds: int | None = None
-    """None takes the recipe's `args.rounds`."""
+    """None takes the recipe's `rounds`."""
     run: Path | None = None
     """The first round's run, built with the policy to start from."""
     judge: str | None = None

@@ -184,6 +184,7 @@ def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
         ("precision", fit.get("precision")),
         ("seed", fit.get("seed")),
     ]  # fmt: skip
+    rows += [(key, recipe[key]) for key in ("rounds", "filter") if recipe.get(key)]
     keys = ("lora", *USED.get(str(recipe.get("trainer")), ()), "distil", "args")
     rows += [(key, _short(recipe[key])) for key in keys if recipe.get(key)]
     return f"## Recipe\n\n{grid(('', ''), rows)}\n\nAll of it, resolved: `recipe.yaml`."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -31,6 +32,9 @@ Dollars = Annotated[float, Field(ge=0)]
 
 class Noun(BaseModel):
     """Base of all records and specs."""
+
+    MOVED: ClassVar[Mapping[str, str]] = {}
+    """Where a field lay in older files, as SECTION.KEY, to its name now; both are read."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False

@@ -6,13 +6,14 @@ weight or a pair, and how the model is fitted.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from convbench.schema.noun import Name, Noun
 
 FlaggedRule = Literal["drop", "keep", "zero"]
+EditFilter = Literal["best-of-k", "improves"]
 
 
 class Data(Noun):
@@ -154,6 +155,8 @@ class Fit(Noun):
 class Recipe(Noun):
     """How a policy is learnt from a judged run."""
 
+    MOVED: ClassVar = {"args.rounds": "rounds", "args.filter": "filter"}
+
     name: Name
     """Name on the command line."""
     title: str
@@ -174,6 +177,12 @@ class Recipe(Noun):
     """Train an adapter; null trains all weights."""
     fit: Fit = Fit()
     """Hyper-parameters."""
+    rounds: int | None = Field(default=None, ge=1)
+    """Rounds: log, reward, fit, then log again with the policy that came out; `train --rounds N`
+    says the same. Null trains once, on the run as it is."""
+    filter: EditFilter | None = None
+    """Which self-edits are learnt (`seal`). `best-of-k`: each passage's best one; `improves`: every
+    one that raises the accuracy (SEAL, equation 2). Null is for recipes that learn from others."""
     launch: str = "none"
     """Launch spec. Where `--launch` is not given it is used if this machine has the
     accelerators it asks for; otherwise one process trains."""

@@ -36,8 +36,8 @@ def folder_lock(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -
 
 @contextmanager
 def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
-    """Hold a folder against `folder_lock`, beside others that share it. One that this process may not
-    write to is not held: then None is yielded."""
+    """Hold a folder against `folder_lock`, beside others that share it. One that this process may
+    not write to is not held: then None is yielded."""
     if not os.access(folder, os.W_OK):
         yield None
         return

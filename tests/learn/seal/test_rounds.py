@@ -117,7 +117,7 @@ def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]
 
 def test_an_unknown_filter_is_said(done: tuple[Run, Path, RoundsResult]) -> None:
     run, judge, _ = done
-    with pytest.raises(SpecError, match="args: filter: found 'most'"):
+    with pytest.raises(SpecError, match="filter: found 'most'"):
         seal(options(run, judge, "args.filter=most"))
 
 
