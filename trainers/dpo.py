@@ -21,7 +21,7 @@ def data(job: Job) -> Pairs:
     direct = None  # imported conversations have no task whose prompt could be rendered
     if job.run.manifest.kind != "import":
         direct = load(ProtocolSpec, "protocols", pairing.protocol or "direct")
-    return pairs.final_replies(logged, direct, pairing.min_gap)
+    return pairs.final_replies(logged, direct, pairing, job.recipe.fit.seed)
 
 
 def fit(job: Job, found: Pairs) -> None:

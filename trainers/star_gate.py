@@ -15,7 +15,7 @@ from convbench.learn.weights import Weighted
 def data(job: Job) -> Weighted:
     """Log, reward, weigh."""
     logged = select(job.run, job.recipe.data)
-    return weights.star_gate(logged, job.recipe.weighting)
+    return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: Weighted) -> None:

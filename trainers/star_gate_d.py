@@ -17,7 +17,7 @@ def data(job: Job) -> Weighted:
     """Log, reward, weigh; the teacher must be there."""
     teacher(job.run, job.recipe)
     logged = select(job.run, job.recipe.data)
-    return weights.star_gate(logged, job.recipe.weighting)
+    return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 
 def fit(job: Job, weighted: Weighted) -> None:

@@ -27,7 +27,7 @@ def data(job: Job) -> Pairs:
     logged = select(job.run, job.recipe.data)
     pairing = job.recipe.pairing
     if pairing.source == "logged":
-        return pairs.logged_turns(logged, pairing.min_gap)
+        return pairs.logged_turns(logged, pairing, job.recipe.fit.seed)
     return pairs.branched_turns(logged, branches(logged, job.recipe.data), pairing.min_gap)
 
 

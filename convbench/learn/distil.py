@@ -13,6 +13,7 @@ from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
+from convbench.learn.steps import Steps
 from convbench.learn.weighted_sft import WeightedSFT
 from convbench.learn.weights import Weighted
 from convbench.models.where import check_model
@@ -92,7 +93,8 @@ def fit(job: Job, weighted: Weighted, teacher: str) -> None:
     how = job.recipe.distil
     assert how is not None
     check_model(teacher)
-    rows = training_rows(weighted, job.chat, job.longest)
+    unit = job.recipe.data.unit
+    rows = training_rows(weighted, job.chat, job.longest, unit)
     lora = job.recipe.lora if how.lora_on == "student" else None
     trainer = Distiller(
         rows=rows.rows,
@@ -103,5 +105,5 @@ def fit(job: Job, weighted: Weighted, teacher: str) -> None:
         args=SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True}),
         peft_config=fitting.adapter(lora) if lora else None,
     )
-    fitting.train(trainer, job)
+    fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
     fitting.finish(trainer, job, weighted, counts=rows.counts, teacher=teacher)

@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformers.integrations.deepspeed import (
 from convbench.errors import TrainError
 from convbench.learn.job import Job, Learnt, write_summary
 from convbench.learn.launch import memory_ran_out, out_of_memory
+from convbench.learn.steps import Steps
 from convbench.schema.recipe import Lora
 
 
@@ -138,10 +140,14 @@ class Lines(TrainerCallback):
         print(line.replace(GLUE, " "), file=sys.stderr)
 
 
-def train(trainer: Any, job: Job) -> None:
-    """Train, from the last saved epoch where the folder holds one."""
+def train(trainer: Any, job: Job, steps: Steps) -> None:
+    """Say how many steps there are, then train, from the last saved epoch where the folder holds
+    one."""
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Lines)
+    if trainer.is_world_process_zero():
+        told = replace(steps, processes=trainer.args.world_size)
+        print(told.describe(), file=sys.stderr)
     try:
         trainer.train(resume_from_checkpoint=last_whole(Path(trainer.args.output_dir)))
     except (RuntimeError, MemoryError) as error:
@@ -181,7 +187,8 @@ def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
         for file in (found for pattern in spent for found in job.folder.glob(pattern)):
             file.unlink()  # pickles that say what recipe.yaml says, and notes for a resume
         log = [entry for entry in trainer.state.log_history if entry]
-        write_summary(job, learnt, log, processes=trainer.args.world_size, **more)
+        done = {"processes": trainer.args.world_size, "steps": trainer.state.max_steps}
+        write_summary(job, learnt, log, **done, **more)
     leave()
 
 

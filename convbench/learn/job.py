@@ -161,7 +161,7 @@ def _leave() -> None:
 
 def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: Any) -> None:
     """Write `training.json`: where the checkpoint comes from, and the log of its training."""
-    selection = learnt.selection
+    selection, ties = learnt.selection, getattr(learnt, "ties", None)
     (job.folder / TRAINING).write_text(
         json.dumps(
             {
@@ -171,10 +171,12 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
                 "run": job.run.manifest.id,
                 "judge": selection.judge,
                 "metric": job.recipe.data.metric,
+                "unit": "pair" if isinstance(learnt, Pairs) else job.recipe.data.unit,
                 "conversations": len(selection.logged),
                 "items": len(learnt.items),
                 "skipped": {**selection.skipped, **learnt.skipped},
                 "flagged": selection.flagged.record(),
+                **({"ties": ties.record()} if ties is not None else {}),
                 **more,
                 "log": log,
             },

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from convbench import prompts, views
 from convbench.errors import TrainError
 from convbench.learn.select import Logged, Selection
+from convbench.learn.ties import Ties, equals, settle
 from convbench.schema import Conversation, Message, ProtocolSpec, RunManifest, Turn, text_of
 from convbench.schema.protocol import Step
+from convbench.schema.recipe import Pairing
+
+DEFAULT = Pairing()
 
 CUT = ("length", "filter")
 """Finish reasons of replies that did not end by themselves."""
@@ -48,37 +52,47 @@ class Pairs:
     selection: Selection
     items: tuple[Pair, ...]
     skipped: dict[str, int] = field(default_factory=dict)
+    ties: Ties | None = None
+    """Tasks with several best or worst conversations, where one of each is wanted."""
 
 
 def extremes(
-    tasks: Mapping[str, Sequence[Logged]], min_gap: float = 0.0
-) -> tuple[list[tuple[Logged, Logged]], Counter[str]]:
-    """Return (best, worst) of every task whose rewards differ by more than `min_gap`.
-
-    Among equals the first is taken.
-    """
-    found = []
+    selection: Selection, pairing: Pairing, seed: int = 0
+) -> tuple[list[tuple[Logged, Logged]], Counter[str], Ties]:
+    """Return (best, worst) of every task whose rewards differ by more than `pairing.min_gap`,
+    several of a task with `ties: all`; what was left out; and how many tasks were tied."""
+    found: list[tuple[Logged, Logged]] = []
     skipped: Counter[str] = Counter()
-    for logged in tasks.values():
-        winner = max(logged, key=lambda item: item.reward)
-        loser = min(logged, key=lambda item: item.reward)
+    tied = looked = 0
+    for task, logged in selection.tasks().items():
+        rewards = [item.reward for item in logged]
         if len(logged) < 2:
             skipped["tasks with fewer than 2 verdicts"] += 1
-        elif winner.reward - loser.reward <= min_gap:
+        elif max(rewards) - min(rewards) <= pairing.min_gap:
             skipped["tasks without a difference in reward"] += 1
         else:
-            found.append((winner, loser))
-    return found, skipped
+            looked += 1
+            sides = {"best": equals(rewards, max(rewards)), "worst": equals(rewards, min(rewards))}
+            tied += any(len(places) > 1 for places in sides.values())
+            winners, losers = (
+                settle(places, pairing.ties, seed, task, side) for side, places in sides.items()
+            )
+            if not winners or not losers:
+                skipped["tasks with several best or worst conversations"] += 1
+            found += [(logged[one], logged[other]) for one in winners for other in losers]
+    return found, skipped, Ties(pairing.ties, tied, looked)
 
 
-def final_replies(selection: Selection, direct: ProtocolSpec | None, min_gap: float = 0.0) -> Pairs:
+def final_replies(
+    selection: Selection, direct: ProtocolSpec | None, pairing: Pairing = DEFAULT, seed: int = 0
+) -> Pairs:
     """DPO: final replies of the best and worst conversation, under `direct`'s own prompt.
 
     Without a protocol (imported conversations have no task to render) the prompt is what the
     winner's policy was first asked.
     """
     manifest = selection.run.manifest
-    found, skipped = extremes(selection.tasks(), min_gap)
+    found, skipped, ties = extremes(selection, pairing, seed)
     items = []
     for winner, loser in found:
         chosen, rejected = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
@@ -86,20 +100,20 @@ def final_replies(selection: Selection, direct: ProtocolSpec | None, min_gap: fl
         items.append(
             Pair(winner.task, tuple(asked), chosen, rejected, winner.conversation.ended[:10])
         )
-    return _told_apart(selection, items, skipped)
+    return _told_apart(selection, items, skipped, ties)
 
 
-def logged_turns(selection: Selection, min_gap: float = 0.0) -> Pairs:
+def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0) -> Pairs:
     """StepDPO from the log: at each turn the winner's reply against the loser's, under the
     winner's history; winner and loser by trajectory reward."""
     protocol = selection.run.manifest.protocol
-    found, skipped = extremes(selection.tasks(), min_gap)
+    found, skipped, ties = extremes(selection, pairing, seed)
     items = []
     for winner, loser in found:
         turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
                     strict=False)  # fmt: skip
         items += [_pair(protocol, winner, mine, loser, theirs) for mine, theirs in turns]
-    return _told_apart(selection, items, skipped)
+    return _told_apart(selection, items, skipped, ties)
 
 
 def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
@@ -173,7 +187,9 @@ def _pair(protocol: ProtocolSpec, winner: Logged, mine: int, loser: Logged, thei
     )
 
 
-def _told_apart(selection: Selection, pairs: Sequence[Pair], skipped: Counter[str]) -> Pairs:
+def _told_apart(
+    selection: Selection, pairs: Sequence[Pair], skipped: Counter[str], ties: Ties | None = None
+) -> Pairs:
     """Leave out pairs of the same text; TrainError where no other is left."""
     items = tuple(pair for pair in pairs if pair.chosen.text != pair.rejected.text)
     if len(items) < len(pairs):
@@ -181,4 +197,4 @@ def _told_apart(selection: Selection, pairs: Sequence[Pair], skipped: Counter[st
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
-    return Pairs(selection, items, dict(skipped))
+    return Pairs(selection, items, dict(skipped), ties)

@@ -12,6 +12,7 @@ from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows
+from convbench.learn.steps import Steps
 
 
 class Preference(DPOTrainer):
@@ -48,5 +49,5 @@ def fit(job: Job, pairs: Pairs, **more: Any) -> None:
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,
     )
-    fitting.train(trainer, job)
+    fitting.train(trainer, job, Steps(len(found.rows), "pair", job.recipe.fit, whole=True))
     fitting.finish(trainer, job, pairs, counts=found.counts)

@@ -13,6 +13,7 @@ from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.tokens import Asked, ChatTokens, Tokens
 from convbench.learn.weights import Weighted
 from convbench.schema import Conversation, ProtocolSpec
+from convbench.schema.recipe import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,13 @@ def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
     ]
 
 
-def training_rows(weighted: Weighted, chat: ChatTokens, max_length: int | None = None) -> Rows:
-    """Return the rows of weighted conversations.
+def training_rows(
+    weighted: Weighted,
+    chat: ChatTokens,
+    max_length: int | None = None,
+    unit: Unit = "conversation",
+) -> Rows:
+    """Return the rows of weighted conversations, one a conversation or one a policy turn.
 
     Raises TrainError where a row has no token to learn from (an all-zero mask) before any is
     cut to `max_length`; rows that lose all such tokens by the cut are dropped and counted.
@@ -71,7 +77,7 @@ def training_rows(weighted: Weighted, chat: ChatTokens, max_length: int | None =
     rows: list[Row] = []
     for logged, weight in weighted.items:
         conversation = logged.conversation
-        parts = chat.rows(asked(protocol, conversation), conversation.ended[:10])
+        parts = chat.rows(asked(protocol, conversation), conversation.ended[:10], unit)
         counts["conversations"] += 1
         counts["conversations of several rows"] += len(parts) > 1
         rows += _cut(conversation.conversation_id, parts, weight, max_length, counts)

@@ -12,7 +12,7 @@ from convbench import rewards
 from convbench.errors import TrainError
 from convbench.learn.flagged import Flagged, findings
 from convbench.schema import Conversation, Example, Verdict
-from convbench.schema.recipe import Data
+from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
 from convbench.views import asking_turns, policy_turns
 
@@ -81,7 +81,7 @@ def select(run: Run, data: Data) -> Selection:
         else:
             logged.append(item)
     if data.rows is not None:
-        kept = nearest(run, logged, data.rows)
+        kept = nearest(run, logged, data.rows, data.unit)
         skipped["beyond data.rows"] = len(logged) - len(kept)
         logged = kept
     _check(run, judge, logged, skipped)
@@ -94,21 +94,23 @@ def in_order(run: Run) -> list[Conversation]:
     return sorted(run.conversations(), key=lambda c: (c.example_id, c.sample, c.key))
 
 
-def nearest(run: Run, logged: list[Logged], rows: int) -> list[Logged]:
-    """Return the conversations of the tasks whose policy turns add up nearest to `rows`.
+def nearest(run: Run, logged: list[Logged], rows: int, unit: Unit) -> list[Logged]:
+    """Return the conversations of the tasks whose rows (conversations, or policy turns) add up
+    nearest to `rows`.
 
     Tasks are taken in the order of a hash of their names, so that subsets are nested.
     """
-    turns: Counter[str] = Counter()
+    there: Counter[str] = Counter()
     for item in logged:
-        turns[item.task] += len(policy_turns(run.manifest.protocol, item.conversation))
-    if turns.total() < rows:
+        turns = policy_turns(run.manifest.protocol, item.conversation)
+        there[item.task] += len(turns) if unit == "turn" else 1
+    if there.total() < rows:
         raise TrainError(
-            f"data.rows: found {turns.total()} rows in {run.path}; expected at least {rows}; "
-            "build more questions, or take all with --set data.rows=null"
+            f"data.rows: found {there.total()} rows (one a {unit}) in {run.path}; expected at "
+            f"least {rows}; build more questions, or take all with --set data.rows=null"
         )
-    order = sorted(turns, key=lambda task: hashlib.sha256(task.encode()).digest())
-    sums = list(itertools.accumulate(turns[task] for task in order))
+    order = sorted(there, key=lambda task: hashlib.sha256(task.encode()).digest())
+    sums = list(itertools.accumulate(there[task] for task in order))
     best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
     kept = set(order[: best + 1])
     return [item for item in logged if item.task in kept]

@@ -17,6 +17,7 @@ from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
+from convbench.learn.steps import Steps
 from convbench.learn.trainers import portable_recipe, start
 from convbench.learn.weights import Weighted
 from convbench.models.where import check_model, member_weights, named, policy_weights
@@ -77,7 +78,7 @@ def train(options: TrainOptions) -> TrainResult:
         if before is not None and not before.ready():
             result.preview = list(before.describe())
         else:
-            result.preview = list(describe(job, module.data(job)))
+            result.preview = list(describe(job, module.data(job), launch.processes))
         return result
     with run.reading("training on this run") as lock:
         means.locks.extend([] if lock is None else [lock])
@@ -100,7 +101,7 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
         means.locks.append(lock)
         result.notes += before.do() if before else []
         learnt = learnt or module.data(job)
-        result.notes += learnt.selection.flagged.describe()
+        result.notes += [*learnt.selection.flagged.describe(), *ties_of(learnt)]
         start(job, means, learnt)
         result.told = list(before.told()) if before else []
 
@@ -236,24 +237,34 @@ def _same_or_none(job: Job) -> bool:
     return there == portable_recipe(job)
 
 
-def describe(job: Job, learnt: Learnt) -> Iterator[str]:
-    """Yield what a dry run shows: counts, then tokens, mask and weight of three items."""
+def ties_of(learnt: Learnt) -> Iterator[str]:
+    """Yield how many tasks were tied, where one conversation of each was wanted."""
+    if isinstance(learnt, Weighted | Pairs) and learnt.ties is not None:
+        yield from learnt.ties.describe()
+
+
+def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
+    """Yield what a dry run shows: counts, steps, then tokens, mask and weight of three items."""
     yield from learnt.selection.describe(job.recipe.data.metric)
     for reason, count in learnt.skipped.items():
         yield f"left out: {count} {reason}"
+    yield from ties_of(learnt)
     if isinstance(learnt, Pairs):
         pairs = pair_rows(learnt, job.chat, job.longest)
         for what, count in pairs.counts.items():
             yield f"{what}: {count}"
+        yield Steps(len(pairs.rows), "pair", job.recipe.fit, processes, whole=True).describe()
         yield from preview_pairs(pairs.rows[:SHOWN], job.chat)
         return
     if not isinstance(learnt, Weighted):
         yield from learnt.describe()
         return
     yield f"questions whose rewards do not differ: {learnt.flat_tasks:.1%}"
-    rows = training_rows(learnt, job.chat, job.longest)
+    unit = job.recipe.data.unit
+    rows = training_rows(learnt, job.chat, job.longest, unit)
     for what, count in rows.counts.items():
         yield f"{what}: {count}"
+    yield Steps(len(rows.rows), unit, job.recipe.fit, processes).describe()
     by_weight = sorted(rows.rows, key=lambda row: -row.weight)
     picked = {0, len(by_weight) // 2, len(by_weight) - 1}
     yield from preview([by_weight[i] for i in sorted(picked)], job.chat)

@@ -18,6 +18,7 @@ from convbench.errors import MissingDependency, TrainError
 from convbench.install import with_extra
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
+from convbench.schema.recipe import Unit
 from convbench.views import SENTINEL, shows_system, without_system
 
 _NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
@@ -69,9 +70,11 @@ class ChatTokens:
             return both[len(prompt_ids) :]
         return self._ids(reply.text)  # a token would merge across the border: none was sampled so
 
-    def rows(self, asked: Sequence[Asked], day: str = "") -> list[Tokens]:
-        """Return the rows of one conversation: one where every prompt begins with the ids of the
-        row so far (prefix-stable), otherwise one for each policy turn."""
+    def rows(
+        self, asked: Sequence[Asked], day: str = "", unit: Unit = "conversation"
+    ) -> list[Tokens]:
+        """Return the rows of one conversation: one for each policy turn with unit `turn`, and where
+        a prompt does not begin with the ids of the row so far; otherwise one (prefix-stable)."""
         whole: list[int] = []
         mask: list[int] = []
         single: list[Tokens] = []
@@ -88,7 +91,7 @@ class ChatTokens:
             )
             mask += [0] * (len(ids) - len(whole)) + loss + [0] * (1 - end)
             whole = [*ids, *said, self.end_of_turn]
-        if not stable or len(single) == 1:
+        if unit == "turn" or not stable or len(single) == 1:
             return single
         cut = asked[-1].reply.cut
         return [Tokens(tuple(whole[: len(whole) - cut]), tuple(mask[: len(mask) - cut]))]

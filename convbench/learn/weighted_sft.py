@@ -24,6 +24,7 @@ from trl.trainer.utils import add_fused_lm_head, pad
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
+from convbench.learn.steps import Steps
 from convbench.learn.weights import Weighted
 
 FALL = 1.0
@@ -273,7 +274,8 @@ def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
 def fit(job: Job, weighted: Weighted) -> None:
     """Train the recipe's model on weighted conversations and save it."""
     fitting.quiet()
-    rows = training_rows(weighted, job.chat, job.longest)
+    unit = job.recipe.data.unit
+    rows = training_rows(weighted, job.chat, job.longest, unit)
     trainer = trainer_for(job, rows.rows)
-    fitting.train(trainer, job)
+    fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
     fitting.finish(trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks)

@@ -6,15 +6,16 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from convbench.errors import TrainError
 from convbench.learn.select import Logged, Selection
-from convbench.schema.recipe import Weighting
+from convbench.learn.ties import Ties, equals, settle
+from convbench.schema.recipe import TieRule, Weighting
 
-Weigh = Callable[[Sequence[float]], list[float | None]]
-"""Rewards of one task's conversations to their weights; None leaves a conversation out."""
+Weigh = Callable[[str, Sequence[float]], list[float | None]]
+"""A task and the rewards of its conversations to their weights; None leaves one out."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Weighted:
     skipped: dict[str, int] = field(default_factory=dict)
     flat_tasks: float = 0.0
     """Share of tasks whose rewards do not differ (standard deviation 0)."""
+    ties: Ties | None = None
+    """Tasks with several best conversations, where the best one is wanted."""
 
 
 def reward(rewards: Sequence[float]) -> list[float | None]:
@@ -59,10 +62,10 @@ def standardized(
     return list(weights) if clip is None else [max(-clip, min(clip, w)) for w in weights]
 
 
-def best(rewards: Sequence[float]) -> list[float | None]:
-    """STaR-GATE: weight 1 for the task's best conversation (the first of equals), no other."""
-    winner = max(range(len(rewards)), key=lambda i: (rewards[i], -i))
-    return [1.0 if i == winner else None for i in range(len(rewards))]
+def best(rewards: Sequence[float], rule: TieRule = "random", *key: object) -> list[float | None]:
+    """STaR-GATE: weight 1 for the task's best conversation, of equals by the rule; no other."""
+    winners = settle(equals(rewards, max(rewards)), rule, *key, "best")
+    return [1.0 if i in winners else None for i in range(len(rewards))]
 
 
 def above(rewards: Sequence[float], threshold: float) -> list[float | None]:
@@ -76,10 +79,10 @@ def weigh(selection: Selection, rule: Weigh) -> Weighted:
     skipped: Counter[str] = Counter()
     flat = 0
     tasks = selection.tasks()
-    for logged in tasks.values():
+    for task, logged in tasks.items():
         rewards = [item.reward for item in logged]
         flat += len(rewards) > 1 and len(set(rewards)) == 1
-        for item, weight in zip(logged, rule(rewards), strict=True):
+        for item, weight in zip(logged, rule(task, rewards), strict=True):
             if weight is None:
                 skipped["weighted out"] += 1
             else:
@@ -92,7 +95,7 @@ def weigh(selection: Selection, rule: Weigh) -> Weighted:
 def refit(selection: Selection, weighting: Weighting) -> Weighted:
     """Weights of ReFit."""
     del weighting  # none of its fields concerns ReFit
-    return weigh(selection, reward)
+    return weigh(selection, lambda _, rewards: reward(rewards))
 
 
 def swift(selection: Selection, weighting: Weighting) -> Weighted:
@@ -106,7 +109,7 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
         )
     weighted = weigh(
         selection,
-        lambda rewards: standardized(
+        lambda _, rewards: standardized(
             rewards, center=weighting.center, scale=weighting.scale, clip=weighting.clip
         ),
     )
@@ -119,12 +122,16 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
     return Weighted(selection, weighted.items, skipped, weighted.flat_tasks)
 
 
-def star_gate(selection: Selection, weighting: Weighting) -> Weighted:
-    """Weights of STaR-GATE."""
-    threshold = weighting.threshold
-    if threshold is None:
-        return weigh(selection, best)
-    return weigh(selection, lambda rewards: above(rewards, threshold))
+def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
+    """Weights of STaR-GATE; `seed` draws among a task's equally good conversations."""
+    threshold, rule = weighting.threshold, weighting.ties
+    if threshold is not None:
+        return weigh(selection, lambda _, rewards: above(rewards, threshold))
+    tasks = selection.tasks().values()
+    rewards = ([item.reward for item in logged] for logged in tasks)
+    tied = sum(len(equals(found, max(found))) > 1 for found in rewards)
+    weighted = weigh(selection, lambda task, found: best(found, rule, seed, task))
+    return replace(weighted, ties=Ties(rule, tied, len(tasks)))
 
 
 def rounded(weights: Sequence[float], scale: float, seed: int) -> list[int]:

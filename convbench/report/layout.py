@@ -17,6 +17,7 @@ from convbench.report.tables import (
     reference_table,
     run_table,
     temperature_table,
+    training_table,
     win_table,
 )
 from convbench.stats.estimate import ErrorKind
@@ -72,6 +73,7 @@ def _tables(section: Section, judge: str | None, kind: ErrorKind, paper: bool) -
         temperature_table(section, judge, kind),
         flagged_table(section, judge, kind),
         finding_table(section),
+        training_table(section),
     )
     yield from (table for table in found if table is not None)
     yield count_table(section, judge)

@@ -25,8 +25,8 @@ class ExperimentSpec(Noun):
     turns: tuple[int | None, ...] = (None,)
     """Policy turns; null is the protocol's own number."""
     rows: tuple[int | None, ...] = (None,)
-    """Sizes of the logged train set in (history, action) rows: for each the nested subset of
-    whole tasks nearest to it; null takes all."""
+    """Sizes of the logged train set in rows of the recipe's unit (`data.unit`): for each the nested
+    subset of whole tasks nearest to it; null takes all."""
     seeds: tuple[int, ...] = (0,)
     """Seeds of questions, conversations and training."""
     model: str | None = None

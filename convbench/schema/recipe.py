@@ -14,6 +14,8 @@ from convbench.schema.noun import Name, Noun
 
 FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves"]
+TieRule = Literal["random", "all", "drop"]
+Unit = Literal["conversation", "turn"]
 
 
 class Data(Noun):
@@ -30,10 +32,15 @@ class Data(Noun):
     """Conversations with findings of the fidelity checks (the policy's own overrun of a word limit,
     missing question or repetition does not count): `drop` leaves them out, `zero` gives them
     reward 0, `keep` takes them as they are. How many there are is shown and recorded."""
+    unit: Unit = "conversation"
+    """What one row is: a `conversation` with the loss on all of the policy's turns, in one forward
+    pass where its tokens are prefix-stable; or a `turn`, one policy turn under its history.
+    Batches, steps, `rows` and sizes in tables count this unit. A preference learner's row is a
+    pair, whatever stands here."""
     rows: int | None = Field(default=None, ge=1)
-    """Size of the logged dataset in (history, action) rows, one a policy turn: whole tasks are
-    taken, in an order of their own, until they come nearest to it, so that a smaller dataset is
-    part of a larger one. Null takes all."""
+    """Size of the logged dataset in rows of `unit`: whole tasks are taken, in an order of their
+    own, until they come nearest to it, so that a smaller dataset is part of a larger one. Null
+    takes all."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""
@@ -50,6 +57,9 @@ class Weighting(Noun):
     """Clip weights to [-clip, clip]; null leaves them."""
     threshold: float | None = None
     """Keep every conversation with at least this reward in place of each task's best one."""
+    ties: TieRule = "random"
+    """Several best conversations of a task (`star-gate`): `random` draws one by `fit.seed`, `all`
+    takes all of them, `drop` leaves the task out. How many tasks are tied is told and recorded."""
 
 
 class Pairing(Noun):
@@ -65,6 +75,10 @@ class Pairing(Noun):
     """Protocol under whose first prompt the final replies are compared (`dpo`)."""
     min_gap: float = Field(default=0.0, ge=0)
     """Two conversations make a pair where their rewards differ by more than this."""
+    ties: TieRule = "random"
+    """Several best or several worst conversations of a task (`dpo`, and `step-dpo` from the log):
+    `random` draws one of each by `fit.seed`, `all` pairs every best with every worst, `drop` leaves
+    the task out. How many tasks are tied is told and recorded."""
     beta: float = Field(default=0.1, gt=0)
     """DPO's beta, the strength of the pull to the starting policy."""
 
@@ -114,7 +128,7 @@ class Fit(Noun):
     max_steps: int | None = Field(default=None, ge=1)
     """Optimiser steps, in place of epochs."""
     batch_size: int = Field(default=8, ge=1)
-    """Rows a process takes at once."""
+    """Rows (of `data.unit`) a process takes at once."""
     accumulation: int = Field(default=4, ge=1)
     """Batches summed up for one step."""
     gradient_checkpointing: bool = True

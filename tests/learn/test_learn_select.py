@@ -149,7 +149,7 @@ def test_smaller_datasets_are_whole_tasks_and_nested(tmp_path: Path) -> None:
     run = tiny.make_run(tmp_path / "run", judged, examples)
 
     def tasks(rows: int | None) -> set[str]:
-        found = select(run, Data(rows=rows)).tasks()
+        found = select(run, Data(rows=rows, unit="turn")).tasks()
         assert all(len(items) == 3 for items in found.values()), "a task was cut"
         return set(found)
 

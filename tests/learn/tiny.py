@@ -170,7 +170,7 @@ def resolved(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> P
         "fit.max_steps": 3, "fit.optimizer": "sgd", "fit.scheduler": "constant",
         "fit.learning_rate": 0.1, "fit.max_grad_norm": 0.0, "fit.gradient_checkpointing": False,
         "fit.save": "end", "fit.log_every": 1, "fit.batch_size": 4,
-        "fit.accumulation": 1, "fit.seed": 2,
+        "fit.accumulation": 1, "fit.seed": 2, "data.unit": "conversation",
     }  # fmt: skip
     where = {"model": str(model), "run": str(run.path)}
     found = catalog.load(Recipe, "recipes", recipe, sets={**quick, **where, **sets})

@@ -82,7 +82,7 @@ def parameters(trainer: Any) -> dict[str, torch.Tensor]:
 def record(job: Job, weighted: Weighted) -> dict[str, Any]:
     """Train a weighted learner and return what it did."""
     fitting.quiet()
-    rows = training_rows(weighted, job.chat, job.longest)
+    rows = training_rows(weighted, job.chat, job.longest, job.recipe.data.unit)
     return watched(trainer_for(job, rows.rows))
 
 

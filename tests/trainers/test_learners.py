@@ -19,6 +19,7 @@ from convbench.learn.distil import distillation
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.start import TrainResult, train
+from convbench.learn.steps import Steps
 from convbench.learn.weighted_sft import trainer_for
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
@@ -29,6 +30,7 @@ from tests.learn import tiny
 QUICK = (
     "fit.max_steps=3", "fit.gradient_checkpointing=false", "fit.batch_size=4",
     "fit.accumulation=1", "fit.learning_rate=0.01", "fit.save=end", "fit.log_every=1",
+    "data.unit=conversation",
 )  # fmt: skip
 
 
@@ -123,7 +125,10 @@ def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -
     log = json.loads((path / "training.json").read_text())["log"]
     assert [entry["step"] for entry in log if "loss" in entry] == [1, 2]
     assert "log_ratio" in log[1]
-    assert "step 2/2" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "step 2/2" in told
+    before = told.index("2 optimiser steps: 9 rows (one a conversation), 4 a step (4 x 1)")
+    assert before < told.index("step 1/2"), "told before the first step"
 
 
 def test_star_gate_d_distils_the_newest_star_gate_checkpoint(run: Run) -> None:
@@ -204,7 +209,7 @@ def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path
     trainer = trainer_for(job, training_rows(data, job.chat).rows)
     trainer.add_callback(Stop)
     with pytest.raises(KeyboardInterrupt):
-        fitting.train(trainer, job)
+        fitting.train(trainer, job, Steps(9, "conversation", job.recipe.fit))
     script.fit(job, data)
     log = json.loads((job.folder / "training.json").read_text())["log"]
     steps = [entry["step"] for entry in log if "loss" in entry]
@@ -275,11 +280,16 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
     assert text.count("weight ") == 3
     assert "weight +1.1547" in text
     assert "LOSS" in text
+    assert (
+        "3 optimiser steps: 9 rows (one a conversation), 4 a step (4 x 1), 3 steps an epoch" in text
+    )
     assert not run.checkpoints.exists()
     pairs = "\n".join(do(run, "dpo", dry_run=True).preview)
     assert "pairs: 2" in pairs
     assert "pairs dropped: 0" in pairs
     assert "'end q0 2<|eot_id|>'" in pairs
+    assert "tied questions: 1 of 2 (ties: random, one of the equals is drawn)" in pairs
+    assert "3 optimiser steps: 2 rows (one a pair)" in pairs
 
 
 def test_what_train_refuses(run: Run) -> None:

@@ -18,6 +18,7 @@ from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
+from convbench.learn.steps import Steps
 from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_rows
 
 
@@ -195,7 +196,8 @@ class CriticData:
 def fit(job: Job, found: Trajectories) -> None:
     """Train the recipe's model as the critic (or, with nothing hidden, as the policy) and save."""
     trainer, table = trainer_for(job, found)
-    fitting.train(trainer, job)
+    steps = Steps(len(table.pairs), "pair of conversations", job.recipe.fit)
+    fitting.train(trainer, job, steps)
     fitting.finish(
         trainer,
         job,

@@ -8,6 +8,7 @@ from convbench.report.tables.counts import count_table, counts
 from convbench.report.tables.flagged import finding_table, flagged_table
 from convbench.report.tables.results import main_table
 from convbench.report.tables.runs import run_table
+from convbench.report.tables.training import training_table
 from convbench.report.tables.wins import win_table
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "reference_table",
     "run_table",
     "temperature_table",
+    "training_table",
     "win_table",
 ]

@@ -132,9 +132,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     seen: list[Any] = []
     fit = fitting.train
 
-    def seen_train(trainer: Any, job: Job) -> None:
+    def seen_train(trainer: Any, job: Job, steps: Any) -> None:
         seen.append(trainer)
-        fit(trainer, job)
+        fit(trainer, job, steps)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "train", seen_train)

@@ -1,0 +1,47 @@
+"""How many optimiser steps a training takes, counted before it starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from convbench.schema.recipe import Fit
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Rows, their unit, and the steps they make."""
+
+    rows: int
+    unit: str
+    """What one row is: `conversation`, `turn`, `pair`."""
+    fit: Fit
+    processes: int = 1
+    whole: bool = False
+    """Whether a last batch that the processes cannot share evenly is left out (DPO's is, over
+    several processes, where there is another)."""
+
+    @property
+    def an_epoch(self) -> int:
+        """Optimiser steps of one pass over the rows; the last may be of fewer rows."""
+        size = self.fit.batch_size * self.processes
+        drop = self.whole and self.processes > 1 and self.rows >= size
+        batches = self.rows // size if drop else math.ceil(self.rows / size)
+        return max(1, math.ceil(batches / self.fit.accumulation))
+
+    @property
+    def total(self) -> int:
+        """Optimiser steps of the whole training."""
+        return self.fit.max_steps or math.ceil(self.fit.epochs * self.an_epoch)
+
+    def describe(self) -> str:
+        """Say the unit, how many rows make a step, and how many steps there are."""
+        fit = self.fit
+        over = f" x {self.processes} processes" if self.processes > 1 else ""
+        size = fit.batch_size * fit.accumulation * self.processes
+        until = f"max_steps {fit.max_steps}" if fit.max_steps else f"{fit.epochs:g} epochs"
+        return (
+            f"{self.total} optimiser steps: {self.rows} rows (one a {self.unit}), "
+            f"{size} a step ({fit.batch_size} x {fit.accumulation}{over}), "
+            f"{self.an_epoch} steps an epoch, {until}"
+        )
