@@ -50,8 +50,8 @@ def rounds(options: RoundsOptions) -> RoundsResult:
     """Run the rounds, or go on where they stopped: what is on disk is not done again.
 
     Round 1 learns from the run given. Every later round builds the same train questions with the
-    policy of the round before, in `RUN/rounds/N`, lets the same judge score them, and trains on
-    from that policy. Every policy is evaluated in `RUN/evals/RECIPE-round-N`.
+    policy of the round before, in `RUN/rounds/RECIPE/N`, lets the same judge score them, and
+    trains on from that policy. Every policy is evaluated in `RUN/evals/RECIPE-round-N`.
     """
     wanted = options.rounds or recipe_of(options).rounds
     if wanted is None:
@@ -105,8 +105,8 @@ def recipe_of(options: RoundsOptions) -> Recipe:
 
 def _over(root: Run, wanted: int, options: RoundsOptions) -> bool:
     """Whether the last round was trained and evaluated."""
-    last = root.path if wanted == 1 else root.path / "rounds" / str(wanted)
     stem = Path(options.recipe).stem
+    last = root.path if wanted == 1 else round_folder(root, stem, wanted)
     child = root.evals / f"{stem}-round-{wanted}" / "run.json"
     trained = Checkpoint(last / "checkpoints" / stem).finished
     return trained and (child.exists() or not options.evaluate)
@@ -177,12 +177,23 @@ def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions)
 
 def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
     """Return the run of a later round: the root's train questions asked of a new policy."""
-    path = root.path / "rounds" / str(number)
+    path = round_folder(root, Path(options.recipe).stem, number)
     run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
     own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
     built = fill(run, options.calls.naming(own))
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
+
+
+def round_folder(root: Run, recipe: str, number: int) -> Path:
+    """Return where the run of a recipe's later round lies: `RUN/rounds/RECIPE/N`, or `RUN/rounds/N`
+    of an older version, where the checkpoint that its run names is this recipe's."""
+    older = root.path / "rounds" / str(number)
+    if (older / "run.json").exists():
+        policy = Run.open(older).manifest.checkpoint
+        if policy is not None and Path(policy).name == recipe:
+            return older
+    return root.path / "rounds" / recipe / str(number)
 
 
 def _new(root: Run, policy: Path, path: Path, options: RoundsOptions) -> Run:

@@ -191,7 +191,7 @@ def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
 
 
 def test_a_run_is_counted_once_with_all_below_it(tmp_path: Path) -> None:
-    for name in ("", "evals/a", "rounds/2"):
+    for name in ("", "evals/a", "rounds/swift/2"):
         folder = tmp_path / name
         folder.mkdir(parents=True, exist_ok=True)
         Journal(folder / "calls.jsonl").append("k", "h", Completion("x", "stop", 5, 5, 0.1))

@@ -369,7 +369,7 @@ def test_rounds_change_the_policy_alone(
         )
     )
     assert asked_by_speaker(provider) == others
-    later = [run.path / "rounds" / "2", *run.evals.iterdir()]
+    later = [run.path / "rounds" / "refit" / "2", *run.evals.iterdir()]
     assert len(later) == 3
     for folder in later:
         cast = models(Run.open(folder))

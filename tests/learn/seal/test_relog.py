@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from convbench.commands.build import build
-from convbench.learn.rounds import rounds
+from convbench.learn.rounds import log_round, rounds
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions
@@ -45,3 +47,14 @@ def test_swift_logs_again_with_its_own_policy(tmp_path: Path) -> None:
     again = rounds(asked)
     assert [one.checkpoint for one in again.rounds] == [one.checkpoint for one in found.rounds]
     assert not list((folder / "checkpoints").glob("swift-2"))
+    assert second.run.path == folder / "rounds" / "swift" / "2"
+
+    older = second.run.path.rename(folder / "rounds" / "2")  # as older versions laid it
+    written = (older / "checkpoints" / "swift" / "training.json").stat().st_mtime_ns
+    assert rounds(asked).rounds[1].run.path == older
+    assert (older / "checkpoints" / "swift" / "training.json").stat().st_mtime_ns == written
+    policy = shutil.copytree(first.checkpoint, folder / "checkpoints" / "refit")
+    other = log_round(first.run, policy, 2, replace(asked, recipe="refit"))
+    assert other.path == folder / "rounds" / "refit" / "2", "another recipe's logs"
+    logged_by = Path(other.manifest.cast["assistant"].model.removeprefix("local:"))
+    assert logged_by == policy.resolve()

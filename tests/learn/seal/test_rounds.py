@@ -75,7 +75,7 @@ def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResu
     run, _, result = done
     first, second = result.rounds
     assert first.run.path == run.path
-    assert second.run.path == run.path / "rounds" / "2"
+    assert second.run.path == run.path / "rounds" / "seal" / "2"
     policy = second.run.manifest.cast["assistant"].model
     assert Path(policy.removeprefix("local:")) == first.checkpoint.resolve()
     base = json.loads((second.checkpoint / "training.json").read_text())["base"]
