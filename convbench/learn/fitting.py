@@ -104,7 +104,7 @@ def arguments(job: Job) -> dict[str, Any]:
         "logging_steps": fit.log_every,
         "logging_first_step": True,
         "logging_nan_inf_filter": False,
-        "save_strategy": "epoch" if fit.save == "epoch" else "no",
+        "save_strategy": "no" if fit.save == "end" else "epoch",
         "save_total_limit": fit.save_limit,
         "report_to": list(fit.trackers) or "none",
         "run_name": job.recipe.name,
@@ -175,9 +175,6 @@ def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
         trainer.save_model(str(job.folder))
     if trainer.is_world_process_zero():
         job.chat.tokenizer.save_pretrained(str(job.folder))
-        if job.recipe.fit.save == "end":
-            for step in job.folder.glob("checkpoint-*"):
-                shutil.rmtree(step, ignore_errors=True)
         spent = (
             "training_args.bin",
             "probe-*.json",
@@ -189,6 +186,9 @@ def finish(trainer: Any, job: Job, learnt: Learnt, **more: Any) -> None:
         log = [entry for entry in trainer.state.log_history if entry]
         done = {"processes": trainer.args.world_size, "steps": trainer.state.max_steps}
         write_summary(job, learnt, log, **done, **more)
+        if job.recipe.fit.save != "keep":  # after the summary: until then a kill needs them
+            for step in job.folder.glob("checkpoint-*"):
+                shutil.rmtree(step, ignore_errors=True)
     leave()
 
 

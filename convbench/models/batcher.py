@@ -17,7 +17,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from convbench.models.sampler import Stream, draw
-from convbench.models.slots import SlotCache, common
+from convbench.models.slots import SlotCache, common, rounded
 from convbench.schema import Sampling
 
 PASS_TOKENS = 8192
@@ -104,10 +104,11 @@ class Batcher:
         self._incoming.put(row)
 
     def close(self, timeout: float = 3.0) -> None:
-        """Stop after the step that runs now."""
+        """Stop after the step that runs now, and let weights and cache go."""
         self._closed = True
         self._incoming.put(None)
         self._thread.join(timeout)
+        self.model = self._batch = None
 
     def _run(self) -> None:
         try:
@@ -191,7 +192,8 @@ class Batch:
             self.waited += 1
 
     def _slots(self, columns: int) -> int:
-        return max(1, min(self.most, self.memory // (self.cache.token_bytes * columns)))
+        """Return how many slots of so many columns the memory holds; one, however long it is."""
+        return max(1, min(self.most, self.memory // (self.cache.token_bytes * rounded(columns))))
 
     # joining
 

@@ -30,15 +30,27 @@ class SlotCache(Cache):  # type: ignore[misc]
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in one slot over all layers."""
-        pairs = (held for pair in self._like for held in pair)
-        return sum(one.shape[1] * one.shape[3] * one.element_size() for one in pairs)
+        """Bytes of one token in one slot over all layers, and in one layer once more: so much is
+        held while the cache grows."""
+        sizes = [
+            sum(one.shape[1] * one.shape[3] * one.element_size() for one in pair)
+            for pair in self._like
+        ]
+        return sum(sizes) + max(sizes)
 
     def resize(self, slots: int, columns: int, keep: int) -> None:
-        """Make room for `slots` x `columns`; the first `keep` slots keep what they hold."""
-        self.slots, self.columns = slots, -(-columns // CHUNK) * CHUNK
-        old = self.held or [(one[:0], two[:0]) for one, two in self._like]
-        self.held = [(self._grown(keys, keep), self._grown(values, keep)) for keys, values in old]
+        """Make room for `slots` x `columns`; the first `keep` slots keep what they hold.
+
+        One layer after the other, each let go as soon as its larger one holds what is kept: old
+        and new are never there at once but for one layer.
+        """
+        self.slots, self.columns = slots, rounded(columns)
+        if not self.held:
+            self.held = [(one[:0], two[:0]) for one, two in self._like]
+        for layer in range(len(self.held)):
+            self.held[layer] = tuple(self._grown(held, keep) for held in self.held[layer])  # type: ignore[assignment]
+            if self.held[layer][0].is_cuda:
+                torch.cuda.empty_cache()  # blocks of the old size hold nothing of the new one
 
     def _grown(self, held: Any, keep: int) -> Any:
         new = held.new_zeros((self.slots, held.shape[1], self.columns, held.shape[3]))
@@ -76,6 +88,11 @@ class SlotCache(Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the columns in use; positions and masks are given explicitly."""
         return self._width
+
+
+def rounded(columns: int) -> int:
+    """Return how many columns are allocated for so many."""
+    return -(-columns // CHUNK) * CHUNK
 
 
 def common(one: Sequence[int], two: Sequence[int]) -> int:

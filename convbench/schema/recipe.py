@@ -157,10 +157,11 @@ class Fit(Noun):
     probe: bool = True
     """Follow log(pi / pi_0), the looseness of the bound of Lemma 1, on the first batch of each
     process: one forward pass a log line."""
-    save: Literal["epoch", "end"] = "epoch"
-    """When to save: after each epoch (to resume from), or only the end result."""
+    save: Literal["epoch", "end", "keep"] = "epoch"
+    """When to save: after each epoch, to resume from (`checkpoint-*`, gone once training is done),
+    or only the end result; `keep`: after each epoch, and these stay."""
     save_limit: int = Field(default=4, ge=1)
-    """Saved epochs kept."""
+    """Saved epochs that are there at once."""
     trackers: tuple[str, ...] = ()
     """Experiment trackers as transformers names them (`wandb`, `tensorboard`, …); none unless
     asked for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,37 @@ def test_more_calls_than_slots_and_longer_than_the_first_columns(tmp_path: Path)
     assert len(replies) == local.ROWS * 2
     assert reply.content == generated(path, long, 8)
     assert replies[300].content == generated(path, prompt(300), 8)
+
+
+def test_the_cache_grows_within_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old and new are never there at once: the bytes of all its tensors, seen at every growth."""
+    from convbench.models import local
+    from convbench.models.slots import SlotCache
+
+    budget = 3 << 20
+    monkeypatch.setattr(local, "CPU_MEMORY", budget)
+    grown, made, seen = SlotCache._grown, [], []
+
+    def watched(cache: SlotCache, held: Any, keep: int) -> Any:
+        new = grown(cache, held, keep)
+        made.append(weakref.ref(new))
+        seen.append(sum(one.nbytes for ref in made if (one := ref()) is not None))
+        return new
+
+    monkeypatch.setattr(SlotCache, "_grown", watched)
+    path = tiny.save(tmp_path, window=4096)
+    sampling = Sampling(temperature=0, max_tokens=8)
+
+    async def work(model: LocalModel) -> Any:
+        for number, length in enumerate((10, 1100, 1500, 2000)):
+            long: list[Message] = [{"role": "user", "content": words(number, length)}]
+            reply = await model.complete(long, sampling, key=str(number))
+        return reply, long
+
+    reply, long = run(path, work)
+    assert reply.content == generated(path, long, 8)
+    assert len(seen) == 4 * 4  # keys and values of two layers, at first and for each longer row
+    assert budget // 2 < max(seen) <= budget
 
 
 def test_cancelled_calls_leave_and_others_go_on(weights: Path) -> None:

@@ -192,12 +192,18 @@ def test_lora_is_merged_into_the_checkpoint(run: Run, recipe: str) -> None:
     assert not torch.allclose(before, other, atol=1e-3)
 
 
+def saved_epochs(job: Job) -> list[Path]:
+    return list(job.folder.glob("checkpoint-*"))
+
+
 def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path: Path) -> None:
     sets = {"fit.max_steps": None, "fit.epochs": 2, "fit.save": "epoch", "fit.optimizer":
             "adamw_torch", "fit.learning_rate": 0.01, "fit.scheduler": "linear"}  # fmt: skip
     script = launch.load(launch.locate("swift"))
-    whole = Job.read(tiny.resolved(tmp_path / "whole", "swift", run, base_of(run), **sets))
+    kept = {**sets, "fit.save": "keep"}
+    whole = Job.read(tiny.resolved(tmp_path / "whole", "swift", run, base_of(run), **kept))
     script.fit(whole, script.data(whole))
+    assert len(saved_epochs(whole)) == 2, "they were asked to stay"
 
     class Stop(TrainerCallback):
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -210,7 +216,9 @@ def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path
     trainer.add_callback(Stop)
     with pytest.raises(KeyboardInterrupt):
         fitting.train(trainer, job, Steps(9, "conversation", job.recipe.fit))
+    assert len(saved_epochs(job)) == 1
     script.fit(job, data)
+    assert not saved_epochs(job), "they go once training is done"
     log = json.loads((job.folder / "training.json").read_text())["log"]
     steps = [entry["step"] for entry in log if "loss" in entry]
     assert steps == sorted(set(steps)), "no step is taken twice"
