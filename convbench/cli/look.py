@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convbench.cli.command import command
-from convbench.options.look import DoctorOptions, ListOptions, ShowOptions
+from convbench.options.look import DoctorOptions, ListOptions, ModelsOptions, ShowOptions
 
 
 @command("list", ListOptions)
@@ -26,6 +26,20 @@ def show(options: ShowOptions) -> None:
         say_conversation(found)
         return
     say_task(show_task(options.name, options.protocol, options.mode, options.turns, options.specs))
+
+
+@command("models", ModelsOptions)
+def models(options: ModelsOptions) -> None:
+    """Fetch a model."""
+    from convbench.cli.console import err
+    from convbench.cli.say import fact, next_command, shown
+    from convbench.commands.models import models
+
+    found = models(options, lambda text: err.print(text, markup=False))
+    fact("model", f"local:{options.name}: {found.note}")
+    fact("from", found.source)
+    fact("in", shown(found.folder))
+    next_command(f"convbench build arc-easy --model local:{options.name} --tasks 20 --dry-run")
 
 
 @command("doctor", DoctorOptions)

@@ -16,6 +16,7 @@ from convbench.catalog.load import check
 from convbench.catalog.read import read
 from convbench.errors import FatalModelError
 from convbench.models import prices
+from convbench.models.gguf import is_gguf
 from convbench.models.where import beside
 from convbench.schema import Noun
 
@@ -131,6 +132,8 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
         return Resolved(ref)
+    if api_base is None and is_gguf(ref):
+        return Resolved(f"local:{ref}")
     if _checkpoint(Path(ref)):
         if api_base is None:
             return Resolved(f"local:{ref}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
 from convbench.errors import FatalModelError, TrainError
-from convbench.hub.client import bound
+from convbench.hub.known import on_hub
 from convbench.models.fingerprint import weights_fingerprint
+from convbench.models.gguf import converted, is_gguf
+from convbench.models.packaged import KNOWN, have, place
 from convbench.schema import Member, RunManifest
 from convbench.store.shape import read_object, text_in
 
@@ -18,12 +19,15 @@ POCKET = "pocket"
 
 SHOWN = 8
 """Folders named where another one was looked for."""
-TIMEOUT = 20.0
-"""Seconds to wait for the Hub's answer."""
 
 
 def shipped(path: str) -> str:
-    """Return the folder of the weights that ship with convbench for `pocket`, else the path."""
+    """Return the folder of the weights that ship with convbench for `pocket`, of those fetched
+    for a name of `packaged`, of a GGUF file's converted ones; else the path."""
+    if path in KNOWN and not Path(path).exists():
+        return str(place(path)) if have(path) else path
+    if is_gguf(path):
+        return str(converted(path))
     if path != POCKET:
         return path
     return str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
@@ -35,11 +39,13 @@ def where(path: str) -> str:
     folder = Path(path).expanduser()
     if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
         return str(folder)
+    if path in KNOWN:
+        raise FatalModelError(f"local:{path}: not fetched yet; run: convbench models get {path}")
     if not folder.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", path):
         return path
     raise FatalModelError(
         f"local:{path}: found no config.json there; expected a folder of transformers weights "
-        f"(a checkpoint or an adapter) or a Hub id{beside(path)}"
+        f"(a checkpoint or an adapter), a .gguf file or a Hub id{beside(path)}"
     )
 
 
@@ -126,22 +132,6 @@ def find(model: str, name: str) -> Path | None:
         return Path(hf_hub_download(model, name))
     except refused:
         return None
-
-
-@lru_cache
-def on_hub(model: str) -> bool:
-    """Ask the Hub once whether it has this model: the clients ask five times for every file
-    where nobody answers."""
-    import httpx
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    bound()  # whatever the Hub is asked for later, too
-    try:
-        HfApi().model_info(model, timeout=TIMEOUT)
-    except (HfHubHTTPError, HFValidationError, httpx.TransportError, OSError):
-        return False
-    return True
 
 
 def content(model: str) -> str | None:

