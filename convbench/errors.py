@@ -11,6 +11,7 @@ ConvbenchError
 │   ├── TransientModelError   worth another try: rate limit, server fault, broken reply
 │   └── FatalModelError       no use trying again: key, name, parameter, context length
 ├── BudgetError          the next call would pass the budget
+├── PreflightError       something that a later step needs is missing
 ├── TrainError           a learner cannot start or has failed
 └── MissingDependency    a package or program is not installed; says how to install it
 
@@ -19,6 +20,7 @@ A message is one line: what was found, what was expected, what to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -114,3 +116,13 @@ class MissingDependency(ConvbenchError):
 
     def __init__(self, what: str, *, needed_for: str, install: str) -> None:
         super().__init__(f"{needed_for} needs {what}, which is not installed; run: {install}")
+
+
+class PreflightError(ConvbenchError):
+    """Something that a later step needs is missing; `missing` says what, one line each."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        lines = "; ".join(missing)
+        count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
+        super().__init__(f"{count} missing, so nothing was begun: {lines}")
+        self.missing = tuple(missing)

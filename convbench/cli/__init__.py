@@ -3,7 +3,18 @@
 May use every room; nothing uses it.
 """
 
-from convbench.cli import build, data, demo, evaluate, judge, look, report, train, view  # noqa: F401 - each adds its commands to the app
+from convbench.cli import (  # noqa: F401 - each adds its commands to the app
+    build,
+    data,
+    demo,
+    evaluate,
+    experiment,
+    judge,
+    look,
+    report,
+    train,
+    view,
+)
 from convbench.cli.main import app, main
 
 __all__ = ["app", "main"]

@@ -1,4 +1,4 @@
-"""`convbench demo` and `convbench experiment`."""
+"""`convbench demo`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from convbench.cli.command import command
-from convbench.options.demo import DemoOptions, ExperimentOptions
+from convbench.options.demo import DemoOptions
 
 if TYPE_CHECKING:
     from convbench.report.document import Document
@@ -53,12 +53,3 @@ def _in_short(document: Document) -> Document:
         for part in document.parts
     )
     return replace(document, parts=tuple(parts))
-
-
-@command("experiment", ExperimentOptions)
-def experiment(options: ExperimentOptions) -> None:
-    """Run an experiment."""
-    from convbench.cli.say_experiment import say_experiment
-    from convbench.commands.experiment import experiment as command
-
-    say_experiment(command(options))

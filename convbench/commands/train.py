@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from convbench.errors import SpecError
-from convbench.learn.rounds import ready, recipe_of, rounds
-from convbench.learn.seal import SealResult, many_passages, seal, with_filter
+from convbench.learn.rounds import ready, recipe_of
+from convbench.learn.seal import with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.report import adaptation
+from convbench.report.rounds import Rounds, train_rounds
 
-
-@dataclass(frozen=True)
-class Rounds:
-    """What several rounds did."""
-
-    result: SealResult
-    table: Path | None
-    """The file of what self-edits taught, where they were learnt."""
+__all__ = ["Rounds", "train", "train_rounds"]
 
 
 def train(options: TrainOptions) -> TrainResult | Rounds:
@@ -54,16 +46,3 @@ def _of_one(options: TrainOptions) -> list[str]:
         "--dry-run": options.dry_run or None,
     }
     return [name for name, value in single.items() if value is not None]
-
-
-def train_rounds(options: RoundsOptions, *, baselines: bool = True) -> Rounds:
-    """Run a recipe's rounds; where it filters self-edits, as SEAL: then with the file of what they
-    taught, which is there before the long measures of many passages."""
-    if recipe_of(options).filter is None:
-        return Rounds(SealResult(rounds(options)), None)
-    result = seal(options, baselines=baselines)
-    if not result.taught:
-        return Rounds(result, None)
-    adaptation.write(result)
-    many_passages(result, options)
-    return Rounds(result, adaptation.write(result))

@@ -1,4 +1,4 @@
-"""Options of `demo` and `experiment`."""
+"""Options of `demo`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions
+from convbench.options.shared import CallOptions
 
 
 @dataclass(frozen=True)
@@ -23,26 +23,3 @@ class DemoOptions:
     learners: tuple[str, ...] = ("swift", "star-gate")
     calls: Any = field(default_factory=CallOptions)
     """CallOptions; not asked for on the command line."""
-
-
-@dataclass(frozen=True)
-class ExperimentOptions(Asking):
-    """Run a whole table from one file; the same command goes on where it stopped."""
-
-    EXAMPLES: ClassVar = (
-        "convbench experiment pocket",
-        "convbench experiment paper --dry-run",
-        "convbench experiment mine.yaml --set seeds=[0,1,2]",
-    )
-
-    name: Annotated[
-        str,
-        Opt("Experiment: a name from `convbench list experiments`, or a file.", argument=True),
-    ]
-    root: Annotated[
-        Path | None,
-        Opt("Folder of its runs; without it runs/experiments/NAME.", "--run", "DIR"),
-    ] = None
-    dry_run: DryRun = False
-    calls: CallOptions = field(default_factory=CallOptions)
-    specs: SpecOptions = SpecOptions()

@@ -15,7 +15,7 @@ from convbench.models.open import price_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
-from convbench.schema import Completion, Example, Message, RunManifest, Sampling
+from convbench.schema import Completion, Conversation, Example, Message, RunManifest, Sampling
 
 STANDS_FOR = "⟨reply of {speaker}⟩"
 
@@ -46,6 +46,10 @@ class Preview:
     """Upper bound of the cost; None where a price is unknown or no model is named."""
     unpriced: tuple[str, ...]
     """Models whose price is unknown."""
+    played: Conversation
+    """The first conversation, with a mark for each reply."""
+    replies: int
+    """Upper bound of the tokens of one conversation's replies."""
 
 
 def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path] = ()) -> Preview:
@@ -54,7 +58,7 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
     Replies are not known, so each stands as a mark; loops are walked to their end.
     """
     wanted = [e for e in examples if manifest.split in ("all", e.split)]
-    calls = _calls(manifest, wanted[0])
+    calls, played = _calls(manifest, wanted[0])
     count = len(wanted) * manifest.samples
     limit = {name: _limit(manifest, name) for name in manifest.cast}
     prompt, completion, usd = 0, 0, 0.0
@@ -84,6 +88,8 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
         completion_tokens=completion,
         usd=usd if named and not unpriced else None,
         unpriced=tuple(sorted(unpriced)),
+        played=played,
+        replies=earlier,
     )
 
 
@@ -118,8 +124,8 @@ class _Named(Model):
         return None
 
 
-def _calls(manifest: RunManifest, example: Example) -> list[Call]:
-    """Play the first conversation against marks."""
+def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Conversation]:
+    """Play the first conversation against marks; return what was asked, and it."""
     recorder = _Recorder()
     cast: dict[str, Model] = {
         name: _Named(f"{name}\0{member.model}") for name, member in manifest.cast.items()
@@ -129,10 +135,11 @@ def _calls(manifest: RunManifest, example: Example) -> list[Call]:
     )
     conversation = run_loop(lambda: play(manifest, example, job, cast, recorder))
     steps = [turn.step for turn in conversation.turns]
-    return [
+    asked = [
         dataclasses.replace(call, step=steps[int(call.step.rpartition("@")[2])])
         for call in recorder.calls
     ]
+    return asked, conversation
 
 
 def _limit(manifest: RunManifest, speaker: str) -> int:

@@ -2,11 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from convbench.schema.noun import Mode, Name, Noun
+
+
+def _flat(value: Any) -> Any:
+    """Return `{task: {sample: {train: 0.8}}}` as `{task.sample.train: 0.8}`: so a nested file or
+    `--set sets.task.sample.train=0.8` says one value, not the whole of `task`. A key that has
+    its dots already means its whole value."""
+    return dict(_leaves(value, "")) if isinstance(value, dict) else value
+
+
+def _leaves(value: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        name = f"{above}{key}"
+        if isinstance(inner, dict) and inner and "." not in str(key):
+            yield from _leaves(inner, f"{name}.")
+        else:
+            yield name, inner
+
+
+def _listed(value: Any) -> Any:
+    """Return one value as a list of it."""
+    return value if value is None or isinstance(value, (list, tuple)) else [value]
+
+
+Sets = Annotated[dict[str, Any], BeforeValidator(_flat)]
+"""Dotted keys with their values."""
+
+
+class Settings(Noun):
+    """What may be said of some cells alone; null leaves what the experiment says."""
+
+    teacher: str | None = None
+    """Model of the other speaker."""
+    count: int | Literal["all"] | None = None
+    """Questions a task."""
+    samples: int | None = Field(default=None, ge=1)
+    """Conversations a question."""
+    temperatures: tuple[float, ...] | None = None
+    """Temperatures."""
+    max_tokens: int | None = None
+    """Limit of one reply."""
+    sets: Sets = Field(default_factory=dict)
+    """`--set` of build, e.g. `task.source.file`; laid over the experiment's."""
+    recipe_sets: dict[str, Sets] = Field(default_factory=dict)
+    """`--set` of train, by learner; `all` holds for every learner. Laid over the experiment's."""
+
+
+class Match(Noun):
+    """Which cells are meant: one value or several of each; null is any."""
+
+    task: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """Tasks."""
+    mode: Annotated[tuple[Mode, ...] | None, BeforeValidator(_listed)] = None
+    """Modes."""
+    protocol: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """Protocols that the experiment names."""
+    turns: Annotated[tuple[int, ...] | None, BeforeValidator(_listed)] = None
+    """Policy turns."""
+    seed: Annotated[tuple[int, ...] | None, BeforeValidator(_listed)] = None
+    """Seeds."""
+
+    def meets(self, cell: Mapping[str, Any]) -> bool:
+        """Whether a cell of these values is meant."""
+        wanted = {name: getattr(self, name) for name in type(self).model_fields}
+        return all(some is None or cell[name] in some for name, some in wanted.items())
+
+
+class CellSettings(Settings):
+    """What holds for the cells that match."""
+
+    match: Match
+    """The cells."""
 
 
 class ExperimentSpec(Noun):
@@ -45,15 +117,45 @@ class ExperimentSpec(Noun):
     """Temperatures; null takes the defaults."""
     max_tokens: int | None = None
     """Limit of one reply; null takes the default."""
-    sets: dict[str, Any] = Field(default_factory=dict)
+    sets: Sets = Field(default_factory=dict)
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
-    recipe_sets: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    recipe_sets: dict[str, Sets] = Field(default_factory=dict)
     """`--set` of train, by learner; `all` holds for every learner."""
+    per_task: dict[str, Settings] = Field(default_factory=dict)
+    """Settings of one task's cells, e.g. where its files are, laid over the experiment's."""
+    per_cell: tuple[CellSettings, ...] = ()
+    """Settings of the cells that match, in turn laid over those of their task."""
     also: tuple[str, ...] = ()
-    """Experiments that belong to the same table and are run after this one."""
+    """Experiments that belong to the same table and are run after this one, in the same folder;
+    a cell that both have is one run. What `--set` says of this one holds for them too, but for
+    what makes their cells (tasks, modes, protocols, turns, rows)."""
     reference: str | None = None
     """What it reproduces."""
 
     def sets_of(self, learner: str) -> dict[str, Any]:
         """Return the `--set` of train for one learner."""
         return {**self.recipe_sets.get("all", {}), **self.recipe_sets.get(learner, {})}
+
+    def of_cell(self, **cell: Any) -> Self:
+        """Return the experiment as it holds for one cell (task, mode, protocol, turns, seed)."""
+        own = self.per_task.get(cell["task"])
+        layers = [own] if own else []
+        layers += [one for one in self.per_cell if one.match.meets(cell)]
+        found = self
+        for layer in layers:
+            found = found.model_copy(update=found._under(layer))
+        return found
+
+    def _under(self, layer: Settings) -> dict[str, Any]:
+        """Return the fields that a layer of settings changes."""
+        names = ("teacher", "count", "samples", "temperatures", "max_tokens")
+        said = {name: getattr(layer, name) for name in names}
+        learners = dict.fromkeys([*self.recipe_sets, *layer.recipe_sets])
+        mine, theirs = self.recipe_sets, layer.recipe_sets
+        return {
+            **{name: value for name, value in said.items() if value is not None},
+            "sets": {**self.sets, **layer.sets},
+            "recipe_sets": {
+                name: {**mine.get(name, {}), **theirs.get(name, {})} for name in learners
+            },
+        }

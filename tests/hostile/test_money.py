@@ -15,7 +15,7 @@ from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.spending import spending
 from convbench.errors import BudgetError, ModelError
 from convbench.models import open_model
-from convbench.options.demo import ExperimentOptions
+from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import share_ledger
 from convbench.schema import Completion, Sampling
@@ -180,7 +180,7 @@ def test_an_experiment_has_one_ledger_for_all_its_runs(tmp_path: Path) -> None:
         with pytest.raises(BudgetError):
             go(0.002)
         assert charged(provider) <= 0.002
-        runs = list((tmp_path / "runs").iterdir())
+        runs = [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
         assert len(runs) >= 2
         alone = max(Journal(run / "calls.jsonl").totals()[1] for run in runs)
         assert alone < 0.0012

@@ -21,6 +21,7 @@ PACKAGE = ROOT / "convbench"
 STAGES = (
     ("cli", "api"),
     ("commands",),
+    ("experiment",),
     ("view",),
     ("publish",),
     ("report",),

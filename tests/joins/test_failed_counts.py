@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.build import build
-from convbench.commands.experiment import experiment
+from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.commands.judge import judge
 from convbench.errors import RunError
 from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.options.build import BuildOptions
-from convbench.options.demo import ExperimentOptions
 from convbench.options.evaluate import EvalOptions
+from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, FailOn, Shape, SpecOptions
 from convbench.store import Run
@@ -121,7 +121,7 @@ def test_an_evaluation_of_which_all_failed_is_no_success(provider: Provider) -> 
         check_evaluation(found, QUIET)
 
 
-def experimented(tmp_path: Path, **options: object) -> list[str]:
+def experimented(tmp_path: Path, **options: object) -> ExperimentResult:
     spec = tmp_path / "mine.yaml"
     spec.write_text(json.dumps({
         "name": "mine", "title": "Mine", "tasks": ["demo"], "count": 5, "samples": 1,
@@ -129,20 +129,24 @@ def experimented(tmp_path: Path, **options: object) -> list[str]:
         "judges": ["hosted_vllm/judge"], "sets": {"task.sample.train": 0.8},
     }))  # fmt: skip
     calls = CallOptions(quiet=True, **options)
-    return experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=calls)).failures
+    return experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=calls))
 
 
 def test_an_experiment_records_what_failed(provider: Provider, tmp_path: Path) -> None:
-    lines = experimented(tmp_path)
-    assert [line.split(", e.g. ")[0].partition(": ")[2] for line in lines] == [
+    found = experimented(tmp_path)
+    assert found.complete
+    assert [line.split(", e.g. ")[0].partition("/")[2] for line in found.failures] == [
         "build: 1 of 5 conversations failed",
         "judge: 1 of 4 verdicts of hosted_vllm/judge failed",
     ]
 
 
-def test_an_experiment_stops_where_too_much_failed(provider: Provider, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"1 of 5 conversations failed.*--fail-on 1"):
-        experimented(tmp_path, fail_on=1)
+def test_a_cell_stops_where_too_much_failed(provider: Provider, tmp_path: Path) -> None:
+    found = experimented(tmp_path, fail_on=1)
+    assert not found.complete
+    failed, waiting = found.failures
+    assert re.search(r"build: 1 of 5 conversations failed.*--fail-on 1", failed)
+    assert waiting.endswith("/judge: waits for demo-thinking-seed0/build")
     assert not list(tmp_path.glob("root/*/verdicts.jsonl"))
 
 

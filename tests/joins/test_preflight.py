@@ -14,11 +14,11 @@ from convbench.commands.build import build
 from convbench.commands.experiment import experiment
 from convbench.commands.judge import judge
 from convbench.commands.train import train_rounds
-from convbench.errors import BudgetError, ConvbenchError, FatalModelError
+from convbench.errors import BudgetError, FatalModelError, PreflightError
 from convbench.judge.evaluate import evaluate
 from convbench.options.build import BuildOptions
-from convbench.options.demo import ExperimentOptions
 from convbench.options.evaluate import EvalOptions
+from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions
@@ -105,7 +105,7 @@ def test_an_experiment_opens_its_judges_before_it_builds(
         "name": "mine", "title": "Mine", "tasks": ["demo"], "count": 3, "learners": ["base"],
         "model": "hosted_vllm/policy", "judges": [KEYLESS],
     }))  # fmt: skip
-    with pytest.raises(FatalModelError, match="ANTHROPIC_API_KEY"):
+    with pytest.raises(PreflightError, match="ANTHROPIC_API_KEY"):
         experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()
@@ -119,7 +119,7 @@ def test_an_experiment_asks_where_the_weights_are_before_it_builds(
         "name": "mine", "title": "Mine", "tasks": ["demo"], "count": 3, "learners": ["swift"],
         "model": "hosted_vllm/policy", "judges": ["rules"],
     }))  # fmt: skip
-    with pytest.raises(ConvbenchError, match="weights are nowhere named"):
+    with pytest.raises(PreflightError, match="weights are nowhere named"):
         experiment(ExperimentOptions(str(spec), tmp_path / "root", calls=QUIET))
     assert provider.stats.calls == 0
     assert not (tmp_path / "root").exists()

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from convbench import catalog
-from convbench.commands.experiment import ExperimentResult, cells, experiment, plan
+from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.commands.report import text
-from convbench.errors import SpecError
+from convbench.errors import PreflightError
+from convbench.experiment.cells import cells, steps_of
 from convbench.judge.adaptation.runner import Learning
-from convbench.options.demo import ExperimentOptions
+from convbench.options.experiment import ExperimentOptions
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.learn.seal import runs
@@ -102,7 +103,7 @@ def test_rows_and_rounds_do_not_go_together(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(JUDGE.format(learner="null"))
     file = tmp_path / "rows.yaml"
     file.write_text(SPEC.format(judge=tmp_path / "quick.yaml") + "rows: [10]\n")
-    with pytest.raises(SpecError, match="rows: found 10 for seal, which goes in rounds"):
+    with pytest.raises(PreflightError, match="rows: found 10 for seal, which goes in rounds"):
         experiment(ExperimentOptions(str(file), tmp_path / "out", calls=runs.QUIET))
     assert not (tmp_path / "out").exists(), "said before anything is built"
 
@@ -113,4 +114,4 @@ def test_the_shipped_file_compares_the_five_kinds() -> None:
         "self-edit", "self-edit-implications-long", "self-edit-implications-very-long",
         "self-edit-rewrite", "self-edit-self-qa",
     ]  # fmt: skip
-    assert [job.step for job in plan(spec)] == ["build", "judge"] * 5
+    assert [part.step.kind for part in steps_of(spec)] == ["build", "judge"] * 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,13 +15,13 @@ from convbench import catalog
 from convbench.commands.build import build
 from convbench.commands.experiment import experiment
 from convbench.commands.judge import judge
-from convbench.errors import DataError
+from convbench.errors import DataError, PreflightError
 from convbench.judge.evaluate import evaluate
 from convbench.learn.seal import seal
 from convbench.learn.start import train
 from convbench.options.build import BuildOptions
-from convbench.options.demo import ExperimentOptions
 from convbench.options.evaluate import EvalOptions
+from convbench.options.experiment import ExperimentOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
@@ -206,8 +207,16 @@ def test_an_experiment_refuses_a_task_without_test_questions(tmp_path: Path, dry
         "title: small\ntasks: [demo]\nmodes: [standard]\nmodel: scripted:policy\n"
         "judges: [rules]\nlearners: [base]\ncount: 4\nsets: {task.sample.train: 1}\n"
     )
-    with pytest.raises(DataError, match=r"no question of split test \(4 train\)"):
-        experiment(ExperimentOptions(str(file), tmp_path / "root", dry_run=dry, calls=QUIET))
+    wanted = (
+        r"no question of split test \(4 train\).*--set per_task.demo.sets.task.sample.train=0.8"
+    )
+    asked = ExperimentOptions(str(file), tmp_path / "root", dry_run=dry, calls=QUIET)
+    if dry:
+        (line,) = experiment(asked).planned.missing
+        assert re.search(wanted, line)
+    else:
+        with pytest.raises(PreflightError, match=wanted):
+            experiment(asked)
     assert not (tmp_path / "root").exists()
 
 

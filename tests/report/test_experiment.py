@@ -5,9 +5,10 @@ import json
 import pytest
 
 from convbench import catalog
-from convbench.commands.experiment import cells, experiment, plan
+from convbench.commands.experiment import experiment
 from convbench.errors import BudgetError
-from convbench.options.demo import ExperimentOptions
+from convbench.experiment.cells import cells, steps_of
+from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.report.policies import NAMES
 from convbench.report.published import paper_tables
@@ -54,13 +55,13 @@ def test_shipped_experiments_are_the_papers_tables(names, numbers):
 
 def test_every_step_is_listed_in_order():
     spec = shipped("size").model_copy(update={"modes": ("thinking",)})
-    steps = [f"{job.step} {job.checkpoint}".strip() for job in plan(spec)]
+    steps = [part.step.name for part in steps_of(spec)]
     assert steps == [
         "build", "judge", "train refit-1000", "eval refit-1000", "train refit-2000",
         "eval refit-2000", "train refit", "eval refit",
     ]  # fmt: skip
     assert len({cell.name for cell in cells(shipped("paper"))}) == 12
-    assert len(plan(shipped("paper"))) == 12 * (2 + 2 * 6)
+    assert len(steps_of(shipped("paper"))) == 12 * (2 + 2 * 6)
 
 
 SMALL = """extends: pocket
@@ -112,6 +113,11 @@ def test_a_dry_run_writes_nothing(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     asked = options(tmp_path, "count=5", "seeds=[0,1]")
     planned = experiment(ExperimentOptions(**{**vars(asked), "dry_run": True})).planned
-    assert [job.step for job in planned.jobs] == ["build", "judge", "train", "eval"] * 2
-    assert planned.previews["pocket  thinking"].conversations == 10
+    kinds = [part.step.kind for part in planned.parts]
+    assert kinds == ["build", "judge", "train", "eval"] * 2
+    amount = planned.amounts["pocket-thinking-seed0"]
+    assert (amount.conversations, amount.verdicts) == (10 + 2, 10 + 2)
+    assert amount.steps == 1
+    assert planned.total.calls == 2 * 3 * (10 + 2)
+    assert not planned.missing
     assert not (tmp_path / "runs").exists()

@@ -59,10 +59,10 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str]) -> Done:
+def finish(process: subprocess.Popen[str], longest: float = LONG_S) -> Done:
     """Wait for a command to end."""
     try:
-        out, err = process.communicate(timeout=LONG_S)
+        out, err = process.communicate(timeout=longest)
     finally:
         if process.poll() is None:
             process.kill()
@@ -88,9 +88,13 @@ def post(url: str, path: str, value: object = None) -> Any:
         return json.load(reply)
 
 
-def until(true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+def until(
+    true: Callable[[], bool],
+    process: subprocess.Popen[str] | None = None,
+    longest: float = LONG_S,
+) -> None:
     """Wait for something; fails where the process ends before, or nothing ever comes."""
-    ends = time.monotonic() + LONG_S
+    ends = time.monotonic() + longest
     while not true():
         assert time.monotonic() < ends, "waited in vain"
         if process is not None and process.poll() is not None and not true():

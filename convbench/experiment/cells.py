@@ -1,0 +1,130 @@
+"""The cells of an experiment and their steps, in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from convbench.errors import SpecError
+from convbench.schema.experiment import ExperimentSpec
+from convbench.schema.noun import Mode
+
+BASE = "base"
+"""The learner that trains nothing: the run's own test conversations."""
+SHOWN = 6
+"""Addresses named where another was looked for in vain."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment: a combination of all that is varied but learners and sizes."""
+
+    task: str
+    mode: Mode
+    protocol: str | None
+    turns: int | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Folder name."""
+        parts = [
+            self.task,
+            self.protocol or "",
+            self.mode,
+            f"n{self.turns}" if self.turns else "",
+            f"seed{self.seed}",
+        ]
+        return "-".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: `build`, `judge`, `train` or `eval` in one cell."""
+
+    cell: Cell
+    kind: str
+    learner: str = ""
+    rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its kind, and of what."""
+        return f"{self.kind} {self.checkpoint}".strip()
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder name of the checkpoint."""
+        return self.learner if self.rows is None else f"{self.learner}-{self.rows}"
+
+    @property
+    def address(self) -> str:
+        """`CELL/KIND` or `CELL/KIND/CHECKPOINT`: what `--only` and `--from` take."""
+        return "/".join(part for part in (self.cell.name, self.kind, self.checkpoint) if part)
+
+    def needs(self) -> tuple[str, ...]:
+        """Addresses of the steps of the cell that this one cannot do without."""
+        first = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
+        before = {"build": [], "judge": first[:1], "train": first}.get(self.kind)
+        if before is None:
+            before = [*first, f"{self.cell.name}/train/{self.checkpoint}"]
+        return tuple(before)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step, and the experiment as it holds for its cell."""
+
+    step: Step
+    spec: ExperimentSpec
+
+
+def cells(spec: ExperimentSpec) -> Iterator[Cell]:
+    """Yield the runs of an experiment."""
+    for values in itertools.product(spec.tasks, spec.modes, spec.protocols, spec.turns, spec.seeds):
+        yield Cell(*values)
+
+
+def steps_of(spec: ExperimentSpec) -> list[Part]:
+    """Return every step in order; all learners of a cell follow its build and judging."""
+    found: list[Part] = []
+    for cell in cells(spec):
+        own = spec.of_cell(**vars(cell))
+        steps = [Step(cell, "build"), Step(cell, "judge")]
+        for learner, rows in itertools.product(spec.learners, spec.rows):
+            if learner != BASE:
+                steps += [Step(cell, "train", learner, rows), Step(cell, "eval", learner, rows)]
+        found += [Part(step, own) for step in steps]
+    return found
+
+
+def chosen(parts: Sequence[Part], only: Sequence[str], start: str | None) -> list[Part]:
+    """Return the steps that `--only` and `--from` name; all where nothing is named. SpecError for
+    a name that is none."""
+    found = list(parts)
+    if start is not None:
+        first = next((at for at, one in enumerate(found) if _named(one.step, start)), None)
+        if first is None:
+            raise _unknown("--from", start, parts)
+        found = found[first:]
+    for pattern in only:
+        if not any(_named(one.step, pattern) for one in parts):
+            raise _unknown("--only", pattern, parts)
+    return [one for one in found if not only or any(_named(one.step, text) for text in only)]
+
+
+def _named(step: Step, pattern: str) -> bool:
+    """Whether a pattern means a step: its address, its cell, or what begins its address."""
+    pattern = pattern.strip("/")
+    return fnmatchcase(step.address, pattern) or fnmatchcase(step.address, f"{pattern}/*")
+
+
+def _unknown(flag: str, pattern: str, parts: Sequence[Part]) -> SpecError:
+    names = list(dict.fromkeys(one.step.cell.name for one in parts))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return SpecError(
+        f"{flag} {pattern}: found no such cell or step; expected a cell, or one of its steps (e.g. "
+        f"{names[0]}/judge, '*/train/*'); cells: {', '.join(names[:SHOWN])}{more}"
+    )

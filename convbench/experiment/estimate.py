@@ -1,0 +1,232 @@
+"""What the steps of an experiment will take: calls, tokens, dollars, optimiser steps, disk, hours.
+
+Upper bounds where nothing is said: replies at full length, one row a train conversation. Device
+hours are a rough guess, by the assumptions below, which the plan prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from convbench import catalog
+from convbench.engine.need import usual_prompt
+from convbench.errors import ConvbenchError
+from convbench.experiment.cells import Part
+from convbench.experiment.preflight import Preflight, Ready
+from convbench.experiment.weights import weights_of
+from convbench.judge import Judge, judge_messages
+from convbench.learn.launch import accelerators
+from convbench.options.experiment import ExperimentOptions
+from convbench.rollout.manifest import ask_again
+from convbench.rollout.preview import Preview, dollars, headroom, preview
+from convbench.schema import Member, ProtocolSpec
+from convbench.schema.recipe import Launch, Recipe
+
+FLOPS = 4e14
+"""Floating-point operations a second that one accelerator is taken to do in training and in
+reading prompts: an H100's peak in bf16 at two fifths."""
+WRITING = 2e13
+"""Weights times tokens that it writes a second, many conversations at once: 2,500 tokens a second
+of 8 billion weights."""
+TRAINED, READ = 6, 2
+"""Operations a weight and token."""
+RECORDED = 12
+"""Bytes on disk a token of a conversation: its record, its calls in the journal, its verdicts."""
+KEPT, SAVED = 2, 14
+"""Bytes a weight of a checkpoint (bf16), and of one to resume from (with AdamW's two moments and
+its own copy)."""
+OWN = "local:checkpoint"
+"""Stands for a policy that is trained here."""
+
+
+@dataclass
+class Amount:
+    """What some steps take."""
+
+    conversations: int = 0
+    calls: int = 0
+    """Of all speakers."""
+    verdicts: int = 0
+    """Conversations judged, each by each judge."""
+    tokens: int = 0
+    """At most, prompts and replies, judges' too."""
+    usd: float = 0.0
+    """At most, of what has a price."""
+    unpriced: set[str] = field(default_factory=set)
+    """Models whose price is unknown."""
+    steps: int = 0
+    """Of the optimiser, at most."""
+    disk: float = 0.0
+    """Bytes that stay."""
+    passing: float = 0.0
+    """Bytes of the largest training's checkpoints to resume from."""
+    hours: float = 0.0
+    """Of one accelerator."""
+    unweighed: set[str] = field(default_factory=set)
+    """Models of an unknown number of weights, whose disk and hours are not in this."""
+
+    def add(self, other: Amount) -> None:
+        """Count what other steps take, too."""
+        for name in ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk",
+                     "hours"):  # fmt: skip
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.passing = max(self.passing, other.passing)
+        self.unpriced |= other.unpriced
+        self.unweighed |= other.unweighed
+
+
+def estimate(
+    parts: Sequence[Part], found: Preflight, options: ExperimentOptions
+) -> dict[str, Amount]:
+    """Return by folder name what the steps of each cell take, as far as it was resolved; what two
+    experiments share counts once."""
+    amounts: dict[str, Amount] = {}
+    seen: set[tuple[str, str]] = set()
+    for one in parts:
+        ready = found.cells.get(one.step.cell.name)
+        if ready is None:
+            continue
+        amount = amounts.setdefault(one.step.cell.name, Amount())
+        try:
+            amount.add(_Cell(ready, found, options, seen).of(one))
+        except ConvbenchError as error:  # e.g. a prompt that cannot be rendered
+            found.lacks(str(error), one.step.address)
+    return amounts
+
+
+@dataclass
+class _Cell:
+    """One cell, and what is counted already."""
+
+    ready: Ready
+    found: Preflight
+    options: ExperimentOptions
+    seen: set[tuple[str, str]]
+
+    def of(self, one: Part) -> Amount:
+        """Return what a step takes beyond what was counted."""
+        step = one.step
+        policy = self.ready.manifest.cast[self.ready.manifest.protocol.policy]
+        if step.kind == "train":
+            return self._trained(one, policy) if self._new(step.address) else Amount()
+        shown = self._preview(one)
+        total = Amount()
+        if step.kind != "judge" and self._new(step.address):
+            total.add(self._had(shown, policy))
+        for name in one.spec.judges if step.kind != "build" else ():
+            if name in self.found.judges and self._new(step.address, name):
+                total.add(self._judged(shown, self.found.judges[name]))
+        return total
+
+    def _new(self, address: str, judge: str = "") -> bool:
+        if (address, judge) in self.seen:
+            return False
+        self.seen.add((address, judge))
+        return True
+
+    def _preview(self, one: Part) -> Preview:
+        """Return what is said in a step: by all, or by a checkpoint on the test questions."""
+        manifest = self.ready.manifest
+        if one.step.kind == "eval":
+            recipe = self.found.recipes.get((one.step.address.replace("/eval/", "/train/"),
+                                             one.spec.name))  # fmt: skip
+            cast = {**manifest.cast, manifest.protocol.policy: Member(model=OWN)}
+            protocol = self._protocol(recipe)
+            if protocol is not None:
+                cast = {name: cast.get(name, Member(model="script")) for name in protocol.speakers}
+                cast[protocol.policy] = Member(model=OWN)
+            limits = manifest.cast[manifest.protocol.policy].sampling
+            cast = {name: member.model_copy(update={"sampling": limits})
+                    for name, member in cast.items()}  # fmt: skip
+            manifest = ask_again(manifest, cast, split="test", protocol=protocol)
+        return preview(manifest, self.ready.loaded.examples, self.options.specs.folders)
+
+    def _protocol(self, recipe: Recipe | None) -> ProtocolSpec | None:
+        if recipe is None or recipe.eval_protocol is None:
+            return None
+        return catalog.load(
+            ProtocolSpec, "protocols", recipe.eval_protocol, specs=self.options.specs.folders
+        )
+
+    def _had(self, shown: Preview, policy: Member) -> Amount:
+        """Return what it takes to have conversations."""
+        tokens = shown.prompt_tokens + shown.completion_tokens
+        size = self._weights(policy)
+        here = policy.model.partition(":")[0] in ("local", "vllm")
+        seconds = shown.prompt_tokens * READ / FLOPS + shown.completion_tokens / WRITING
+        return Amount(
+            shown.conversations, shown.total_calls, 0, tokens, shown.usd or 0.0,
+            set(shown.unpriced), disk=shown.conversations * _longest(shown) * RECORDED,
+            hours=seconds * (size or 0) / 3600 if here else 0.0,
+            unweighed=set() if size or not here else {policy.model},
+        )  # fmt: skip
+
+    def _judged(self, shown: Preview, judge: Judge) -> Amount:
+        """Return what it takes to judge them: one ask a conversation, its reply at full length."""
+        count = shown.conversations
+        if judge.model is None:
+            return Amount(verdicts=count)
+        prompt = usual_prompt(judge_messages(judge.spec, shown.played, shown.example))
+        prompt += shown.replies
+        folders = self.options.specs.folders
+        reply = judge.spec.max_tokens + headroom(judge.model, folders, judge.short)
+        price = dollars(judge.model, prompt, reply, folders, judge.short)
+        return Amount(
+            verdicts=count, tokens=count * (prompt + reply), usd=count * (price or 0.0),
+            unpriced=set() if price is not None else {judge.model},
+        )  # fmt: skip
+
+    def _trained(self, one: Part, policy: Member) -> Amount:
+        """Return what a training takes."""
+        recipe = self.found.recipes.get((one.step.address, one.spec.name))
+        if recipe is None:  # trained already, or it cannot be
+            return Amount()
+        shown = preview(self.ready.manifest, self.ready.loaded.examples,
+                        self.options.specs.folders)  # fmt: skip
+        rows = self._rows(one, shown)
+        fit = recipe.fit
+        batch = fit.batch_size * fit.accumulation * self._processes(recipe)
+        steps = fit.max_steps or math.ceil(math.ceil(rows / batch) * fit.epochs)
+        size = self._weights(policy, recipe.model)
+        tokens = min(steps * batch, rows * fit.epochs) * _longest(shown)
+        saves = min(fit.save_limit, math.ceil(fit.epochs)) if fit.save == "epoch" else 0
+        return Amount(
+            steps=steps,
+            disk=KEPT * (size or 0),
+            passing=SAVED * (size or 0) * saves,
+            hours=TRAINED * (size or 0) * tokens / FLOPS / 3600,
+            unweighed=set() if size else {policy.model},
+        )
+
+    def _rows(self, one: Part, shown: Preview) -> int:
+        """Return the train conversations, or those of a logged dataset of a size."""
+        manifest, examples = self.ready.manifest, self.ready.loaded.examples
+        rows = manifest.samples * sum(example.split == "train" for example in examples)
+        if one.step.rows is None:
+            return rows
+        return min(rows, math.ceil(one.step.rows / max(1, manifest.turns)))
+
+    def _processes(self, recipe: Recipe) -> int:
+        launch = catalog.load(
+            Launch, "launch", recipe.launch, specs=self.options.specs.folders
+        ).processes
+        return launch if launch <= max(1, accelerators()) else 1
+
+    def _weights(self, policy: Member, model: str | None = None) -> int | None:
+        place = model or policy.weights or policy.model
+        return weights_of(place) if place.partition("/")[0] != "hosted_vllm" else None
+
+
+def _longest(shown: Preview) -> int:
+    """Return the tokens of a whole conversation, at most."""
+    return usual_prompt(shown.calls[-1].messages) + shown.replies if shown.calls else shown.replies
+
+
+def total(amounts: Sequence[Amount]) -> Amount:
+    """Return what all of it takes."""
+    found = Amount()
+    for one in amounts:
+        found.add(replace(one))
+    return found

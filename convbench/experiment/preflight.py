@@ -1,0 +1,269 @@
+"""What an experiment would lack, all of it, before its first call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from convbench.errors import ConvbenchError
+from convbench.experiment.cells import Part, Step
+from convbench.experiment.record import Record
+from convbench.experiment.settings import (
+    build_options,
+    elsewhere,
+    rounds_options,
+    train_options,
+)
+from convbench.experiment.step import mark, there
+from convbench.judge.all import judge_with_model
+from convbench.judge.ready import ready
+from convbench.judge.resolve import Judge
+from convbench.learn.start import trainable
+from convbench.models.open import policy_or_default
+from convbench.models.where import check_model, named
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.specs import load_plugins
+from convbench.rollout.build import begun
+from convbench.rollout.calls import ready_cast
+from convbench.rollout.cast import make_member
+from convbench.schema import Member, RunManifest, TaskSpec, fingerprint
+from convbench.schema.experiment import ExperimentSpec
+from convbench.schema.recipe import Recipe
+from convbench.store import Run
+from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.splits import counted, refuse_untested
+
+T = TypeVar("T")
+SHOWN = 3
+"""Cells named of those that lack the same."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a cell was found to have."""
+
+    manifest: RunManifest
+    loaded: Loaded
+
+
+@dataclass
+class Preflight:
+    """What every cell has, and what is missing."""
+
+    cells: dict[str, Ready] = field(default_factory=dict)
+    """By folder name: what could be resolved of the cells that are not built yet, and of those."""
+    judges: dict[str, Judge] = field(default_factory=dict)
+    recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
+    """By (address, experiment) of a training."""
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    """What is missing, with the fix, and the cells or judges that need it."""
+
+    @property
+    def missing(self) -> list[str]:
+        """Return what is missing, one line each."""
+        return [f"{_some(who)}: {what}" for what, who in self.lacking.items()]
+
+    def lacks(self, what: str, who: str) -> None:
+        """Take note of something that is missing."""
+        known = self.lacking.setdefault(" ".join(what.split()), [])
+        if who not in known:
+            known.append(who)
+
+    def tried(self, who: str, look: Callable[[], T], task: str | None = None) -> T | None:
+        """Return what a look finds; what it refuses is missing."""
+        try:
+            return look()
+        except ConvbenchError as error:
+            self.lacks(as_typed(str(error), task), who)
+            return None
+
+
+def preflight(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> Preflight:
+    """Look for all that the steps will need; nothing is sent, and nothing written.
+
+    What is done already needs nothing any more. Rows are read from where they are, be it the Hub.
+    """
+    found = Preflight()
+    load_plugins(options.specs)
+    record = Record(root)
+    loader = _loader()
+    undone = [one for one in parts if not whole(one, root, record)]
+    for one in _first_of_each(undone):
+        _cell(found, one, root, options, loader)
+    for one in undone:
+        if one.step.kind == "build":
+            _same(found, one, root, record)
+    _judges(found, undone, root, options)
+    for one in undone:
+        if one.step.kind == "train" and not there(one.step, root):
+            look = _training(found, one, root, elsewhere(options))
+            found.tried(one.step.address, look)
+    return found
+
+
+def whole(part: Part, root: Path, record: Record) -> bool:
+    """Whether a step is done as this experiment says it, with nothing in it to try again."""
+    known = record.whole(part.step.address, mark(part.step, part.spec))
+    return known and there(part.step, root)
+
+
+def _first_of_each(parts: Sequence[Part]) -> Iterator[Part]:
+    """Yield one step of each cell."""
+    seen: set[str] = set()
+    for one in parts:
+        if one.step.cell.name not in seen:
+            seen.add(one.step.cell.name)
+            yield one
+
+
+def _loader() -> Callable[[TaskSpec, int], Loaded]:
+    """Return a reader of questions that reads the same ones once."""
+    known: dict[str, Loaded | ConvbenchError] = {}
+
+    def load(task: TaskSpec, seed: int) -> Loaded:
+        name = fingerprint(task, seed)
+        if name not in known:
+            try:
+                known[name] = load_examples(task, seed)
+            except ConvbenchError as error:
+                known[name] = error
+        found = known[name]
+        if isinstance(found, ConvbenchError):
+            raise found
+        return found
+
+    return load
+
+
+def _cell(
+    found: Preflight, one: Part, root: Path, options: ExperimentOptions,
+    load: Callable[[TaskSpec, int], Loaded],
+) -> None:  # fmt: skip
+    """Look for a cell's questions and speakers, or open its run."""
+    cell, path = one.step.cell, root / one.step.cell.name
+    if (path / "run.json").exists():
+        opened = found.tried(cell.name, lambda: _opened(path))
+    else:
+        asked = replace(build_options(cell, one.spec, None, options), dry_run=True)
+        opened = found.tried(cell.name, lambda: Ready(*begun(asked, load)), cell.task)
+    if opened is None:
+        return
+    found.cells[cell.name] = opened
+    splits = counted(example.split for example in opened.loaded.examples)
+    found.tried(cell.name, lambda: refuse_untested(cell.task, splits), cell.task)
+    if there(Step(cell, "build"), root):
+        return
+    if found.tried(cell.name, lambda: _policy(one.spec, options)) is not None:
+        run = Run(path, opened.manifest)
+        found.tried(cell.name, lambda: ready_cast(run, options.calls))
+
+
+def _opened(path: Path) -> Ready:
+    """Return what a run that is there holds."""
+    run = Run.open(path)
+    old = run.manifest
+    return Ready(old, Loaded(list(run.examples.values()), old.source_revision or "", 0))
+
+
+def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
+    """Return the policy that has the conversations."""
+    calls = options.calls
+    name = policy_or_default(
+        spec.model, api_base=calls.api_base, vllm_python=calls.vllm_python,
+        specs=options.specs.folders,
+    )  # fmt: skip
+    return make_member(name, spec.max_tokens, calls.api_base, options.specs)
+
+
+def _same(found: Preflight, one: Part, root: Path, record: Record) -> None:
+    """See that a run that is there was built as it is asked for now."""
+    address = one.step.address
+    others = {name for where, name in record.found if where == address}
+    if others and mark(one.step, one.spec) not in others and there(one.step, root):
+        found.lacks(
+            "its run was built with other settings (count, samples, model or sets), and a run "
+            "never changes; say them as before, or take another folder: --run DIR",
+            one.step.cell.name,
+        )
+
+
+def _judges(
+    found: Preflight, parts: Sequence[Part], root: Path, options: ExperimentOptions
+) -> None:
+    """Look for what each judge needs."""
+    calls = elsewhere(options).calls
+    for one in parts:
+        for name in one.spec.judges if one.step.kind in ("judge", "eval") else ():
+            if name in found.judges:
+                continue
+            who = f"judge {name}"
+
+            def look(name: str = name) -> Judge:
+                return judge_with_model(name, replace(options.specs, sets=()), calls)
+
+            judge = found.tried(who, look)
+            if judge is not None:
+                found.judges[name] = judge
+                found.tried(who, lambda judge=judge: ready([judge], calls))  # type: ignore[misc]
+
+
+def _training(
+    found: Preflight, one: Part, root: Path, options: ExperimentOptions
+) -> Callable[[], None]:
+    """Return a look for the recipe, trainer, packages and weights of a training."""
+
+    def look() -> None:
+        path = root / one.step.cell.name
+        rounds_options(one.step, one.spec, path, options)  # refuses what cannot be
+        policy = _learner(found, one, options)
+        asked = train_options(one.step, one.spec, path, options)
+        recipe = trainable(asked, policy)
+        found.recipes[one.step.address, one.spec.name] = recipe
+        if policy is not None:
+            start = recipe.model or policy.weights or policy.model
+            check_model(named(start) or start)
+
+    return look
+
+
+def _learner(found: Preflight, one: Part, options: ExperimentOptions) -> Member | None:
+    """Return the policy of a cell, also of one whose questions are not there; None where it cannot
+    be found, which is said of the cell."""
+    ready_here = found.cells.get(one.step.cell.name)
+    if ready_here is not None:
+        return ready_here.manifest.cast[ready_here.manifest.protocol.policy]
+    try:
+        return _policy(one.spec, options)
+    except ConvbenchError:
+        return None
+
+
+def _some(who: Sequence[str]) -> str:
+    """Return who lacks something, the first of many by name."""
+    shown = ", ".join(who[:SHOWN])
+    return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
+
+
+FLAGS: Mapping[str, str] = {
+    r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",
+    r"--tasks (?=\S)": "--set per_task.{task}.count=",
+    r"--samples (?=\S)": "--set per_task.{task}.samples=",
+    r"--temperatures (?=\S)": "--set per_task.{task}.temperatures=",
+    r"--teacher(?: (?=[A-Z/]))?": "--set per_task.{task}.teacher=MODEL",
+}
+"""What `build` takes, and how an experiment says it of one task."""
+GENERAL: Mapping[str, str] = {
+    r"--model (?=[\w:/]+)": "--set model=",
+    r"--judge (?=\S+: )": "judge ",
+}
+
+
+def as_typed(text: str, task: str | None) -> str:
+    """Return what an error says in words of `build` as it is typed for an experiment."""
+    table = {**(FLAGS if task else {}), **GENERAL}
+    for flag, ours in table.items():
+        text = re.sub(flag, ours.replace("{task}", task or ""), text)
+    return text

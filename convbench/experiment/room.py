@@ -1,0 +1,76 @@
+"""Whether disk and memory hold an experiment: refused only where even the least does not fit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from convbench.experiment.cells import Part
+from convbench.experiment.estimate import Amount
+from convbench.experiment.preflight import Preflight
+from convbench.experiment.weights import weights_of
+from convbench.schema.recipe import Recipe
+
+GB = 1e9
+WHOLE, ADAPTED = 8, 2
+"""Bytes a weight that a training holds at the very least: all weights in bf16 with gradients and
+AdamW's two moments, or the weights under an adapter."""
+
+
+def check_room(found: Preflight, parts: Sequence[Part], root: Path, amount: Amount) -> None:
+    """Take note of disk or memory that is not there."""
+    place = next(path for path in (root.resolve(), *root.resolve().parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if amount.disk > free:
+        found.lacks(
+            f"disk: at least {amount.disk / GB:,.1f} GB for runs and checkpoints; {place} has "
+            f"{free / GB:,.1f} GB free; expected more: take another folder with --run DIR, or do "
+            "a part with --only CELL",
+            "the experiment",
+        )
+    if not os.access(place, os.W_OK):
+        found.lacks(f"{place}: cannot be written to; take another folder with --run DIR",
+                    "the experiment")  # fmt: skip
+    there = memory()
+    for one in parts:
+        recipe = found.recipes.get((one.step.address, one.spec.name))
+        least = _least(found, one, recipe) if recipe else 0
+        if least > there:
+            found.lacks(
+                f"memory: training takes at least {least / GB:,.1f} GB; this machine and its "
+                f"accelerators have {there / GB:,.1f} GB; train an adapter: --set "
+                "recipe_sets.all.lora.r=16, or take a machine with more",
+                one.step.address,
+            )
+
+
+def _least(found: Preflight, one: Part, recipe: Recipe) -> int:
+    """Return the bytes that a training takes at the very least; 0 where nobody knows."""
+    manifest = (
+        found.cells[one.step.cell.name].manifest if one.step.cell.name in found.cells else None
+    )
+    if manifest is None:
+        return 0
+    policy = manifest.cast[manifest.protocol.policy]
+    size = weights_of(recipe.model or policy.weights or policy.model) or 0
+    adapted = recipe.lora is not None and recipe.distil is None
+    return size * (ADAPTED if adapted else WHOLE)
+
+
+def memory() -> int:
+    """Return the bytes of this machine's memory and of its accelerators'."""
+    own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return own + _accelerators()
+
+
+def _accelerators() -> int:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    asked = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    sizes = [line.strip() for line in done.stdout.splitlines()]
+    return sum(int(size) << 20 for size in sizes if size.isdigit())

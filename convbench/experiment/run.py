@@ -1,0 +1,123 @@
+"""The steps of an experiment one by one: what breaks is recorded, and the rest goes on."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from convbench.errors import BudgetError, ConvbenchError
+from convbench.experiment.cells import Part
+from convbench.experiment.preflight import whole
+from convbench.experiment.record import Outcome, Record, State
+from convbench.experiment.step import do, mark, there
+from convbench.options.experiment import ExperimentOptions
+from convbench.store.jsonl import disk_error
+from convbench.store.locks import folder_lock
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an experiment is, as a step begins."""
+
+    address: str
+    number: int
+    """Of this step, from 1."""
+    of: int
+    failed: int
+    """Steps that failed or wait for one that did."""
+
+
+Tell = Callable[[Progress], None]
+
+
+def run(
+    parts: Sequence[Part], root: Path, options: ExperimentOptions, tell: Tell | None = None
+) -> list[Outcome]:
+    """Do every step, or go on where it stopped; return how each ended, in order.
+
+    A step that breaks is recorded with its reason, those that need it wait, and all others go on.
+    What is done costs a look at the disk. Raises BudgetError, for no later call could be paid
+    either; KeyboardInterrupt; RunError where another process does this experiment.
+    """
+    with _alone(root):
+        root.mkdir(exist_ok=True)
+        record = Record(root)
+        ended: list[Outcome] = []
+        for number, one in enumerate(parts, 1):
+            failed = sum(outcome.state != "done" for outcome in ended)
+            if tell is not None and not whole(one, root, record):
+                tell(Progress(one.step.address, number, len(parts), failed))
+            ended.append(_one(one, root, options, record, ended))
+    return ended
+
+
+def _one(
+    one: Part, root: Path, options: ExperimentOptions, record: Record, before: Sequence[Outcome]
+) -> Outcome:
+    """Do one step and keep how it ended."""
+    address, name = one.step.address, mark(one.step, one.spec)
+    if whole(one, root, record):
+        return Outcome(address, name, "done")
+    if stopped := _missing(one, root, before):
+        outcome = Outcome(address, name, "waits", (f"waits for {stopped}",))
+        record.write(outcome)
+        return outcome
+    began = time.monotonic()
+    state: State = "failed"
+    said: tuple[str, ...] = ("interrupted",)
+    trace = ""
+    try:
+        said = tuple(do(one.step, one.spec, root, options))
+        state = "done"
+    except BudgetError as error:
+        said = (str(error),)
+        raise
+    except ConvbenchError as error:
+        said = (str(error),)
+    except Exception as error:  # noqa: BLE001 - whatever breaks in a cell, the others go on
+        said, trace = (f"{type(error).__name__}: {error}",), traceback.format_exc()
+    finally:
+        seconds = round(time.monotonic() - began, 3)
+        outcome = Outcome(address, name, state, said, seconds, trace)
+        record.write(outcome)
+    return outcome
+
+
+def _missing(one: Part, root: Path, before: Sequence[Outcome]) -> str | None:
+    """Return the first step that this one needs and that failed now, or was never done."""
+    now = {outcome.address: outcome.state for outcome in before}
+    for address in one.step.needs():
+        if now.get(address, "done") != "done":
+            return address
+        if address not in now and not _was_done(address, one, root):
+            return address
+    return None
+
+
+def _was_done(address: str, one: Part, root: Path) -> bool:
+    """Whether a step of the same cell that is not asked for now was done before."""
+    kind = address.split("/")[-2] if "/train/" in address else address.rpartition("/")[2]
+    step = type(one.step)(one.step.cell, kind, *_of(one) if kind == "train" else ())
+    return there(step, root)
+
+
+def _of(one: Part) -> tuple[str, int | None]:
+    return one.step.learner, one.step.rows
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold an experiment's folder, from beside it: a second process would break a step of the
+    first one, between whose steps no run is held."""
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(root.parent, error) from None
+    with folder_lock(
+        root.parent, f"doing the experiment in {root.name}", name=f".{root.name}.lock"
+    ):
+        yield

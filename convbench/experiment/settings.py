@@ -1,0 +1,88 @@
+"""The options of each step, as the experiment says them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from convbench.errors import SpecError
+from convbench.experiment.cells import Cell, Step
+from convbench.learn.rounds import recipe_of
+from convbench.options.build import BuildOptions
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import Shape
+from convbench.options.specs import as_sets
+from convbench.options.train import RoundsOptions, TrainOptions
+from convbench.schema.experiment import ExperimentSpec
+
+
+def elsewhere(options: ExperimentOptions) -> ExperimentOptions:
+    """Return the options without the address, which is that of the policy the experiment starts
+    from: neither a judge nor a checkpoint that was trained here is served there."""
+    return replace(options, calls=replace(options.calls, api_base=None))
+
+
+def build_options(
+    cell: Cell, spec: ExperimentSpec, path: Path | None, options: ExperimentOptions
+) -> BuildOptions:
+    """Return how a cell's conversations are had; `path` is where they go."""
+    return BuildOptions(
+        task=cell.task,
+        protocol=cell.protocol,
+        tasks=spec.count,
+        shape=Shape(
+            mode=cell.mode,
+            turns=cell.turns,
+            samples=spec.samples,
+            temperatures=spec.temperatures,
+            max_tokens=spec.max_tokens,
+            seed=cell.seed,
+        ),
+        model=spec.model,
+        teacher=spec.teacher,
+        run=path,
+        tested=True,
+        specs=replace(options.specs, sets=as_sets(spec.sets)),
+        calls=options.calls,
+    )
+
+
+def rounds_options(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> RoundsOptions | None:
+    """Return how a learner goes whose recipe asks for rounds; None for a single training."""
+    found = RoundsOptions(
+        step.learner, None, path, spec.judges[0], in_process=True,
+        specs=replace(options.specs, sets=_recipe_sets(step, spec)), calls=options.calls,
+    )  # fmt: skip
+    recipe = recipe_of(found)
+    if recipe.rounds is None:
+        return None
+    if step.rows is not None:
+        raise SpecError(
+            f"experiment {spec.name}: rows: found {step.rows} for {recipe.name}, which goes in "
+            "rounds and logs its own; expected null"
+        )
+    return found
+
+
+def train_options(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> TrainOptions:
+    """Return how a learner is trained once on the run at `path`."""
+    return TrainOptions(
+        recipe=step.learner,
+        run=path,
+        judge=spec.judges[0],
+        specs=replace(options.specs, sets=_recipe_sets(step, spec)),
+        calls=options.calls,
+        in_process=True,
+    )
+
+
+def _recipe_sets(step: Step, spec: ExperimentSpec) -> tuple[str, ...]:
+    values = spec.sets_of(step.learner)
+    values.setdefault("fit.seed", step.cell.seed)
+    if step.rows is not None:
+        values["data.rows"] = step.rows
+    return as_sets(values)

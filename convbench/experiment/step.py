@@ -1,0 +1,126 @@
+"""One step of one cell: the one place where something is built, judged, trained or evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from convbench.experiment.cells import Step
+from convbench.experiment.settings import (
+    build_options,
+    elsewhere,
+    rounds_options,
+    train_options,
+)
+from convbench.judge.all import judge_with, judge_with_model
+from convbench.judge.evaluate import check_evaluation, evaluate
+from convbench.learn.start import train_once
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.specs import load_plugins
+from convbench.report.rounds import train_rounds
+from convbench.rollout.build import build
+from convbench.rollout.calls import check_outcome
+from convbench.schema import fingerprint
+from convbench.schema.experiment import ExperimentSpec
+from convbench.store import Run
+from convbench.store.checkpoint import Checkpoint
+
+OF_BUILD = ("count", "samples", "temperatures", "max_tokens", "model", "teacher", "sets")
+"""What an experiment says of a build."""
+
+
+def do(step: Step, spec: ExperimentSpec, root: Path, options: ExperimentOptions) -> list[str]:
+    """Do one step; what is done already costs a look at the disk. Return words on what failed.
+
+    `spec` is the experiment as it holds for the step's cell, `root` the experiment's folder. All
+    four are plain data. Raises ConvbenchError subclasses where the step was stopped or too much
+    of it failed, KeyboardInterrupt; the same call goes on from there.
+    """
+    load_plugins(options.specs)
+    path = root / step.cell.name
+    match step.kind:
+        case "build":
+            lost = _build(step, spec, path, options)
+        case "judge":
+            lost = _judge(spec, path, elsewhere(options))
+        case "train":
+            lost = _train(step, spec, path, elsewhere(options))
+        case _:
+            lost = _evaluate(step, spec, path, elsewhere(options))
+    return [line for line in lost if line]
+
+
+def there(step: Step, root: Path) -> bool:
+    """Whether a step left what it leaves last; a build or a judging that did may still have
+    failures to try again."""
+    path = root / step.cell.name
+    if step.kind == "train":
+        return Checkpoint(path / "checkpoints" / step.checkpoint).finished or bool(
+            _rounds(path, step)
+        )
+    if step.kind == "build":
+        return (path / "conversations.jsonl").exists()
+    folders = [path / "evals" / step.checkpoint, *_rounds(path, step)]
+    places = folders if step.kind == "eval" else [path]
+    return any((place / "verdicts.jsonl").exists() for place in places)
+
+
+def _rounds(path: Path, step: Step) -> list[Path]:
+    """Return the evaluations of a learner that goes in rounds, of which each has its own."""
+    return list((path / "evals").glob(f"{Path(step.learner).stem}-round-*"))
+
+
+def mark(step: Step, spec: ExperimentSpec) -> str:
+    """Return a fingerprint of all that an experiment says of a step."""
+    said = {name: getattr(spec, name) for name in OF_BUILD} if step.kind == "build" else {}
+    judges = [] if step.kind == "build" else list(spec.judges)
+    recipe = spec.sets_of(step.learner) if step.learner else {}
+    return fingerprint(step.kind, said, judges[:1] if step.kind == "train" else judges, recipe)
+
+
+def _build(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> Sequence[str | None]:
+    asked = build_options(step.cell, spec, path, options)
+    if (path / "run.json").exists():
+        asked = BuildOptions(run=path, tested=True, calls=options.calls, specs=replace(
+            options.specs, sets=()))  # fmt: skip
+    built = build(asked).built
+    assert built is not None
+    return [check_outcome(built.jobs, options.calls, "conversations", built.failures)]
+
+
+def _judge(spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> Sequence[str | None]:
+    judges = [
+        judge_with_model(name, options.specs, options.calls) for name in dict.fromkeys(spec.judges)
+    ]
+    named = options.calls.naming(*(one.model for one in judges if one.model))
+    return [
+        check_outcome(one.jobs, options.calls, f"verdicts of {one.name}", one.failures)
+        for one in judge_with(Run.open(path), judges, named).judged
+    ]
+
+
+def _train(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> Sequence[str | None]:
+    loop = rounds_options(step, spec, path, options)
+    if loop is not None:  # every round is evaluated, too
+        train_rounds(loop)
+    else:
+        folder = path / "checkpoints" / step.checkpoint
+        train_once(train_options(step, spec, path, options), folder)
+    return []
+
+
+def _evaluate(
+    step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
+) -> Sequence[str | None]:
+    if rounds_options(step, spec, path, options) is not None:
+        return []
+    folder = path / "checkpoints" / step.checkpoint
+    done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))
+    return check_evaluation(done, options.calls)

@@ -1,0 +1,166 @@
+"""From a task and a cast to a run full of conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from convbench.errors import RunError, SpecError
+from convbench.models.open import policy_or_default
+from convbench.options.build import BuildOptions
+from convbench.options.specs import (
+    load_plugins,
+    load_protocol,
+    load_task,
+    sized,
+    sort_sets,
+)
+from convbench.rollout.calls import ready_cast
+from convbench.rollout.cast import make_cast
+from convbench.rollout.fill import fill
+from convbench.rollout.loop import Built, identical_samples
+from convbench.rollout.manifest import make_manifest
+from convbench.rollout.preview import Preview, preview
+from convbench.rollout.resume import resume
+from convbench.schema import Example, RunManifest, TaskSpec
+from convbench.schema.example import Split
+from convbench.store import Run, set_latest
+from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.splits import counted, refuse_untested
+
+
+@dataclass
+class BuildResult:
+    """What `build` did, or would do."""
+
+    path: Path | None
+    manifest: RunManifest
+    resumed: bool = False
+    loaded: Loaded | None = None
+    built: Built | None = None
+    preview: Preview | None = None
+    splits: dict[Split, int] = field(default_factory=dict)
+    """Questions of each split that the run has, whether built or not."""
+    warnings: list[str] = field(default_factory=list)
+
+
+def build(options: BuildOptions) -> BuildResult:
+    """Make a run and have its conversations, or resume the run that is there.
+
+    Raises ConvbenchError subclasses; nothing is written before the questions are loaded and the
+    first prompts rendered.
+    """
+    load_plugins(options.specs)
+    existing = _existing(options.run)
+    if existing is None:
+        manifest, loaded = begun(options)
+        examples: Mapping[str, Example] = {e.example_id: e for e in loaded.examples}
+    else:
+        manifest, loaded = resume(existing, options), None
+        examples = existing.examples
+    result = BuildResult(options.run, manifest, existing is not None, loaded)
+    result.splits = counted(e.split for e in examples.values())
+    if options.tested:
+        refuse_untested(manifest.task.name, result.splits)
+    first = preview(manifest, list(examples.values()), options.specs.folders)
+    if options.dry_run:
+        result.preview = first
+        return result
+    calls = options.calls.naming(*_typed(options, manifest))
+    run = existing or Run(options.run or _new_path(manifest), manifest)
+    ready_cast(run, calls)
+    if existing is None:
+        run = Run.create(run.path, manifest, list(examples.values()))
+    result.path = run.path
+    result.built = fill(run, calls)
+    if manifest.kind == "build":
+        set_latest(run)
+    same = identical_samples(run) if result.built.jobs.done else 0
+    if same:
+        result.warnings.append(
+            f"{same} question{' has' if same == 1 else 's have'} samples that are identical word "
+            "for word; SWiFt gets no "
+            "signal from them (greedy decoding, a cache in between, or a seed that is ignored?)"
+        )
+    return result
+
+
+def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
+    """Return the references in the cast that the user named; the cast is what they stand for."""
+    policy = manifest.protocol.policy
+    return [
+        member.model
+        for name, member in manifest.cast.items()
+        if (options.model if name == policy else options.teacher) is not None
+    ]
+
+
+def _existing(path: Path | None) -> Run | None:
+    if path is None or not path.exists():
+        return None
+    if path.is_dir() and not any(path.iterdir()):
+        return None
+    if (path / "run.json").exists():
+        return Run.open(path.resolve())
+    if path.is_dir() and all(_unborn(item.name) for item in path.iterdir()):
+        return None
+    raise RunError(f"--run {path}: there is something that is no run; expected a new directory")
+
+
+def _unborn(name: str) -> bool:
+    """Return whether a build that was killed before it wrote run.json leaves such a file."""
+    return name in ("examples.jsonl", ".lock") or (name[0] == "." and name.endswith(".tmp"))
+
+
+def begun(
+    options: BuildOptions, load: Callable[[TaskSpec, int], Loaded] = load_examples
+) -> tuple[RunManifest, Loaded]:
+    """Return the manifest of a new run and its questions; writes nothing.
+
+    `load` reads the questions. Raises SpecError, DataError, HubError, FatalModelError.
+    """
+    if options.task is None:
+        raise SpecError(
+            "build needs a task (see: convbench list tasks), or --run DIR of a run to resume"
+        )
+    sets = sort_sets(options.specs.sets, ("task", "protocol"))
+    task = sized(load_task(options.task, options.specs, sets), options.tasks)
+    protocol = load_protocol(options.protocol or task.protocol, options.specs, sets)
+    cast = make_cast(
+        task,
+        protocol,
+        model=options.model if options.dry_run else _runnable(options),
+        teacher=options.teacher,
+        max_tokens=options.shape.max_tokens,
+        specs=options.specs,
+        calls=options.calls,
+    )
+    manifest = make_manifest(task, protocol, options.shape, cast)
+    loaded = load(task, manifest.seed)
+    wanted = [e for e in loaded.examples if manifest.split in ("all", e.split)]
+    if not wanted:
+        raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")
+    return manifest.model_copy(
+        update={
+            "source_revision": loaded.revision,
+            "extra": {"rows": loaded.rows, "rejected": loaded.rejected},
+        }
+    ), loaded
+
+
+def _runnable(options: BuildOptions) -> str:
+    """Return the policy asked for, else the default where that can run here."""
+    return policy_or_default(
+        options.model,
+        api_base=options.calls.api_base,
+        vllm_python=options.calls.vllm_python,
+        specs=options.specs.folders,
+    )
+
+
+def _new_path(manifest: RunManifest) -> Path:
+    stamp = "-".join(manifest.id.split("-")[:2])
+    name = f"{manifest.task.name}-{manifest.protocol.name}-{manifest.mode}-{stamp}"
+    path = Path("runs") / name
+    return path if not path.exists() else Path("runs") / f"{name}-{manifest.id[-4:]}"
