@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MANY = 12
 """Addresses shown of those that were left out."""
 ASSUMED = (
-    "Upper bounds: replies at full length, one row a train conversation, one ask a verdict. Device "
+    "Upper bounds: replies at full length, every train conversation, one ask a verdict. Device "
     "hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a weight and token in "
     "training, 2 in reading, and 2,500 tokens a second written by 8 billion weights; loading, "
     "compiling and waiting are not in them."

@@ -1,6 +1,7 @@
 """What the steps of an experiment will take: calls, tokens, dollars, optimiser steps, disk, hours.
 
-Upper bounds where nothing is said: replies at full length, one row a train conversation. Device
+Upper bounds where nothing is said: replies at full length, all train conversations in rows of the
+recipe's unit. Device
 hours are a rough guess, by the assumptions below, which the plan prints.
 """
 
@@ -18,6 +19,7 @@ from convbench.experiment.preflight import Preflight, Ready
 from convbench.experiment.weights import weights_of
 from convbench.judge import Judge, judge_messages
 from convbench.learn.launch import accelerators
+from convbench.learn.steps import Steps
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import ask_again
 from convbench.rollout.preview import Preview, dollars, headroom, preview
@@ -185,28 +187,29 @@ class _Cell:
             return Amount()
         shown = preview(self.ready.manifest, self.ready.loaded.examples,
                         self.options.specs.folders)  # fmt: skip
-        rows = self._rows(one, shown)
+        manifest = self.ready.manifest
+        each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
+        rows = self._rows(one, each)
         fit = recipe.fit
-        batch = fit.batch_size * fit.accumulation * self._processes(recipe)
-        steps = fit.max_steps or math.ceil(math.ceil(rows / batch) * fit.epochs)
+        steps = Steps(rows, recipe.data.unit, fit, self._processes(recipe))
+        share = min(1.0, steps.total / steps.an_epoch / fit.epochs)  # less where steps are limited
         size = self._weights(policy, recipe.model)
-        tokens = min(steps * batch, rows * fit.epochs) * _longest(shown)
+        tokens = rows / each * fit.epochs * share * _longest(shown)
         saves = min(fit.save_limit, math.ceil(fit.epochs)) if fit.save == "epoch" else 0
         return Amount(
-            steps=steps,
+            steps=steps.total,
             disk=KEPT * (size or 0),
             passing=SAVED * (size or 0) * saves,
             hours=TRAINED * (size or 0) * tokens / FLOPS / 3600,
             unweighed=set() if size else {policy.model},
         )
 
-    def _rows(self, one: Part, shown: Preview) -> int:
-        """Return the train conversations, or those of a logged dataset of a size."""
+    def _rows(self, one: Part, each: int) -> int:
+        """Return the rows of the train conversations, `each` of one, or a logged dataset's size."""
         manifest, examples = self.ready.manifest, self.ready.loaded.examples
-        rows = manifest.samples * sum(example.split == "train" for example in examples)
-        if one.step.rows is None:
-            return rows
-        return min(rows, math.ceil(one.step.rows / max(1, manifest.turns)))
+        train = sum(example.split == "train" for example in examples)
+        rows = manifest.samples * train * each
+        return rows if one.step.rows is None else min(rows, one.step.rows)
 
     def _processes(self, recipe: Recipe) -> int:
         launch = catalog.load(
