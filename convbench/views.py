@@ -8,6 +8,7 @@ one turn are always a prefix of the messages before the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from convbench.errors import DataError
 from convbench.schema import (
@@ -15,11 +16,14 @@ from convbench.schema import (
     Conversation,
     Message,
     ProtocolSpec,
+    Reasoning,
+    Sent,
     Speaker,
     TextPart,
     Turn,
     text_of,
 )
+from convbench.schema.reasoning import Replay
 
 SEPARATOR = "\n\n"
 """Between a message and the instruction appended to it."""
@@ -60,12 +64,18 @@ def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
 
 
 def messages(
-    protocol: ProtocolSpec, conversation: Conversation, speaker: str, upto: int | None = None
+    protocol: ProtocolSpec,
+    conversation: Conversation,
+    speaker: str,
+    upto: int | None = None,
+    *,
+    replay: Replay | None = None,
 ) -> list[Message]:
     """Return the messages `speaker` saw before turn `upto` (all turns where None).
 
     The last message is of role `user` whenever turn `upto` is the speaker's own; that turn's
-    instruction is included, because it was part of what the speaker answered.
+    instruction is included, because it was part of what the speaker answered. Its own earlier
+    reasoning stands in them as it was sent back, or as `replay` says.
     """
     turns = conversation.turns if upto is None else conversation.turns[:upto]
     pending = None
@@ -77,6 +87,7 @@ def messages(
         turns,
         speaker,
         pending.instruction if pending and pending.speaker == speaker else None,
+        replay or conversation.sent.get(speaker, Sent()).replay,
     )
 
 
@@ -86,17 +97,22 @@ def view(
     turns: tuple[Turn, ...],
     speaker: str,
     instruction: str | None,
+    replay: Replay = "never",
 ) -> list[Message]:
     """Return the messages for `speaker` to answer next, given the turns so far.
 
     `instruction` is that of the turn about to be spoken; earlier ones stand in the turns.
+    `replay` says which of its own reasoning it sees again; nobody sees another's.
     """
     out: list[Message] = [{"role": "system", "content": system}] if system else []
     start = len(out)
+    own = [turn for turn in turns if turn.speaker == speaker]
     for turn in turns:
         if turn.speaker == speaker:
             _instruct(out, start, turn.instruction, _side(protocol, speaker).opening)
             _append(out, start, "assistant", turn.content)
+            if turn.reasoning is not None:
+                _remember(out[-1], _again(turn.reasoning, replay, turn is own[-1]))
         elif hears(protocol, speaker, turn.speaker):
             _append(out, start, "user", public(protocol, turn))
     if instruction is not None or len(out) == start:
@@ -122,6 +138,47 @@ def _append(out: list[Message], start: int, role: str, content: Content) -> None
         out[-1] = {**out[-1], "content": _join(out[-1]["content"], content)}
     else:
         out.append({"role": role, "content": content})  # type: ignore[typeddict-item]
+
+
+def _again(reasoning: Reasoning, replay: Replay, latest: bool) -> Reasoning | None:
+    """Return what of a turn's reasoning is sent back; None for nothing."""
+    if replay == "never" or (replay == "last" and not latest):
+        return None
+    if replay == "signed":
+        return reasoning if reasoning.blocks else None
+    return reasoning.model_copy(update={"blocks": ()}) if reasoning.text else None
+
+
+def _remember(message: Message, reasoning: Reasoning | None) -> None:
+    """Give an assistant message what was thought before it, joined where it is of two turns."""
+    before = message.get("reasoning")
+    if reasoning is not None and before is not None:
+        text = SEPARATOR.join(filter(None, [before.raw, reasoning.raw]))
+        reasoning = Reasoning(
+            text=text, via=reasoning.via, blocks=(*before.blocks, *reasoning.blocks)
+        )
+    if reasoning is not None:
+        message["reasoning"] = reasoning
+
+
+def shown(reasoning: Reasoning, content: str) -> str:
+    """Return a reply as the model wrote it: its reasoning before it where that was cut out of it."""
+    return reasoning.raw + content if reasoning.via == "tags" else content
+
+
+def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return text messages as a chat template takes them: reasoning under every name in use, or in
+    the text that it was cut out of. Build and training both ask this one function."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        reasoning = message.get("reasoning")
+        plain = {"role": message["role"], "content": message["content"]}
+        if reasoning is not None and reasoning.via == "tags":
+            plain["content"] = shown(reasoning, text_of(message["content"]))
+        elif reasoning is not None and reasoning.text:
+            plain |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), reasoning.text)
+        out.append(plain)
+    return out
 
 
 def _join(first: Content, second: Content) -> Content:
@@ -188,9 +245,13 @@ def final_text(protocol: ProtocolSpec, conversation: Conversation) -> str | None
     return text_of(conversation.turns[indices[-1]].content) if indices else None
 
 
-def transcript(conversation: Conversation) -> str:
-    """Return the conversation as a judge reads it: speakers labelled, thinking included,
-    no system prompts, no instructions."""
-    return SEPARATOR.join(
-        f"{turn.speaker.capitalize()}: {text_of(turn.content)}" for turn in conversation.turns
-    )
+def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
+    """Return the conversation as a judge reads it: speakers labelled, tagged thinking included,
+    no system prompts, no instructions; what was thought in a channel of its own where asked."""
+    said: list[str] = []
+    for turn in conversation.turns:
+        name = turn.speaker.capitalize()
+        if reasoning and turn.reasoning is not None and turn.reasoning.text.strip():
+            said.append(f"{name} (reasoning, not said): {turn.reasoning.text.strip()}")
+        said.append(f"{name}: {text_of(turn.content)}")
+    return SEPARATOR.join(said)

@@ -5,7 +5,15 @@ Uses the schema alone.
 
 from convbench.answers.final import after_marker, final_answer
 from convbench.answers.grade import Graded, grade, grade_texts
-from convbench.answers.tags import TAG, closes, left_open, segments, thinking, visible
+from convbench.answers.tags import (
+    TAG,
+    closes,
+    first_block,
+    left_open,
+    segments,
+    thinking,
+    visible,
+)
 from convbench.answers.wording import TAKEN_BACK
 
 __all__ = [
@@ -15,6 +23,7 @@ __all__ = [
     "after_marker",
     "closes",
     "final_answer",
+    "first_block",
     "grade",
     "grade_texts",
     "left_open",

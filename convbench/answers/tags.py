@@ -100,6 +100,27 @@ def segments(text: str, carried: bool = False) -> list[Segment]:
     return found
 
 
+def first_block(text: str) -> tuple[int, int, int] | None:
+    """Return (start, stop, rest) of the thinking block that a text begins with: where its words
+    start and stop, and where what follows it begins, blanks left out; None where there is none.
+
+    A block that is not closed runs to the end of the text.
+    """
+    tags = list(_tags(text))
+    if not tags:
+        return None
+    start = 0
+    if not _opened_before(tags):
+        if tags[0][0] or text[: tags[0][1].start()].strip():
+            return None
+        start = tags[0][1].end()
+    end = next((tag for closing, tag in tags if closing), None)
+    stop, rest = (end.start(), end.end()) if end else (len(text), len(text))
+    words = text[start:stop].strip()
+    start += text[start:stop].find(words)
+    return start, start + len(words), rest + len(text[rest:]) - len(text[rest:].lstrip())
+
+
 def visible(text: str, carried: bool = False) -> str:
     """Return the text outside thinking blocks; a newline stands where a block was."""
     if not any(sign in text for sign in "<[◁"):

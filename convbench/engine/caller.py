@@ -228,7 +228,9 @@ class _Call:
     ) -> tuple[Completion, str | None, Booked]:
         """Book an answered call; return it with what was told of it and can be."""
         said = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
-        received = len(text_of(completion.content).encode("utf-8", "replace"))
+        thoughts = completion.reasoning.text if completion.reasoning else ""
+        shown = thoughts + text_of(completion.content)
+        received = len(shown.encode("utf-8", "replace"))
         booked, told = self._book(said, received)
         self.caller.budget.book(booked)
         self.status.calls += 1

@@ -14,7 +14,7 @@ from convbench.engine.attempts import Attempts, amount
 from convbench.engine.booking import Booked
 from convbench.engine.lines import Lines, parse
 from convbench.net.tidy import count
-from convbench.schema import Completion, ImagePart, Message, Noun, Sampling, TextPart
+from convbench.schema import Completion, ImagePart, Message, Noun, Reasoning, Sampling, TextPart
 
 _START = b'{"key":"'
 _LAST = "\U0010ffff"
@@ -23,8 +23,9 @@ _LAST = "\U0010ffff"
 
 def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
     """Return 16 hex digits that name one call: model, sampling and messages."""
+    said = [{name: value for name, value in m.items() if name != "stable"} for m in messages]
     data = orjson.dumps(
-        [ref, sampling.model_dump(), list(messages)], default=_plain, option=orjson.OPT_SORT_KEYS
+        [ref, sampling.model_dump(), said], default=_plain, option=orjson.OPT_SORT_KEYS
     )
     return hashlib.sha256(data).hexdigest()[:16]
 
@@ -143,7 +144,7 @@ def _plain(value: object) -> object:
 
 
 def _fields(completion: Completion) -> dict[str, Any]:
-    return {
+    found = {
         "content": completion.content,
         "finish_reason": completion.finish_reason,
         "prompt_tokens": completion.prompt_tokens,
@@ -151,6 +152,11 @@ def _fields(completion: Completion) -> dict[str, Any]:
         "cost_usd": completion.cost_usd,
         "model": completion.model,
     }
+    if completion.reasoning is not None:
+        found["reasoning"] = completion.reasoning
+    if completion.left_out:
+        found["left_out"] = completion.left_out
+    return found
 
 
 def _completion(record: dict[str, Any]) -> Completion:
@@ -164,7 +170,13 @@ def _completion(record: dict[str, Any]) -> Completion:
         completion_tokens=record.get("completion_tokens"),
         cost_usd=record.get("cost_usd"),
         model=record.get("model"),
+        reasoning=_reasoning(record.get("reasoning")),
+        left_out=tuple(map(str, record.get("left_out") or ())),
     )
+
+
+def _reasoning(value: Any) -> Reasoning | None:
+    return None if value is None else Reasoning.model_validate(value)
 
 
 def _part(part: dict[str, Any]) -> TextPart | ImagePart:

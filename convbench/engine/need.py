@@ -31,7 +31,7 @@ class Size:
     """A call's bounds: a byte of text is at most a token, a reply at most what was asked for."""
 
     text: int
-    """Bytes of the prompt's text."""
+    """Bytes of the prompt's text, without reasoning that is sent back, which not all bill."""
     prompt: int
     """Tokens of the prompt, at most."""
     reply: int
@@ -49,7 +49,8 @@ class Estimate:
 def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> Size:
     """Return the bounds of a call."""
     text, images = _measured(messages)
-    prompt = text + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
+    thoughts = sum(_thought(message) for message in messages)
+    prompt = text + thoughts + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
     return Size(text, prompt, sampling.max_tokens + model.headroom)
 
 
@@ -68,6 +69,12 @@ def _measured(messages: Sequence[Message]) -> tuple[int, int]:
         if not isinstance(content, str):
             images += sum(isinstance(part, ImagePart) for part in content)
     return text, images
+
+
+def _thought(message: Message) -> int:
+    """Return the bytes of the reasoning that is sent back with a message."""
+    reasoning = message.get("reasoning")
+    return len(reasoning.model_dump_json()) if reasoning else 0
 
 
 class Rates:

@@ -19,6 +19,7 @@ from convbench.models import prices
 from convbench.models.gguf import is_gguf
 from convbench.models.where import beside
 from convbench.schema import Noun
+from convbench.schema.reasoning import ExtraBody, Reads, Replay
 
 SCHEMES = ("rule", "scripted", "local", "vllm")
 """Kinds of model that convbench runs itself: `SCHEME:REST`."""
@@ -27,7 +28,7 @@ USER_FILE = Path("~/.config/convbench/models.yaml")
 VARIABLE = "CONVBENCH_MODEL"
 """Environment variable that names another default policy."""
 
-Droppable = Literal["temperature", "top_p", "seed"]
+Droppable = Literal["temperature", "top_p", "seed", "reasoning_effort"]
 
 
 class Alias(Noun):
@@ -39,6 +40,13 @@ class Alias(Noun):
     """Sampling parameters this model refuses; they are not sent, which is noted once."""
     headroom: int = Field(default=0, ge=0)
     """Tokens added to max_tokens for reasoning that the provider counts but does not show."""
+    reads: Reads = "field"
+    """Where its reasoning is read: a field of the reply (`reasoning_content`, `reasoning`,
+    `thinking_blocks`), or `tags` such as <think> at the start of its text too."""
+    replay: Replay = "never"
+    """Which of its earlier reasoning it is sent with the next call."""
+    extra_body: ExtraBody = Field(default_factory=dict)
+    """More fields of every request."""
     weights: str | None = None
     """Where the weights of a served name lie, so that training finds them."""
     input_per_million: float | None = Field(default=None, ge=0)

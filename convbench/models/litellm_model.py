@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
+from convbench.models.thought import FIELDS, thought
 from convbench.models.wire import wire
 from convbench.net.guard import Seen, guarded
 from convbench.net.tidy import count, token_counts
@@ -105,7 +107,8 @@ class LitellmModel(Model):
             }
             with guarded(self.ref) as seen:
                 try:
-                    return self._read(await self._ask(fields), seen)
+                    found = self._read(await self._ask(fields), seen)
+                    return replace(found, left_out=self._parameters.missing(sampling))
                 except ModelError:
                     raise
                 except Exception as error:
@@ -118,8 +121,10 @@ class LitellmModel(Model):
         raise FatalModelError(f"{self.ref}: refuses the sampling parameters")
 
     async def _ask(self, fields: dict[str, Any]) -> Any:
+        body = self._parameters.extra_body
+        more = {"extra_body": body} if body else {}
         return await self._litellm.acompletion(
-            model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields
+            model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields, **more
         )
 
     async def aclose(self) -> None:
@@ -162,8 +167,16 @@ class LitellmModel(Model):
         except (AttributeError, IndexError, TypeError):
             line = f"{self.ref}: reply is not a chat completion"
             raise BrokenReply(line, usage=usage) from None
-        model = getattr(reply, "model", None)
-        completion = completion_of(self.ref, content, reason, usage=usage, model=model)
+        said = {name: getattr(choice.message, name, None) for name in FIELDS}
+        completion = completion_of(
+            self.ref,
+            content,
+            reason,
+            usage=usage,
+            model=getattr(reply, "model", None),
+            reasoning=thought(said, getattr(reply, "usage", None)),
+            tags=self._parameters.reads == "tags",
+        )
         self._answered = True
         return completion
 

@@ -12,7 +12,8 @@ from convbench.install import with_extra
 from convbench.models.model import Model
 from convbench.models.where import adapter_base, where
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
-from convbench.views import shows_system, without_system
+from convbench.models.thought import cut
+from convbench.views import for_template, shows_system, without_system
 
 if TYPE_CHECKING:
     from convbench.models.batcher import Batcher
@@ -142,8 +143,9 @@ class LocalModel(Model):
             plain = without_system(plain)
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
-                plain, add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+                for_template(plain), add_generation_prompt=True, tokenize=True, return_dict=False,
+                **self._template,
+            )  # fmt: skip
         except Exception as error:
             # templates are programs of their authors and raise what they like
             line = str(error).split("\n")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
+from convbench.models.thought import thought
 from convbench.models.wire import wire
 from convbench.net.tidy import count, dollars, loads
 from convbench.schema import Completion, Message, Sampling
@@ -74,7 +76,7 @@ class OpenAIModel(Model):
             body = self.body(messages, sampling)
             status, raw, headers = await self.http.ask("POST", self.url, orjson.dumps(body))
             if status == 200:
-                return self.read(raw)
+                return replace(self.read(raw), left_out=self.missing(sampling))
             if not self.learnt(status, message(raw), body):
                 break
         raise self.failure(status, message(raw), headers)
@@ -82,10 +84,15 @@ class OpenAIModel(Model):
     def body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """Return what a call sends."""
         return {
+            **self._parameters.extra_body,
             "model": self.name,
             "messages": wire(self._parameters.messages(messages), self._media),
             **self._parameters.fields(sampling),
         }
+
+    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+        """Return the parameters that were asked for and are not sent."""
+        return self._parameters.missing(sampling)
 
     def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return whether the same call has a chance now."""
@@ -124,7 +131,15 @@ class OpenAIModel(Model):
         except (KeyError, IndexError, TypeError, AttributeError):
             line = f"{self.ref}: reply is not a chat completion: {_start(raw)!r}"
             raise BrokenReply(line, usage=usage) from None
-        completion = completion_of(self.ref, content, reason, usage=usage, model=body.get("model"))
+        completion = completion_of(
+            self.ref,
+            content,
+            reason,
+            usage=usage,
+            model=body.get("model"),
+            reasoning=thought(said, body.get("usage")),
+            tags=self._parameters.reads == "tags",
+        )
         self._answered = True
         return completion
 

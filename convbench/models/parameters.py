@@ -11,9 +11,10 @@ from typing import Any
 
 from convbench.models.refusals import refused_system
 from convbench.schema import Message, Sampling
+from convbench.schema.reasoning import Reads
 from convbench.views import without_system
 
-DROPPABLE = ("temperature", "top_p", "seed")
+DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort")
 """Parameters without which a model still answers the same question."""
 
 Note = Callable[[str], None]
@@ -34,9 +35,12 @@ class Parameters:
         drop: Iterable[str] = (),
         headroom: int = 0,
         limit: str = "max_tokens",
+        reads: Reads = "field",
+        extra_body: Mapping[str, Any] | None = None,
         note: Note = to_stderr,
     ) -> None:
         self.ref, self.headroom, self.limit = ref, headroom, limit
+        self.reads, self.extra_body = reads, dict(extra_body or {})
         self._known = set(drop)
         self._noted: set[str] = set()
         self._folds_system = False
@@ -51,14 +55,17 @@ class Parameters:
         """Return the request's fields for `sampling`."""
         out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}
         for name in DROPPABLE:
-            value = getattr(sampling, name)
-            if value is None:
+            if not _asked(sampling, name):
                 continue
             if name in self._known:
                 self._say(name)
             else:
-                out[name] = value
+                out[name] = getattr(sampling, name)
         return out
+
+    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+        """Return the parameters of `sampling` that are not sent."""
+        return tuple(name for name in DROPPABLE if name in self._known and _asked(sampling, name))
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages as this model takes them: after a refused system message the system
@@ -91,3 +98,7 @@ class Parameters:
         if name not in self._noted:
             self._noted.add(name)
             self._note(f"note: {self.ref} takes no {name}; it is left out")
+
+
+def _asked(sampling: Sampling, name: str) -> bool:
+    return getattr(sampling, name) is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
+from convbench.models.thought import cut
 from convbench.net.tidy import text
-from convbench.schema import Completion, FinishReason
+from convbench.schema import Completion, FinishReason, Reasoning
 
 FINISH: dict[str, FinishReason] = {
     "stop": "stop",
@@ -25,11 +26,14 @@ def completion_of(
     *,
     usage: Usage,
     model: object,
+    reasoning: Reasoning | None = None,
+    tags: bool = False,
 ) -> Completion:
-    """Return the completion; an empty one raises.
+    """Return the completion; an empty one raises. `tags`: a thinking block that begins its text
+    is its reasoning, where no field told any.
 
     BrokenReply where another try may give text, FatalModelError (for this conversation only)
-    where the tokens went into hidden reasoning or a filter refused; both carry the usage.
+    where the tokens went into reasoning or a filter refused; both carry the usage.
     """
     finish = FINISH.get(str(reason or "stop"), "other")
     prompt, reply, cost = usage.prompt_tokens, usage.completion_tokens, usage.cost_usd
@@ -38,11 +42,14 @@ def completion_of(
     except TypeError:
         line = f"{ref}: the reply's content is a {type(content).__name__}; expected text"
         raise BrokenReply(line, usage=usage) from None
+    if tags and (reasoning is None or not reasoning.text):
+        found, said = cut(said, reasoning.tokens if reasoning else None)
+        reasoning = found or reasoning
     if said.strip():
-        return Completion(said, finish, prompt, reply, cost, _name(model))
+        return Completion(said, finish, prompt, reply, cost, _name(model), reasoning)
     if finish == "length" and reply:
         raise FatalModelError(
-            f"{ref}: all {reply} tokens went into hidden reasoning, none into the reply; "
+            f"{ref}: all {reply} tokens went into reasoning, none into the reply; "
             "give a larger --max-tokens, or `headroom:` in models.yaml",
             stops_run=False,
             usage=usage,

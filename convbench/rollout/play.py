@@ -20,6 +20,7 @@ from convbench.schema import (
     Message,
     RunManifest,
     Sampling,
+    Sent,
     Step,
     Turn,
 )
@@ -50,6 +51,8 @@ class Play:
     spoken: int = 0
     """Policy turns so far."""
     systems: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, set[str]] = field(default_factory=dict)
+    """By speaker, the parameters that were not sent."""
     stop: Stop | None = None
 
     def __post_init__(self) -> None:
@@ -139,7 +142,12 @@ async def _speak(state: Play, step: Step) -> None:
         )
         return
     messages = view(
-        run.protocol, state.systems.get(step.speaker), tuple(state.turns), step.speaker, text
+        run.protocol,
+        state.systems.get(step.speaker),
+        tuple(state.turns),
+        step.speaker,
+        text,
+        run.cast[step.speaker].replay,
     )
     if not messages or messages[-1]["role"] != "user":
         raise SpecError(
@@ -153,12 +161,14 @@ async def _speak(state: Play, step: Step) -> None:
         _sampling(state, step.speaker),
         key=f"{state.job.key}@{len(state.turns)}",
     )
+    state.left_out.setdefault(step.speaker, set()).update(reply.left_out)
     _keep(
         state,
         Turn(
             speaker=step.speaker,
             step=step.id,
             content=reply.content,
+            reasoning=reply.reasoning,
             instruction=text,
             finish_reason=reply.finish_reason,
             prompt_tokens=reply.prompt_tokens,
@@ -195,6 +205,16 @@ def _sampling(state: Play, speaker: str) -> Sampling:
     )
 
 
+def _sent(state: Play) -> dict[str, Sent]:
+    """Return by speaker what was not sent, and how its reasoning was sent back, where that is
+    anything to tell."""
+    found = {
+        name: Sent(left_out=tuple(sorted(names)), replay=state.run.cast[name].replay)
+        for name, names in state.left_out.items()
+    }
+    return {name: sent for name, sent in found.items() if sent != Sent()}
+
+
 def failed(job: Rollout, run: RunManifest, error: Exception) -> Conversation:
     """Return the record of an attempt that broke outside the models."""
     return _record(job, run, None, Failure.of(error))
@@ -213,6 +233,7 @@ def _record(
         seed=job.seed,
         systems=state.systems if state else {},
         turns=tuple(state.turns) if state else (),
+        sent=_sent(state) if state else {},
         stop=state.stop if state and not failure else None,
         failure=failure,
         branch=job.branch,

@@ -13,11 +13,12 @@ from convbench.schema.chat import (
     TextPart,
     text_of,
 )
-from convbench.schema.conversation import Branch, Conversation, Failure, Turn
+from convbench.schema.conversation import Branch, Conversation, Failure, Sent, Turn
 from convbench.schema.example import Choice, Example
 from convbench.schema.judge import JudgeSpec, Metric, Reward, Verdict
 from convbench.schema.noun import Mode, Noun, Text, canonical, fingerprint, pick
 from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
+from convbench.schema.reasoning import Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.run import Member, RunManifest
 from convbench.schema.task import TaskSpec
 
@@ -39,14 +40,18 @@ __all__ = [
     "Mode",
     "Noun",
     "ProtocolSpec",
+    "Reasoning",
+    "RedactedBlock",
     "Reward",
     "RunManifest",
     "Sampling",
+    "Sent",
     "Speaker",
     "Step",
     "TaskSpec",
     "Text",
     "TextPart",
+    "ThinkingBlock",
     "Turn",
     "Verdict",
     "canonical",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from pydantic import Field
 
 from convbench.schema.noun import Noun
+from convbench.schema.reasoning import Effort, Reasoning
 
 
 class TextPart(Noun):
@@ -38,6 +39,11 @@ class Message(TypedDict):
     role: Literal["system", "user", "assistant"]
     content: Content
     name: NotRequired[str]
+    reasoning: NotRequired[Reasoning]
+    """What the assistant thought before it, where it is sent back."""
+    stable: NotRequired[int]
+    """Characters at the start of the content with which other calls begin too; no part of what
+    is said."""
 
 
 class Sampling(Noun):
@@ -51,6 +57,8 @@ class Sampling(Noun):
     """Most tokens of one reply. A longer reply is cut, kept, and marked `length`."""
     seed: int | None = None
     """Seed of this one call, where the model takes one."""
+    reasoning_effort: Effort | None = Field(default=None, exclude_if=lambda value: value is None)
+    """How long the model is to think; null leaves the model's own default."""
 
 
 FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "other"]
@@ -67,6 +75,10 @@ class Completion:
     cost_usd: float | None = None
     model: str | None = None
     """The id that the provider says answered, where it does."""
+    reasoning: Reasoning | None = None
+    """What it thought before it; None where there is nothing to tell."""
+    left_out: tuple[str, ...] = ()
+    """Parameters that were asked for and not sent, because the model takes none of them."""
 
 
 def text_of(content: Content) -> str:

@@ -10,6 +10,7 @@ from convbench.blot import told
 from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
 from convbench.schema.noun import Count, Dollars, Noun, Seed
+from convbench.schema.reasoning import Reasoning, Replay
 
 LONGEST = 1000
 """Characters of a failure's words."""
@@ -26,6 +27,8 @@ class Turn(Noun):
     """Id of the protocol's step."""
     content: Content
     """What was said, whole."""
+    reasoning: Reasoning | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What was thought before it in a channel of its own; no other speaker sees it."""
     instruction: str | None = None
     """Instruction this speaker got with the message it answered."""
     finish_reason: FinishReason = "stop"
@@ -70,6 +73,15 @@ class Branch(Noun):
     """Number among the branches of this turn."""
 
 
+class Sent(Noun):
+    """How a speaker's calls differed from what was asked for, and what of its thought they held."""
+
+    left_out: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Parameters that were not sent, because the model takes none of them."""
+    replay: Replay = Field(default="never", exclude_if=lambda value: value == "never")
+    """Which of its earlier reasoning was sent back to it."""
+
+
 class Conversation(Noun):
     """One attempt at one (example, sample). Never edited; the newest record of a key counts."""
 
@@ -84,13 +96,15 @@ class Conversation(Noun):
     sample: Count = 0
     """Number among the samples of the question."""
     temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature of the policy."""
+    """Sampling temperature asked of the policy; not sent where `sent` says that it was left out."""
     seed: Seed = 0
     """Seed of this conversation's random streams."""
     systems: dict[str, str] = Field(default_factory=dict)
     """System prompt each speaker got, rendered."""
     turns: tuple[Turn, ...] = ()
     """All messages but system ones, in order."""
+    sent: dict[str, Sent] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """By speaker; written only where there is something to tell."""
     stop: Stop | None = None
     """Why it ended; null where it failed."""
     failure: Failure | None = None

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from convbench.schema.conversation import Failure
 from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
+from convbench.schema.reasoning import Effort
 
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
 
@@ -69,6 +70,10 @@ class JudgeSpec(Noun):
     """Sampling temperature of the judge model."""
     max_tokens: int = Field(default=1024, ge=1)
     """Limit of a judge's reply."""
+    reasoning_effort: Effort | None = Field(default=None, exclude_if=lambda value: value is None)
+    """How long the judge model is to think; null leaves its own default."""
+    sees_reasoning: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether the transcript holds what speakers thought in a channel of their own."""
     function: PythonRef | None = None
     """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`."""
     file: str | None = None

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from convbench.schema.noun import Name, Noun
+from convbench.schema.reasoning import Trained
 
 FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves"]
@@ -41,6 +42,9 @@ class Data(Noun):
     """Size of the logged dataset in rows of `unit`: whole tasks are taken, in an order of their
     own, until they come nearest to it, so that a smaller dataset is part of a larger one. Null
     takes all."""
+    reasoning: Trained = "loss"
+    """What the policy thought in a channel of its own: `loss` is learnt with the reply, `context`
+    stands before the reply without loss, `drop` is left out. Tags in a reply's text are its text."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""

@@ -12,9 +12,16 @@ from pydantic import Field, model_validator
 from convbench.schema.chat import Sampling
 from convbench.schema.noun import Mode, Noun, Seed
 from convbench.schema.protocol import ProtocolSpec
+from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import TaskSpec
 
 RunKind = Literal["build", "import", "eval", "branch"]
+RENDERING = frozenset({
+    "conversation", "messages", "tools", "documents", "chat_template", "add_generation_prompt",
+    "continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors",
+    "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs",
+})  # fmt: skip
+"""Options of rendering a chat template that are not for it to see."""
 MOST = 100_000
 """Samples of a question, and policy turns, that a run may have."""
 
@@ -35,6 +42,24 @@ class Member(Noun):
     """Where the weights of a served name lie, so that training finds them."""
     fingerprint: str | None = None
     """Hash of local weights."""
+    reads: Reads = Field(default="field", exclude_if=lambda value: value == "field")
+    """Where its reasoning is read."""
+    replay: Replay = Field(default="never", exclude_if=lambda value: value == "never")
+    """Which of its earlier reasoning it is sent."""
+    extra_body: ExtraBody = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """More fields of its requests."""
+    left_out: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Parameters that are known not to be sent; more may be learnt from its refusals, which the
+    conversations tell."""
+
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """What its chat template is rendered with beside the messages."""
+        said = self.extra_body.get("chat_template_kwargs")
+        options = {k: v for k, v in said.items() if k not in RENDERING} if said else {}
+        effort = self.sampling.reasoning_effort
+        return options | ({"reasoning_effort": effort} if effort else {})
 
 
 class RunManifest(Noun):

@@ -1,0 +1,120 @@
+"""Reasoning: what a model thought before a reply, in a channel of its own; how it is sent back."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from convbench.schema.noun import Count, Noun, canonical
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How long a model is to think, in the providers' own words (`reasoning_effort`)."""
+Replay = Literal["never", "last", "always", "signed"]
+"""Which of a speaker's earlier reasoning it is sent with the next call: none; that of its latest
+turn; that of every turn; that of every turn as the provider's own blocks, signatures unchanged."""
+Reads = Literal["field", "tags"]
+"""Where reasoning is read: a field of the reply, or tags in its text too."""
+Via = Literal["reasoning_content", "reasoning", "blocks", "tags"]
+Trained = Literal["loss", "context", "drop"]
+"""What training does with a turn's reasoning: learns it, shows it, or leaves it out."""
+
+MOST_BLOCKS = 256
+"""Blocks of one reply."""
+BODY_BYTES = 16 << 10
+"""Bytes of `extra_body` as JSON."""
+BODY_DEPTH = 8
+"""Levels of `extra_body`."""
+OURS = frozenset({
+    "model", "messages", "stream", "n", "max_tokens", "max_completion_tokens", "temperature",
+    "top_p", "seed", "reasoning_effort", "tools", "tool_choice", "response_format",
+})  # fmt: skip
+"""Fields of a request that are said elsewhere."""
+_SECRET = re.compile(
+    r"(?i)(.*[_-])?(api[_-]?key|password|passwd|secret|credentials?|authorization|headers?"
+    r"|(access|auth|bearer|api)[_-]?token)|(api|base)[_-]?(base|url)"
+)
+"""Keys that say who pays or where a request goes."""
+
+
+class ThinkingBlock(Noun):
+    """A provider's thinking block; the signature holds for this text alone."""
+
+    type: Literal["thinking"] = "thinking"
+    thinking: str
+    """What was thought, or its summary; empty where the provider keeps it."""
+    signature: str | None = None
+    """The provider's seal, sent back unchanged."""
+
+
+class RedactedBlock(Noun):
+    """A thinking block that only its provider can read."""
+
+    type: Literal["redacted_thinking"] = "redacted_thinking"
+    data: str
+    """Encrypted, sent back unchanged."""
+
+
+Block = Annotated[ThinkingBlock | RedactedBlock, Field(discriminator="type")]
+
+
+class Reasoning(Noun):
+    """What a model thought before a reply, beside the reply's own text."""
+
+    text: str = ""
+    """What was thought, as far as it is shown."""
+    tokens: Count | None = None
+    """Tokens of it, as the provider counts; they are part of the reply's."""
+    via: Via = "reasoning_content"
+    """The field it came in, or `tags` where it was cut out of the reply's text."""
+    frame: tuple[str, str] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """With `tags`: the exact text before and after it, so that nothing of the reply is lost."""
+    blocks: tuple[Block, ...] = Field(
+        default=(), max_length=MOST_BLOCKS, exclude_if=lambda value: not value
+    )
+    """The provider's blocks, with their signatures."""
+
+    @property
+    def raw(self) -> str:
+        """The text that stood before the reply's, where it was cut out of it."""
+        before, after = self.frame or ("", "")
+        return before + self.text + after
+
+
+def check_body(body: dict[str, Any]) -> dict[str, Any]:
+    """Return more fields of a request that may be sent; ValueError for any other."""
+    kwargs = body.get("chat_template_kwargs", {})
+    if not isinstance(kwargs, dict):
+        raise ValueError(
+            f"chat_template_kwargs: found {type(kwargs).__name__}; expected names and values"
+        )
+    size, level, depth = len(canonical(body).encode()), [body], 0
+    if size > BODY_BYTES:
+        raise ValueError(f"found {size:,} bytes; expected at most {BODY_BYTES:,}")
+    taken = sorted(OURS & body.keys())
+    if taken:
+        raise ValueError(f"found {taken[0]}, which is said elsewhere; leave it out")
+    while level:
+        depth += 1
+        if depth > BODY_DEPTH:
+            raise ValueError(f"found more than {BODY_DEPTH} levels; expected fewer")
+        keys = [str(key) for value in level if isinstance(value, dict) for key in value]
+        secret = next((key for key in keys if _SECRET.fullmatch(key)), None)
+        if secret is not None:
+            raise ValueError(
+                f"found {secret[:60]!r}; keys come from the environment and addresses from "
+                "--api-base, never from a request's fields"
+            )
+        level = [item for value in level for item in _inside(value)]
+    return body
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+ExtraBody = Annotated[dict[str, Any], AfterValidator(check_body)]
+"""More fields of every request, e.g. `{chat_template_kwargs: {enable_thinking: true}}`."""
