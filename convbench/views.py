@@ -162,7 +162,7 @@ def _remember(message: Message, reasoning: Reasoning | None) -> None:
 
 
 def shown(reasoning: Reasoning, content: str) -> str:
-    """Return a reply as the model wrote it: its reasoning before it where that was cut out of it."""
+    """Return a reply as the model wrote it, with the reasoning that was cut out of it."""
     return reasoning.raw + content if reasoning.via == "tags" else content
 
 
@@ -215,6 +215,13 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     if rest and rest[0]["role"] == "user":
         content = _join(content, rest.pop(0)["content"])
     return [{"role": "user", "content": content}, *rest]
+
+
+def sent_temperature(protocol: ProtocolSpec, conversation: Conversation) -> float | None:
+    """Return the temperature that the policy was asked with; None where none was sent."""
+    sent = conversation.sent.get(protocol.policy)
+    missing = sent is not None and "temperature" in sent.left_out
+    return None if missing else conversation.temperature
 
 
 def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:

@@ -12,3 +12,6 @@ SplitChoice = Literal["train", "validation", "test", "all"]
 """What a user names: one split, or all."""
 ErrorKind = Literal["clustered", "naive"]
 """Standard errors by group, or by conversation."""
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How long a model is to think, in the providers' own words (`reasoning_effort`)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convbench.answers.final import Letters, after_marker, final_answer
 from convbench.answers.tags import closes, left_open, thinking, visible
@@ -20,8 +20,9 @@ class Graded:
     conversation failed, or the example has no options or no gold), False where the answer is
     unparsed. `thinking` (headline): an opening `<thinking>` in the final turn; `thinking_any`: in
     any policy turn; `thinking_closed`: in the final turn and closed there; all None where the
-    conversation failed. `words`: whitespace-separated words of all policy turns. `n_turns`:
-    policy turns.
+    conversation failed. `reasoned`: the final turn was thought of in a channel of its own, beside
+    its text; None where it failed or nobody told. `words`: whitespace-separated words of all policy
+    turns. `n_turns`: policy turns.
     """
 
     answer: str | None
@@ -31,18 +32,21 @@ class Graded:
     thinking_closed: bool | None
     words: int
     n_turns: int
+    reasoned: bool | None = None
 
 
 def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) -> Graded:
     """Grade the conversation by its final policy turn."""
-    turns = conversation.turns
-    return grade_texts(
-        [text_of(turns[i].content) for i in policy_turns(protocol, conversation)],
+    own = [conversation.turns[i] for i in policy_turns(protocol, conversation)]
+    failed = conversation.failure is not None
+    found = grade_texts(
+        [text_of(turn.content) for turn in own],
         example.options,
         example.answer,
         marker=protocol.answer_after,
-        failed=conversation.failure is not None,
+        failed=failed,
     )
+    return replace(found, reasoned=None if failed or not own else own[-1].reasoning is not None)
 
 
 def grade_texts(

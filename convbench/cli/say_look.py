@@ -13,6 +13,7 @@ from convbench.answers import grade, left_open, segments
 from convbench.cli.console import out
 from convbench.cli.say import fact, next_command, note, printable, say_preview, shown, table
 from convbench.schema import text_of
+from convbench.views import sent_temperature
 
 if TYPE_CHECKING:
     from convbench.commands.doctor import Finding
@@ -65,7 +66,9 @@ def say_conversation(found: ConversationShown) -> None:
     fact("conversation", c.conversation_id)
     fact("run", shown(found.run.path))
     policy = m.cast[m.protocol.policy].model if m.cast else "imported"
-    fact("what", f"{m.task.name} · {m.protocol.name} · {m.mode} · {policy} · T {c.temperature:g}")
+    sent = sent_temperature(m.protocol, c)
+    heat = "not sent" if sent is None else f"{sent:g}"
+    fact("what", f"{m.task.name} · {m.protocol.name} · {m.mode} · {policy} · T {heat}")
     fact("question", f"{c.example_id} ({found.example.split}), sample {c.sample}")
     result = {True: "correct", False: "wrong", None: "not graded"}[graded.correct]
     answer = graded.answer or "unparsed"
@@ -78,6 +81,8 @@ def say_conversation(found: ConversationShown) -> None:
     for number, turn in enumerate(c.turns):
         cut = " · cut by max_tokens" if turn.finish_reason == "length" else ""
         _head(turn.speaker, f" · {number} · {turn.step}{cut}")
+        if turn.reasoning is not None and turn.reasoning.text.strip():
+            _said(Text(printable(turn.reasoning.text.strip()), style="dim"))
         words = printable(text_of(turn.content))
         if turn.speaker == m.protocol.policy:
             _said(_dimmed(words, left_open(earlier)))

@@ -144,7 +144,7 @@ def _plain(value: object) -> object:
 
 
 def _fields(completion: Completion) -> dict[str, Any]:
-    found = {
+    found: dict[str, Any] = {
         "content": completion.content,
         "finish_reason": completion.finish_reason,
         "prompt_tokens": completion.prompt_tokens,

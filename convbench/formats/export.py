@@ -12,7 +12,7 @@ from typing import BinaryIO
 import orjson
 
 from convbench.errors import RunError
-from convbench.formats.targets import FORMATS, Chat, Line, Target
+from convbench.formats.targets import FORMATS, THOUGHT, Chat, Line, Target
 from convbench.schema import Conversation, Message, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
@@ -57,6 +57,8 @@ class Exported:
     """Flagged conversations, left out."""
     bare: int = 0
     """Conversations written without their metadata, which the format has no place for."""
+    unthought: int = 0
+    """Conversations written without their reasoning, which the format has no place for."""
     notes: list[str] = field(default_factory=list)
     """What was left out beside these, and what the trainer must be told."""
 
@@ -90,6 +92,10 @@ def export(
         )
     if done.bare:
         done.notes.append(f"the metadata of {done.bare} conversations has no place in {target}")
+    if done.unthought:
+        done.notes.append(
+            f"the reasoning of {done.unthought} conversations has no place in {target}"
+        )
     return done
 
 
@@ -151,13 +157,18 @@ def _lines(
             done.left_out += 1
             done.negative += weighed is not None and weighed.weights.get(name, 0.0) < 0
         else:
+            done.unthought += FORMATS[target].drops and _thought(conversation)
             done.bare += bool(conversation.metadata) and not FORMATS[target].metadata
             yield split, _line(run, conversation, target, weighed), times
 
 
+def _thought(conversation: Conversation) -> bool:
+    return any(turn.reasoning and turn.reasoning.text for turn in conversation.turns)
+
+
 def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | None) -> Line:
     protocol, shape = run.manifest.protocol, FORMATS[target]
-    chat = _chat(messages(protocol, conversation, protocol.policy))
+    chat = _chat(messages(protocol, conversation, protocol.policy, replay="always"))
     while chat and chat[-1]["role"] != "assistant":  # what nobody answered teaches nothing
         chat.pop()
     if plan is None or plan.repeats is not None or shape.weighted is None:
@@ -170,4 +181,10 @@ def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | Non
 
 
 def _chat(said: Iterable[Message]) -> Chat:
-    return [{"role": message["role"], "content": text_of(message["content"])} for message in said]
+    chat: Chat = []
+    for message in said:
+        line = {"role": message["role"], "content": text_of(message["content"])}
+        if "reasoning" in message:
+            line[THOUGHT] = message["reasoning"].text
+        chat.append(line)
+    return chat

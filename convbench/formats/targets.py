@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 Target = Literal["trl", "openai", "sharegpt", "ms-swift"]
 
+THOUGHT = "reasoning_content"
+"""What an assistant's message holds beside its content, as chat templates read it."""
 Chat = list[dict[str, Any]]
-"""Messages {role, content}, as the policy saw them."""
+"""Messages {role, content, reasoning_content?}, as the policy saw them, with what it thought."""
 Line = dict[str, Any]
 """One object of a JSON lines file."""
 
@@ -28,6 +30,8 @@ class Format:
     """What its trainer must be told to learn the policy's turns, for conversations."""
     metadata: bool = False
     """Whether its rows may have a column more: the metadata of imported logs, as JSON text."""
+    drops: bool = False
+    """Whether it has no place for reasoning."""
     weighing: str = ""
     """What its trainer must be told to learn by weight."""
     negative: str = ""
@@ -41,6 +45,20 @@ def assistant(text: str) -> Chat:
 
 def _plain(chat: Chat) -> Line:
     return {"messages": chat}
+
+
+def _bare(chat: Chat) -> Line:
+    return {"messages": [{k: v for k, v in m.items() if k != THOUGHT} for m in chat]}
+
+
+def tagged(message: Mapping[str, Any]) -> str:
+    """Return a message's text with its reasoning in <think> tags before it."""
+    thought, said = str(message.get(THOUGHT) or "").strip("\n"), str(message["content"])
+    return f"<think>\n{thought}\n</think>\n\n{said}" if thought else said
+
+
+def _in_tags(chat: Chat) -> Chat:
+    return [{"role": m["role"], "content": tagged(m)} for m in chat]
 
 
 def _trl_pair(asked: Chat, chosen: str, rejected: str) -> Line:
@@ -57,12 +75,13 @@ def _openai_pair(asked: Chat, chosen: str, rejected: str) -> Line:
 
 def _sharegpt(chat: Chat) -> Line:
     names = {"system": "system", "user": "human", "assistant": "gpt"}
-    return {"conversations": [{"from": names[m["role"]], "value": m["content"]} for m in chat]}
+    return {"conversations": [{"from": names[m["role"]], "value": tagged(m)} for m in chat]}
 
 
 def _scaled(chat: Chat, weight: float) -> Line:
+    said = _in_tags(chat)
     return {
-        "messages": [{**m, "loss_scale": weight} if m["role"] == "assistant" else m for m in chat]
+        "messages": [{**m, "loss_scale": weight} if m["role"] == "assistant" else m for m in said]
     }
 
 
@@ -79,11 +98,11 @@ FORMATS: Mapping[Target, Format] = {
         negative="SFTTrainer would imitate them",
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
-    "openai": Format(_plain, pair=_openai_pair),
+    "openai": Format(_bare, pair=_openai_pair, drops=True),
     "sharegpt": Format(_sharegpt, metadata=True),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": Format(
-        _plain,
+        lambda chat: {"messages": _in_tags(chat)},
         weighted=_scaled,
         pair=lambda asked, chosen, rejected: {
             "messages": [*asked, *assistant(chosen)],

@@ -46,11 +46,14 @@ class Asked:
         return None if not values or None in values else sum(values)
 
 
-def judge_fields(conversation: Conversation, example: Example) -> dict[str, Any]:
+def judge_fields(
+    conversation: Conversation, example: Example, *, reasoning: bool = False
+) -> dict[str, Any]:
     """Return what a rubric's templates may use; a judge may see the hidden fields.
 
-    The transcript holds every turn with its speaker, thinking included, and no system prompt or
-    step instruction (section E.3).
+    The transcript holds every turn with its speaker, thinking in tags included, and no system
+    prompt or step instruction (section E.3); `reasoning` adds what was thought in a channel of its
+    own.
     """
     return {
         **example.inputs,
@@ -59,13 +62,13 @@ def judge_fields(conversation: Conversation, example: Example) -> dict[str, Any]
         "choices": example.choices,
         "letters": prompts.letters(example.letters),
         "answer": example.answer,
-        "transcript": transcript(conversation),
+        "transcript": transcript(conversation, reasoning=reasoning),
     }
 
 
 def judge_messages(spec: JudgeSpec, conversation: Conversation, example: Example) -> list[Message]:
     """Return what a rubric's model is sent: question, options, gold letter and transcript."""
-    fields = judge_fields(conversation, example)
+    fields = judge_fields(conversation, example, reasoning=spec.sees_reasoning)
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
     return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
@@ -80,7 +83,12 @@ async def ask(
     answered with its old replies from the journal. An error that ends the whole run (wrong key,
     spent budget) passes through.
     """
-    sampling = Sampling(temperature=judge.spec.temperature, max_tokens=judge.spec.max_tokens)
+    spec = judge.spec
+    sampling = Sampling(
+        temperature=spec.temperature,
+        max_tokens=spec.max_tokens,
+        reasoning_effort=spec.reasoning_effort,
+    )
     replies: list[Completion] = []
     result: Scores | Complaint | ModelError = Complaint("no reply")
     for number in range(start, start + judge.spec.asks):

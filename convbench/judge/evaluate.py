@@ -14,7 +14,7 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
 from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast
-from convbench.rollout.cast import make_member, teachers
+from convbench.rollout.cast import asked_alike, make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, every_sample
 from convbench.rollout.manifest import ask_again, refuse_changes
@@ -131,9 +131,8 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
             f"protocol {protocol.name}: speaker {silent[0]!r} needs a model, and the cast of "
             f"{parent.path} has none for it; build a run in that protocol and evaluate there"
         )
-    cast[protocol.policy] = make_member(
-        options.policy, limit, options.calls.api_base, options.specs
-    )
+    member = make_member(options.policy, limit, options.calls.api_base, options.specs)
+    cast[protocol.policy] = asked_alike(member, old.cast[old.protocol.policy])
     return ask_again(
         old, cast, split=options.split, protocol=protocol,
         kind="eval", checkpoint=options.policy, extra=_trained(options.policy),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,17 +13,21 @@ from convbench.judge.case import Case
 from convbench.judge.rubric import Complaint, Scores
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work
-from convbench.models.model import Model
 from convbench.rollout.calls import at_once, open_for
-from convbench.schema import Verdict, text_of
+from convbench.schema import Completion, Verdict, text_of
 
 LEFT_OUT, TEMPERATURE = "left_out", "temperature"
 """In a verdict's details: sampling parameters that the judge's model takes none of."""
 
 
-def _sent(model: Model) -> dict[str, Any]:
-    """Return what a verdict tells of its sampling where that is not what the rubric says."""
-    return {LEFT_OUT: [TEMPERATURE]} if TEMPERATURE in model.left_out else {}
+def _sent(replies: Sequence[Completion]) -> dict[str, Any]:
+    """Return what a verdict tells of its sampling where that is not what the rubric says, and the
+    tokens that its judge thought."""
+    missing = sorted({name for reply in replies for name in reply.left_out})
+    thought = [reply.reasoning.tokens for reply in replies if reply.reasoning is not None]
+    told = [tokens for tokens in thought if tokens is not None]
+    left = {LEFT_OUT: missing} if missing else {}
+    return {**left, **({"reasoning_tokens": sum(told)} if told else {})}
 
 
 @asynccontextmanager
@@ -51,7 +55,7 @@ async def score(case: Case, tools: Tools) -> Verdict:
     messages = judge_messages(judge.spec, conversation, case.example)
     done = await ask(tools.caller, tools.held, judge, messages, key, case.asked)
     usage: dict[str, Any] = {
-        "details": _sent(tools.held),
+        "details": _sent(done.replies),
         "attempts": case.asked + len(done.replies),
         "prompt_tokens": done.total("prompt_tokens"),
         "completion_tokens": done.total("completion_tokens"),

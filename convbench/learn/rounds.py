@@ -16,7 +16,7 @@ from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast, share_ledger
-from convbench.rollout.cast import make_member
+from convbench.rollout.cast import asked_alike, make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
 from convbench.schema import Member
@@ -200,6 +200,7 @@ def _new(root: Run, policy: Path, path: Path, options: RoundsOptions) -> Run:
     old = root.manifest
     limit = old.cast[old.protocol.policy].sampling.max_tokens
     member = make_member(str(policy), limit, None, options.specs)
+    member = asked_alike(member, old.cast[old.protocol.policy])
     cast = {**old.cast, old.protocol.policy: member}
     manifest = ask_again(old, cast, checkpoint=str(policy))
     return Run.create(path, manifest, list(root.examples.values()))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.install import with_extra
 from convbench.models.model import Model
-from convbench.models.where import adapter_base, where
-from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
 from convbench.models.thought import cut
+from convbench.models.where import adapter_base, where
+from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart
+from convbench.schema.reasoning import Effort, Reads
 from convbench.views import for_template, shows_system, without_system
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 ROWS = 160
 """Most calls in one batch; as many conversations at once, and each keeps its slot."""
+EFFORT = "reasoning_effort"
 CPU_MEMORY = 2 << 30
 """Bytes of the cache on CPU."""
 CUDA_SHARE = 0.8
@@ -34,8 +36,17 @@ class LocalModel(Model):
     patient = True
     concurrency = ROWS
 
-    def __init__(self, ref: str, *, context: int | None = None, device: str | None = None) -> None:
-        self.ref = ref
+    def __init__(
+        self,
+        ref: str,
+        *,
+        context: int | None = None,
+        device: str | None = None,
+        reads: Reads = "field",
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ref, self.reads = ref, reads
+        self._options = dict(template or {})
         self.path = where(ref.removeprefix("local:"))
         self._context, self._device = context, device
         self._limit = 0
@@ -107,7 +118,7 @@ class LocalModel(Model):
         if self._batcher is None:
             await self.start()
         assert self._batcher is not None
-        prompt = self.tokens(messages)
+        prompt = self.tokens(messages, sampling.reasoning_effort)
         room = self._limit - len(prompt)
         if room < 1:
             raise FatalModelError(
@@ -132,19 +143,35 @@ class LocalModel(Model):
             skip_special_tokens=True,
             clean_up_tokenization_spaces=False,
         )
-        finish = "stop" if row.ended else "length"
-        return Completion(text, finish, row.prompt, len(reply), 0.0, self.ref)  # type: ignore[arg-type]
+        reasoning, text = self._cut(text) if self.reads == "tags" else (None, text)
+        deaf = sampling.reasoning_effort is not None and EFFORT not in self._source()
+        return Completion(
+            text, "stop" if row.ended else "length", row.prompt, len(reply), 0.0, self.ref,
+            reasoning, (EFFORT,) if deaf else (),
+        )  # fmt: skip
 
-    def tokens(self, messages: Sequence[Message]) -> list[int]:
+    def _cut(self, text: str) -> tuple[Reasoning | None, str]:
+        """Return the thinking block at the start of a reply, its tokens counted, and the rest."""
+        found, rest = cut(text)
+        if found is None:
+            return None, text
+        ids = self._tokenizer(found.raw, add_special_tokens=False)["input_ids"]
+        return found.model_copy(update={"tokens": len(ids)}), rest
+
+    def _source(self) -> str:
+        return str(self._tokenizer.chat_template)
+
+    def tokens(self, messages: Sequence[Message], effort: Effort | None = None) -> list[int]:
         """Return the prompt's token ids by the model's own chat template; the system prompt
         stands in the first user message where the template shows none."""
+        options = self._options | ({EFFORT: effort} if effort else {})
         plain: list[Message] = [{**m, "content": _text(self.ref, m)} for m in messages]
         if self._folds_system:
             plain = without_system(plain)
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
                 for_template(plain), add_generation_prompt=True, tokenize=True, return_dict=False,
-                **self._template,
+                **options,
             )  # fmt: skip
         except Exception as error:
             # templates are programs of their authors and raise what they like

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from convbench.errors import FatalModelError
@@ -12,6 +13,7 @@ from convbench.models.aliases import Resolved, default_policy, resolve
 from convbench.models.model import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
+from convbench.schema import Member
 
 
 def open_model(
@@ -25,6 +27,7 @@ def open_model(
     media: Path | None = None,
     specs: Sequence[Path] = (),
     short: str | None = None,
+    member: Member | None = None,
     note: Note = to_stderr,
 ) -> Model:
     """Return the model that a reference or short name names, with that name's settings.
@@ -33,10 +36,13 @@ def open_model(
     `context` is the longest context in tokens for models that convbench runs itself, `media`
     the folder of image bytes, `log_dir` where a server's log goes, `downloaded` true for a
     reference from a pulled run (it may then name no function but convbench's own), `short` the
-    name that a recorded reference was asked for by. Raises FatalModelError for an unknown or
-    retired name or a missing key, MissingDependency.
+    name that a recorded reference was asked for by, `member` what a run recorded of how it is
+    asked, in place of its name's settings. Raises FatalModelError for an unknown or retired name or
+    a missing key, MissingDependency.
     """
     found = resolve(ref, api_base=api_base, specs=specs, short=short)
+    if member is not None:
+        found = recorded(found, member)
     scheme, _, rest = found.ref.partition(":")
     if scheme == "rule":
         from convbench.models.rule import RuleModel
@@ -49,29 +55,51 @@ def open_model(
     if scheme == "local":
         from convbench.models.local import LocalModel
 
-        return LocalModel(found.ref, context=context)
+        kwargs = found.alias.extra_body.get("chat_template_kwargs")
+        return LocalModel(found.ref, context=context, reads=found.alias.reads, template=kwargs)
     if scheme == "vllm":
         from convbench.models.vllm import VLLMModel
 
         return VLLMModel(
-            found.ref, python=vllm_python, log_dir=log_dir, context=context, media=media
+            found.ref,
+            python=vllm_python,
+            log_dir=log_dir,
+            context=context,
+            media=media,
+            parameters=_parameters(found, None, note),
         )
     return _remote(found, api_base, media, note)
 
 
-def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Note) -> Model:
-    """Return a model that someone else serves."""
-    drop = set(found.alias.drop)
-    if prices.refuses_sampling(found.ref):
-        drop |= {"temperature", "top_p"}
-    base = api_base or base_of(found.provider)
-    parameters = Parameters(
+def recorded(found: Resolved, member: Member) -> Resolved:
+    """Return a model with what a run recorded of how it is asked."""
+    said = {"reads": member.reads, "extra_body": dict(member.extra_body)}
+    return replace(found, alias=found.alias.model_copy(update=said))
+
+
+def never_sent(found: Resolved) -> frozenset[str]:
+    """Return the parameters that a model is known to take none of."""
+    refused = {"temperature", "top_p"} if prices.refuses_sampling(found.ref) else set()
+    return frozenset({*found.alias.drop, *refused})
+
+
+def _parameters(found: Resolved, base: str | None, note: Note) -> Parameters:
+    alias = found.alias
+    return Parameters(
         found.ref,
-        drop=drop,
-        headroom=found.alias.headroom,
+        drop=never_sent(found),
+        headroom=alias.headroom,
         limit="max_completion_tokens" if base == OPENAI else "max_tokens",
+        reads=alias.reads,
+        extra_body=alias.extra_body,
         note=note,
     )
+
+
+def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Note) -> Model:
+    """Return a model that someone else serves."""
+    base = api_base or base_of(found.provider)
+    parameters = _parameters(found, base, note)
     price = price_of(found)
     if found.provider not in OPENAI_LIKE:
         from convbench.models.litellm_model import LitellmModel

@@ -49,11 +49,13 @@ class VLLMModel(Model):
         log_dir: Path | None = None,
         context: int | None = None,
         media: Path | None = None,
+        parameters: Parameters | None = None,
     ) -> None:
         self.ref = ref
         self.name = ref.removeprefix("vllm:")
         self.python = interpreter(python)
         self._context, self._media = context, media
+        self._parameters = parameters or Parameters(ref)
         self.log = (log_dir or Path.cwd()) / f"vllm-{self.name.strip('/').replace('/', '-')}.log"
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -84,7 +86,7 @@ class VLLMModel(Model):
             f"{base}/v1",
             key=None,
             key_variable="(none)",
-            parameters=Parameters(self.ref),
+            parameters=self._parameters,
             price=Price(0.0, 0.0),
             media=self._media,
         )

@@ -1,0 +1,63 @@
+"""Messages as the OpenAI chat API writes them, images as data URIs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import FatalModelError
+from convbench.schema import ImagePart, Message, Reasoning, text_of
+from convbench.schema.chat import Part
+from convbench.views import shown
+
+
+def wire(messages: Sequence[Message], media: Path | None) -> list[Any]:
+    """Return messages in JSON form; `media` is the folder of the images' bytes."""
+    return [_one(message, media) for message in messages]
+
+
+def _one(message: Message, media: Path | None) -> dict[str, Any]:
+    content = message["content"]
+    out: dict[str, Any] = {
+        "role": message["role"],
+        "content": content if isinstance(content, str) else _parts(content, media),
+    }
+    if "name" in message:
+        out["name"] = message["name"]
+    reasoning = message.get("reasoning")
+    return out if reasoning is None else _thinking(out, reasoning, text_of(content))
+
+
+def _thinking(out: dict[str, Any], reasoning: Reasoning, content: str) -> dict[str, Any]:
+    """Return an assistant message with its reasoning where it came from."""
+    if reasoning.blocks:
+        blocks = [block.model_dump(exclude_none=True) for block in reasoning.blocks]
+        return {**out, "thinking_blocks": blocks}
+    if reasoning.via == "tags":
+        return {**out, "content": shown(reasoning, content)}
+    via = "reasoning" if reasoning.via == "reasoning" else "reasoning_content"
+    return {**out, via: reasoning.text}
+
+
+def _parts(content: tuple[Part, ...], media: Path | None) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if isinstance(part, ImagePart):
+            url = _data_uri(str((media or Path("media")) / part.file), part.media_type)
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+        else:
+            parts.append({"type": "text", "text": part.text})
+    return parts
+
+
+@lru_cache(maxsize=64)
+def _data_uri(path: str, media_type: str) -> str:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        line = f"{path}: image cannot be read: {error.strerror}"
+        raise FatalModelError(line, stops_run=False) from None
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

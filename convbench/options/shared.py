@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from convbench.options.declare import MODELS, SPECS, WHERE, Opt
-from convbench.words import Mode, SplitChoice
+from convbench.words import Effort, Mode, SplitChoice
 
 RunDir = Annotated[
     Path | None,
@@ -228,5 +228,9 @@ class Shape:
         Opt("One value, or one a sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures),
     ] = None
     max_tokens: Annotated[int | None, Opt("Limit of one reply in tokens (512).", least=1)] = None
+    reasoning_effort: Annotated[
+        Effort | None,
+        Opt("How long the policy is to think, where it can be told (the model's own)."),
+    ] = None
     seed: Annotated[int | None, Opt("Seed of everything that is drawn (0).")] = None
     split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None

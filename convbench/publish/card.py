@@ -10,10 +10,11 @@ from typing import Any
 import yaml
 
 from convbench import __version__
+from convbench.blot import keys
 from convbench.publish.figures import Figures
 from convbench.publish.parquet import CONFIGS
 from convbench.publish.prompts import prompts
-from convbench.schema import JudgeSpec, RunManifest
+from convbench.schema import JudgeSpec, Member, RunManifest, canonical
 from convbench.schema.example import SPLITS
 from convbench.stats.estimate import Estimate
 
@@ -48,7 +49,7 @@ def card(
         _tables(rows, judge),
         _load(repo),
         _rewards(numbers),
-        _made(manifest),
+        _made(manifest, numbers),
         _models(manifest, judges, numbers),
         prompts(manifest, judges),
         _limits(manifest, numbers),
@@ -160,8 +161,10 @@ def _rewards(numbers: Figures) -> str:
         (f"`{r['judge']}`", r["split"], _mean(r["reward"]), _n(r["reward"]), r["failed"])
         for r in numbers.rewards
     ]
+    thought = any(r["reasoned"] and r["reasoned"].mean for r in numbers.policy)
     policy: list[tuple[object, ...]] = [
-        (r["split"], f"{r['temperature']:g}", _mean(r["accuracy"]), _mean(r["thinking"]),
+        (r["split"], _heat(r["temperature"]), _mean(r["accuracy"]), _mean(r["thinking"]),
+         *((_mean(r["reasoned"]),) if thought else ()),
          "-" if r["unparsed"] is None else r["unparsed"], r["n"])
         for r in numbers.policy
     ]  # fmt: skip
@@ -169,7 +172,10 @@ def _rewards(numbers: Figures) -> str:
     if rewards:
         heads = ("judge", "split", "reward", "conversations", "failed verdicts")
         out += [grid(heads, rewards), ""]
-    columns = ("split", "temperature", "accuracy", "thinking", "unparsed", "conversations")
+    columns = (
+        "split", "temperature", "accuracy", "thinking", *(("reasoned",) if thought else ()),
+        "unparsed", "conversations",
+    )  # fmt: skip
     out += [grid(columns, policy), ""]
     out.append(
         "Mean ± standard error, clustered by group (conversations of one question are not "
@@ -188,10 +194,16 @@ def _mean(found: Estimate | None) -> str:
     return f"{found.mean:.4f}" if found.error is None else f"{found.mean:.4f} ± {found.error:.4f}"
 
 
-def _made(manifest: RunManifest) -> str:
+def _heat(temperature: float | None) -> str:
+    return "not sent" if temperature is None else f"{temperature:g}"
+
+
+def _made(manifest: RunManifest, numbers: Figures) -> str:
     task, protocol = manifest.task, manifest.protocol
     source = task.licence.source or task.source.hub or "local rows"
     temperatures = ", ".join(f"{t:g}" for t in manifest.temperatures)
+    if "temperature" in numbers.left_out.get(manifest.protocol.policy, ()):
+        temperatures += " (asked for; the policy's model takes none, and none was sent)"
     revision = f"`{manifest.source_revision}`" if manifest.source_revision else "-"
     facts = [
         ("questions", f"{task.name}: {source}, revision {revision}"),
@@ -207,7 +219,7 @@ def _made(manifest: RunManifest) -> str:
 
 def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Figures) -> str:
     rows = [
-        (speaker, f"`{member.model}`", f"max_tokens {member.sampling.max_tokens}",
+        (speaker, f"`{member.model}`", _asked(member, numbers.left_out.get(speaker, ())),
          terms(member.model))
         for speaker, member in manifest.cast.items()
     ]  # fmt: skip
@@ -224,6 +236,20 @@ def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Fig
 What a model wrote is subject to that model's terms. Conversations: {_usd(numbers.cost_usd)},
 {_tokens(prompt)} prompt and {_tokens(completion)} completion tokens. Judging:
 {_usd(numbers.judge_usd)}. Together: {_usd(_sum(numbers.cost_usd, numbers.judge_usd))}."""
+
+
+def _asked(member: Member, left_out: Iterable[str]) -> str:
+    """Say how a speaker was asked, as it was sent."""
+    said = [f"max_tokens {member.sampling.max_tokens}"]
+    if member.sampling.reasoning_effort and "reasoning_effort" not in left_out:
+        said.append(f"reasoning_effort {member.sampling.reasoning_effort}")
+    if member.extra_body:
+        said.append(f"extra_body `{keys(canonical(member.extra_body))}`")
+    if member.replay != "never":
+        said.append(f"its reasoning sent back: {member.replay}")
+    if left_out:
+        said.append(f"not sent: {', '.join(left_out)}")
+    return "; ".join(said)
 
 
 def _sampling(spec: JudgeSpec, untempered: bool) -> str:

@@ -29,7 +29,7 @@ class Figures:
     splits: dict[str, int]
     """Conversations by split."""
     policy: list[dict[str, Any]]
-    """split, temperature, accuracy, unparsed, thinking, n."""
+    """split, temperature (None: not sent), accuracy, unparsed, thinking, reasoned, n."""
     rewards: list[dict[str, Any]]
     """judge, split, reward (Estimate), failed verdicts."""
     failures: list[tuple[str, int]]
@@ -42,6 +42,8 @@ class Figures:
     """Dollars of all verdicts; None where unknown."""
     untempered: frozenset[str]
     """Fingerprints of judges whose model takes no temperature."""
+    left_out: dict[str, tuple[str, ...]]
+    """By speaker, the parameters that were not sent in any conversation."""
     cut: int
     """Conversations with a turn cut by max_tokens."""
     flagged: int
@@ -77,9 +79,18 @@ def figures(run: Run) -> Figures:
         judge_usd=judging(spent, unknown),
         untempered=frozenset(v.fingerprint for v in run.verdicts()
                              if TEMPERATURE in v.details.get(LEFT_OUT, ())),
+        left_out=_left_out(run),
         cut=sum(row["cut_turns"] > 0 for row in rows),
         flagged=sum(bool(row["flags"]) for row in rows),
     )  # fmt: skip
+
+
+def _left_out(run: Run) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for talk in run.conversations():
+        for speaker, sent in talk.sent.items():
+            found.setdefault(speaker, set()).update(sent.left_out)
+    return {speaker: tuple(sorted(names)) for speaker, names in found.items()}
 
 
 JUDGING = """
@@ -130,6 +141,7 @@ def _policy(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "accuracy": estimate(graded),
         "unparsed": sum(row["answer"] is None for row in rows) if graded else None,
         "thinking": estimate((row["group_id"], float(row["thinking"] or 0)) for row in rows),
+        "reasoned": estimate((row["group_id"], float(row["reasoned"] or 0)) for row in rows),
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convbench.publish.leaks import leaks
-from convbench.schema import Example, text_of
+from convbench.schema import Example, Message, text_of
 from convbench.schema.example import SPLITS
 from convbench.store import Run
 from convbench.store.limits import interruptible
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CONFIGS = ("conversations", "turns", "verdicts", "examples")
 """Configs in the order of the card; the first is the default."""
+THOUGHT = "reasoning_content"
+"""Name of reasoning in messages, as chat templates read it."""
 SHARD = 256 << 20
 """Bytes of one file, before compression."""
 
@@ -26,7 +28,7 @@ CONVERSATIONS = """
 SELECT c.conversation_id, c.run, c.task, c.protocol, c.mode, c.example_id, c.group_id, c.split,
   c.policy, c.sample, c.temperature, c.seed, c.stop, c.failure, c.answer, c.correct, c.thinking,
   c.n_turns, c.words, c.flags, c.prompt_tokens, c.completion_tokens, c.cost_usd,
-  c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts
+  c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts, c.reasoned, c.reasoning_tokens
 FROM conversations c ORDER BY c.conversation_id
 """
 REWARDS = """
@@ -34,7 +36,8 @@ SELECT conversation_id, judge, reward FROM raw.verdicts ORDER BY rowid
 """
 TURNS = """
 SELECT t.conversation_id, t.turn_index, t.speaker, t.content, t.prompt_tokens,
-  t.completion_tokens, t.finish_reason, t.step, t.instruction, t.cost_usd, e.split
+  t.completion_tokens, t.finish_reason, t.step, t.instruction, t.cost_usd, t.reasoning,
+  t.reasoning_tokens, t.reasoning_blocks::VARCHAR AS reasoning_blocks, e.split
 FROM turns t JOIN raw.conversations c USING (conversation_id)
   JOIN raw.examples e USING (example_id)
 ORDER BY t.conversation_id, t.turn_index
@@ -125,7 +128,10 @@ def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) 
     for owner, name, reward in connection.execute(REWARDS).fetchall():
         rewards.setdefault(owner, []).append({"judge": name, "reward": reward})
     one = [_of(rewards.get(i, ()), judge) for i in ids]
-    message = pyarrow.struct([("role", pyarrow.string()), ("content", pyarrow.string())])
+    names = ["role", "content"]
+    if any(THOUGHT in message for seen in said.values() for message in seen):
+        names.append(THOUGHT)
+    message = pyarrow.struct([(name, pyarrow.string()) for name in names])
     verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
     columns: list[tuple[str, Any, Any]] = [
         ("messages", [said.get(i, []) for i in ids], pyarrow.list_(message)),
@@ -142,12 +148,17 @@ def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None
 
 
 def policy_messages(run: Run) -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Yield (conversation_id, the policy's view of the conversation); an image is `[image]`."""
+    """Yield (conversation_id, the policy's view of the conversation, with all that it thought in a
+    channel of its own); an image is `[image]`."""
     protocol = run.manifest.protocol
     for conversation in run.conversations():
-        seen = messages(protocol, conversation, protocol.policy)
-        texts = [{"role": m["role"], "content": text_of(m["content"])} for m in seen]
-        yield conversation.conversation_id, texts
+        seen = messages(protocol, conversation, protocol.policy, replay="always")
+        yield conversation.conversation_id, [_texts(message) for message in seen]
+
+
+def _texts(message: Message) -> dict[str, str]:
+    found = {"role": message["role"], "content": text_of(message["content"])}
+    return found | ({THOUGHT: message["reasoning"].text} if "reasoning" in message else {})
 
 
 def find_leaks(run: Run) -> dict[str, list[str]]:

@@ -60,6 +60,21 @@ THINKING = Measure(
     "thinking_pct", "Thinking (%)", "Think %", 1, lambda row: _share(row.thinking), 100.0,
     unit="% of conversations", limits=(0.0, 100.0),
 )  # fmt: skip
+REASONED = Measure(
+    "reasoned_pct", "Reasoned (%)", "Reas. %", 1, lambda row: _share(row.reasoned), 100.0,
+    unit="% of conversations", limits=(0.0, 100.0),
+)  # fmt: skip
+"""Reasoning in a channel of its own, beside that in tags."""
+
+
+def by_heat(temperature: float | None) -> tuple[bool, float]:
+    """Return a key that sorts temperatures; where none was sent comes last."""
+    return temperature is None, temperature or 0.0
+
+
+def heat(temperature: float | None) -> str:
+    """Return a temperature in words."""
+    return "not sent" if temperature is None else f"{temperature:g}"
 
 
 def metric(

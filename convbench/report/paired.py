@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from convbench.report.measures import ACCURACY, Measure
+from convbench.report.measures import ACCURACY, Measure, by_heat
 from convbench.report.policies import Observation, Policy
 from convbench.report.sections import Section
 from convbench.stats.estimate import (
@@ -73,16 +73,16 @@ def paired(section: Section, measure: Measure, kind: ErrorKind = "clustered") ->
     return [replace(item, adjusted=p) for item, p in zip(found, adjusted, strict=True)]
 
 
-def by_temperature(section: Section) -> dict[tuple[str, float], AtTemperature]:
+def by_temperature(section: Section) -> dict[tuple[str, float | None], AtTemperature]:
     """Return McNemar's test of accuracy by (policy, temperature)."""
     base = section.base
     if base is None:
         return {}
-    found: dict[tuple[str, float], AtTemperature] = {}
+    found: dict[tuple[str, float | None], AtTemperature] = {}
     for policy in section.policies:
         if policy is not base:
             both = list(pairs(base, policy, ACCURACY))
-            for temperature in sorted({row.temperature for row, _, _ in both}):
+            for temperature in sorted({row.temperature for row, _, _ in both}, key=by_heat):
                 at = [item for item in both if item[0].temperature == temperature]
                 groups = Counter(row.group for row, _, _ in at)
                 counts = mcnemar((first > 0, second > 0) for _, first, second in at)
@@ -91,8 +91,8 @@ def by_temperature(section: Section) -> dict[tuple[str, float], AtTemperature]:
 
 
 def _adjusted(
-    found: dict[tuple[str, float], AtTemperature],
-) -> dict[tuple[str, float], AtTemperature]:
+    found: dict[tuple[str, float | None], AtTemperature],
+) -> dict[tuple[str, float | None], AtTemperature]:
     out = dict(found)
     for temperature in {key[1] for key in found}:
         keys = [key for key in found if key[1] == temperature]

@@ -14,6 +14,7 @@ from convbench.errors import RunError
 from convbench.schema import JudgeSpec, Verdict
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
+from convbench.views import sent_temperature
 
 NAMES = {
     "swift": "SWiFt",
@@ -52,13 +53,17 @@ class Observation:
     """Names the same place in another policy's run: question, sample, temperature."""
     group: str
     """The independent unit."""
-    temperature: float
+    temperature: float | None
+    """None where none was sent."""
     failed: bool
     correct: bool | None
     """None where it failed or cannot be graded."""
     unparsed: bool
     """Graded, and no answer could be read."""
     thinking: bool | None
+    """Whether the last turn thinks in tags."""
+    reasoned: bool | None
+    """Whether it was thought of in a channel of its own."""
     flags: tuple[str, ...]
     """Findings of the fidelity checks, `SPEAKER:FINDING`."""
     verdicts: Mapping[str, Scored]
@@ -169,11 +174,12 @@ def _rows(run: Run, split: str) -> Iterator[Observation]:
         yield Observation(
             unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
             group=example.group_id,
-            temperature=talk.temperature,
+            temperature=sent_temperature(protocol, talk),
             failed=talk.failure is not None,
             correct=found.correct,
             unparsed=found.correct is not None and found.answer is None,
             thinking=found.thinking,
+            reasoned=found.reasoned,
             flags=talk.flags,
             verdicts=verdicts.get(talk.conversation_id, {}),
         )

@@ -133,6 +133,7 @@ def begun(
         model=options.model if options.dry_run else _runnable(options),
         teacher=options.teacher,
         max_tokens=options.shape.max_tokens,
+        effort=options.shape.reasoning_effort,
         specs=options.specs,
         calls=options.calls,
     )

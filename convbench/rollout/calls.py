@@ -11,11 +11,12 @@ from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Sta
 from convbench.engine import run as run_loop
 from convbench.errors import BudgetError, RunError
 from convbench.models import known
-from convbench.models.consent import consent
+from convbench.models.aliases import resolve
+from convbench.models.consent import consent, printable
 from convbench.models.model import Model
 from convbench.models.open import open_model
 from convbench.options.shared import CallOptions
-from convbench.schema import Member
+from convbench.schema import Member, canonical
 from convbench.store import Run
 
 CALLS = "calls.jsonl"
@@ -116,9 +117,11 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
             if member.model == SCRIPT:
                 continue
             base = _address(run, member, options)
-            mark = f"{member.model} {member.short} {base}"
+            mark = f"{member.model} {member.short} {base} {member.reads} {member.extra_body}"
             if mark not in opened:
-                opened[mark] = open_for(run, member.model, base, options, short=member.short)
+                opened[mark] = open_for(
+                    run, member.model, base, options, short=member.short, member=member
+                )
             cast[name] = opened[mark]
         yield cast
     finally:
@@ -165,15 +168,24 @@ def _address(run: Run, member: Member, options: CallOptions) -> str | None:
 
 
 def open_for(
-    run: Run, ref: str, api_base: str | None, options: CallOptions, *, short: str | None = None
+    run: Run,
+    ref: str,
+    api_base: str | None,
+    options: CallOptions,
+    *,
+    short: str | None = None,
+    member: Member | None = None,
 ) -> Model:
     """Open a model for a run: a speaker's, a judge's, a grader's, a learner's.
 
     `short` is the short name it was asked for by, whose settings (headroom, parameters it
-    refuses, price) hold. RunError where the user did not agree to its being called.
+    refuses, price) hold; `member` says how a run recorded that it is asked. RunError where the user
+    did not agree to its being called.
     """
     base = as_typed(api_base, options)
     permit(run, ref, base, options)
+    if member is not None:
+        _refuse_body(run, member, base, options)
     return open_model(
         ref,
         api_base=base,
@@ -183,7 +195,23 @@ def open_for(
         downloaded=run.manifest.pulled_from is not None,
         specs=options.specs,
         short=short,
+        member=member,
     )
+
+
+def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOptions) -> None:
+    """Raise RunError where a pulled set would have fields sent that are not the user's own."""
+    if run.manifest.pulled_from is None or not member.extra_body:
+        return
+    found = resolve(member.model, api_base=api_base, specs=options.specs, short=member.short)
+    if found.alias.extra_body != member.extra_body:
+        said = printable(canonical(member.extra_body))
+        raise RunError(
+            f"{run.path}: the set pulled from {printable(run.manifest.pulled_from)} has "
+            f"{printable(member.model)} asked with extra_body {said}, which is sent for nobody "
+            "else's word; to send it, put it into a models.yaml of yours, under a name with ref: "
+            f"{printable(member.model)}"
+        )
 
 
 def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:

@@ -8,10 +8,12 @@ from convbench.blot import address
 from convbench.errors import SpecError
 from convbench.models.aliases import default_policy, resolve
 from convbench.models.fingerprint import weights_fingerprint
+from convbench.models.open import never_sent
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import sampling_of
 from convbench.schema import Member, ProtocolSpec, TaskSpec
+from convbench.schema.reasoning import Effort
 
 
 def make_cast(
@@ -23,14 +25,16 @@ def make_cast(
     max_tokens: int | None,
     specs: SpecOptions,
     calls: CallOptions,
+    effort: Effort | None = None,
 ) -> dict[str, Member]:
     """Return who speaks for every speaker of the protocol.
 
-    `teacher` is the model of the speakers other than the policy that are not scripted.
+    `teacher` is the model of the speakers other than the policy that are not scripted, `effort`
+    how long the policy is to think.
     Raises SpecError where a speaker needs a model and none is named.
     """
     wanted = model or default_policy(specs.folders)
-    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs)}
+    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort)}
     can_be_taught = teachers(protocol, teacher)
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     for name in protocol.speakers:
@@ -76,7 +80,11 @@ def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
 
 
 def make_member(
-    name: str, max_tokens: int | None, api_base: str | None, specs: SpecOptions
+    name: str,
+    max_tokens: int | None,
+    api_base: str | None,
+    specs: SpecOptions,
+    effort: Effort | None = None,
 ) -> Member:
     """Return the member of the cast that a model's name stands for."""
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
@@ -84,11 +92,29 @@ def make_member(
         Member(
             model=resolved.ref,
             short=resolved.short,
-            sampling=sampling_of(max_tokens),
+            sampling=sampling_of(max_tokens, effort),
             api_base=address(api_base) if api_base else None,
             weights=resolved.alias.weights,
+            reads=resolved.alias.reads,
+            replay=resolved.alias.replay,
+            extra_body=resolved.alias.extra_body,
+            left_out=tuple(sorted(never_sent(resolved))) if "/" in resolved.ref else (),
         )
     )
+
+
+def asked_alike(member: Member, old: Member) -> Member:
+    """Return a policy that follows another, told to think as that one was; weights that run here
+    also get its chat template's options, as training renders them."""
+    effort = old.sampling.reasoning_effort
+    sampling = member.sampling.model_copy(update={"reasoning_effort": effort})
+    member = member.model_copy(update={"sampling": sampling})
+    if not member.model.startswith(("local:", "vllm:")) or member.extra_body:
+        return member
+    kwargs = old.extra_body.get("chat_template_kwargs")
+    body = {"chat_template_kwargs": kwargs} if kwargs else {}
+    reads = old.reads if member.reads == "field" else member.reads
+    return member.model_copy(update={"extra_body": body, "reads": reads})
 
 
 def with_fingerprint(member: Member) -> Member:

@@ -22,6 +22,7 @@ from convbench.schema import (
     fingerprint,
 )
 from convbench.schema.differ import differences
+from convbench.schema.reasoning import Effort
 from convbench.words import SplitChoice
 
 DEFAULT_TEMPERATURES = (0.3, 0.7, 1.0)
@@ -105,7 +106,7 @@ def ask_again(
 def identity(member: Member) -> dict[str, Any]:
     """Return what makes a member of the cast the same one: not the address it is served at, nor
     the name it was asked for by."""
-    return member.model_dump(mode="json", exclude={"api_base", "weights", "short"})
+    return member.model_dump(mode="json", exclude={"api_base", "weights", "short", "left_out"})
 
 
 def versions() -> dict[str, str]:
@@ -171,9 +172,11 @@ def spread(
     return n, temperatures
 
 
-def sampling_of(max_tokens: int | None) -> Sampling:
+def sampling_of(max_tokens: int | None, effort: Effort | None = None) -> Sampling:
     """Return the sampling of a speaker; the temperature is set by conversation."""
-    return Sampling() if max_tokens is None else Sampling(max_tokens=max_tokens)
+    if max_tokens is None:
+        return Sampling(reasoning_effort=effort)
+    return Sampling(max_tokens=max_tokens, reasoning_effort=effort)
 
 
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:

@@ -11,6 +11,7 @@ from convbench.rollout.calls import SCRIPT
 from convbench.rollout.cast import make_member, teachers, with_fingerprint
 from convbench.rollout.manifest import refuse_changes, sampling_of
 from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
+from convbench.schema.reasoning import Effort
 from convbench.store import Run
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
     shape = {
         name: value
         for name, value in vars(options.shape).items()
-        if value is not None and name != "max_tokens"
+        if value is not None and name not in ("max_tokens", "reasoning_effort")
     }
     task = _task_again(old.task, options, sets)
     protocol = _protocol_again(old.protocol, options, sets)
@@ -61,16 +62,24 @@ def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
     taught = teachers(old.protocol, options.teacher)
     named = {name: options.teacher if name in taught else None for name in old.cast}
     named[old.protocol.policy] = options.model
-    return {name: _again(member, named[name], options) for name, member in old.cast.items()}
+    effort = options.shape.reasoning_effort
+    told = {old.protocol.policy: effort} if effort is not None else {}
+    return {
+        name: _again(member, named[name], options, told.get(name))
+        for name, member in old.cast.items()
+    }
 
 
-def _again(old: Member, named: str | None, options: BuildOptions) -> Member:
-    """Return a speaker's member where the user now names this model, or none."""
-    limit = options.shape.max_tokens
-    if old.model != SCRIPT and limit is not None:
-        old = old.model_copy(update={"sampling": sampling_of(limit)})
+def _again(old: Member, named: str | None, options: BuildOptions, effort: Effort | None) -> Member:
+    """Return a speaker's member where the user now names this model, or none, and how long it is
+    to think, or not."""
+    limit, said = options.shape.max_tokens, effort
+    effort = effort or old.sampling.reasoning_effort
+    if old.model != SCRIPT and (limit is not None or said is not None):
+        sampling = sampling_of(limit or old.sampling.max_tokens, effort)
+        old = old.model_copy(update={"sampling": sampling})
     if named is None:
         return with_fingerprint(old)
     # The server of --api-base is the policy's; another model is found by its own name.
     base = options.calls.api_base if named in (options.model, old.model) else None
-    return make_member(named, old.sampling.max_tokens, base, options.specs)
+    return make_member(named, old.sampling.max_tokens, base, options.specs, effort)

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from convbench.schema.noun import Count, Noun, canonical
+from convbench.words import Effort as Effort
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How long a model is to think, in the providers' own words (`reasoning_effort`)."""
 Replay = Literal["never", "last", "always", "signed"]
 """Which of a speaker's earlier reasoning it is sent with the next call: none; that of its latest
 turn; that of every turn; that of every turn as the provider's own blocks, signatures unchanged."""

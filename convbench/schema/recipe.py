@@ -44,7 +44,7 @@ class Data(Noun):
     takes all."""
     reasoning: Trained = "loss"
     """What the policy thought in a channel of its own: `loss` is learnt with the reply, `context`
-    stands before the reply without loss, `drop` is left out. Tags in a reply's text are its text."""
+    stands before the reply without loss, `drop` is left out. Tags within a reply are its text."""
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""

@@ -52,7 +52,6 @@ class Member(Noun):
     """Parameters that are known not to be sent; more may be learnt from its refusals, which the
     conversations tell."""
 
-
     @property
     def template(self) -> dict[str, Any]:
         """What its chat template is rendered with beside the messages."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+REASONING = "STRUCT(text VARCHAR, tokens BIGINT, via VARCHAR, frame VARCHAR[], blocks JSON)"
 TURNS = (
-    "STRUCT(speaker VARCHAR, step VARCHAR, content VARCHAR, instruction VARCHAR, "
+    f"STRUCT(speaker VARCHAR, step VARCHAR, content VARCHAR, reasoning {REASONING}, "
+    "instruction VARCHAR, "
     "finish_reason VARCHAR, prompt_tokens BIGINT, completion_tokens BIGINT, cost_usd DOUBLE)[]"
 )
 FAILURE = "STRUCT(kind VARCHAR, message VARCHAR)"
@@ -22,6 +24,7 @@ CONVERSATIONS = {
     "metadata": "JSON",
     "branch": "STRUCT(parent VARCHAR, turn BIGINT, candidate BIGINT)",
     "ended": "VARCHAR",
+    "sent": "MAP(VARCHAR, STRUCT(left_out VARCHAR[], replay VARCHAR))",
     "turns": TURNS,
 }
 VERDICTS = {
@@ -74,7 +77,8 @@ METRICS = (
 HEAVY = frozenset(
     {
         "conversations", "answer", "correct", "thinking", "thinking_any", "thinking_closed",
-        "n_turns", "words", "prompt_tokens", "completion_tokens", "cost_usd", "cut_turns",
+        "n_turns", "words", "reasoning_tokens", "reasoned", "reasoned_any", "prompt_tokens",
+        "completion_tokens", "cost_usd", "cut_turns",
     }
 )  # fmt: skip
 """Names that need the conversations' text, `conversations` as a whole row among them."""

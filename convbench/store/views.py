@@ -15,6 +15,18 @@ def _total(field: str, kind: str) -> str:
     )
 
 
+def _reasoned(turns: str) -> str:
+    """Whether any of these turns was thought of in a channel of its own; null where it failed."""
+    return (
+        "CASE WHEN c.failure IS NOT NULL THEN NULL "
+        f"ELSE len([1 FOR t IN {turns} IF t.reasoning IS NOT NULL]) > 0 END"
+    )
+
+
+OWN = "[t FOR t IN c.turns IF t.speaker = r.speaker]"
+UNSENT = "list_contains(coalesce(c.sent[r.speaker].left_out, []), 'temperature')"
+
+
 def _failure(table: str) -> str:
     return f"{table}.failure.kind || ': ' || {table}.failure.message AS failure"
 
@@ -28,7 +40,8 @@ FROM raw.examples
 CONVERSATIONS = f"""
 CREATE VIEW conversations AS
 SELECT c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.group_id, e.split,
-  r.policy, c.sample, c.temperature, c.seed, c.stop, {_failure("c")},
+  r.policy, c.sample, CASE WHEN {UNSENT} THEN NULL ELSE c.temperature END AS temperature,
+  c.seed, c.stop, {_failure("c")},
   c.g.answer AS answer, c.g.correct AS correct, c.g.thinking AS thinking,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker]) AS n_turns, c.g.words AS words, c.flags,
   {_total("prompt_tokens", "BIGINT")}, {_total("completion_tokens", "BIGINT")},
@@ -36,7 +49,10 @@ SELECT c.conversation_id, r.run, r.task, r.protocol, r.mode, c.example_id, e.gro
   c.g.thinking_any AS thinking_any, c.g.thinking_closed AS thinking_closed,
   len([1 FOR t IN c.turns IF t.speaker = r.speaker AND t.finish_reason = 'length']) AS cut_turns,
   c.attempt + 1 AS attempts, c.branch.parent AS branch_parent, c.branch.turn AS branch_turn,
-  c.branch.candidate AS branch_candidate, c.ended, c.metadata
+  c.branch.candidate AS branch_candidate, c.ended, c.metadata,
+  {_reasoned(f"({OWN})[-1:]")} AS reasoned, {_reasoned(OWN)} AS reasoned_any,
+  list_sum([t.reasoning.tokens FOR t IN c.turns])::BIGINT AS reasoning_tokens,
+  c.sent[r.speaker].left_out AS left_out
 FROM (
   SELECT k.*, graded(k.run_no, k.failure IS NOT NULL,
       [said(t.content) FOR t IN k.turns IF t.speaker = s.speaker],
@@ -52,7 +68,8 @@ CREATE VIEW turns AS
 SELECT conversation_id, turn_index, t.speaker AS speaker, said(t.content) AS content,
   t.prompt_tokens AS prompt_tokens, t.completion_tokens AS completion_tokens,
   t.finish_reason AS finish_reason, t.step AS step, t.instruction AS instruction,
-  t.cost_usd AS cost_usd, run
+  t.cost_usd AS cost_usd, run, t.reasoning.text AS reasoning,
+  t.reasoning.tokens AS reasoning_tokens, t.reasoning.blocks AS reasoning_blocks
 FROM (
   SELECT c.conversation_id, r.run, unnest(c.turns) AS t,
     unnest(range(len(c.turns))) AS turn_index

@@ -10,7 +10,17 @@ from typing import Any
 import orjson
 
 from convbench.answers import left_open, segments
-from convbench.schema import Content, Conversation, Example, JudgeSpec, TextPart, Turn, text_of
+from convbench.schema import (
+    Content,
+    Conversation,
+    Example,
+    JudgeSpec,
+    Reasoning,
+    RedactedBlock,
+    TextPart,
+    Turn,
+    text_of,
+)
 from convbench.store import Run
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
@@ -82,6 +92,7 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
     out = []
     for place, turn in enumerate(conversation.turns):
         own = turn.speaker == policy
+        thinks = turn.reasoning
         out.append(
             {
                 "index": place,
@@ -92,6 +103,7 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
                 "finish": turn.finish_reason,
                 "asked": turn.finish_reason not in NOT_ASKED,
                 "tokens": turn.completion_tokens,
+                "reasoning": None if thinks is None else _reasoning(thinks),
                 "parts": _said(turn, number, left_open(said))
                 if own
                 else parts(turn.content, number),
@@ -99,6 +111,12 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
         )
         said += [text_of(turn.content)] if own else []
     return out
+
+
+def _reasoning(reasoning: Reasoning) -> dict[str, Any]:
+    """Return what was thought in a channel of its own, and how much of it nobody shows."""
+    hidden = sum(isinstance(block, RedactedBlock) for block in reasoning.blocks)
+    return {"text": reasoning.text, "tokens": reasoning.tokens, "hidden": hidden}
 
 
 def _said(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
@@ -129,7 +147,11 @@ def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
         if turn.finish_reason not in NOT_ASKED:
             seen = messages(run.manifest.protocol, conversation, turn.speaker, place)
             found[str(place)] = [
-                {"role": message["role"], "parts": parts(message["content"], number)}
+                {
+                    "role": message["role"],
+                    "parts": parts(message["content"], number),
+                    "reasoning": message["reasoning"].text if "reasoning" in message else None,
+                }
                 for message in seen
             ]
     return found

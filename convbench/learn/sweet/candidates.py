@@ -22,7 +22,7 @@ from convbench.schema import Completion, text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import records
 from convbench.store.run import Run
-from convbench.views import messages, policy_turns
+from convbench.views import messages, policy_turns, shown
 
 Wanted = tuple[Logged, int, int]
 """(conversation, turn, number) of a candidate that is to be sampled."""
@@ -74,7 +74,7 @@ def _opened(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
     start = _starting(run, recipe)
     if start != member.model:  # weights that the user named
         calls = calls.naming(start)
-    return open_for(run, start, member.api_base, calls, short=member.short)
+    return open_for(run, start, member.api_base, calls, short=member.short, member=member)
 
 
 def sample(
@@ -142,11 +142,12 @@ def _starting(run: Run, recipe: Recipe) -> str:
 
 
 def _record(item: Logged, turn: int, number: int, reply: Completion) -> dict[str, Any]:
+    text = text_of(reply.content)
     return {
         "conversation_id": item.conversation.conversation_id,
         "turn": turn,
         "candidate": number,
-        "text": text_of(reply.content),
+        "text": shown(reply.reasoning, text) if reply.reasoning else text,
         "cut": reply.finish_reason in CUT,
     }
 

@@ -35,7 +35,8 @@ SIZE = Axis("training conversations", "size of the training set")
 
 def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
     """Return accuracy and reward by temperature; None with fewer than two temperatures."""
-    temperatures = sorted({row.temperature for p in section.policies for row in p.rows})
+    told = {row.temperature for p in section.policies for row in p.rows}
+    temperatures = sorted(t for t in told if t is not None)
     if len(temperatures) < 2:
         return None
 

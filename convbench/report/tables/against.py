@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convbench.report.document import Cell, Column, Table, slug
-from convbench.report.measures import ACCURACY
+from convbench.report.measures import ACCURACY, by_heat, heat
 from convbench.report.paired import Paired, by_temperature, paired
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, column, headline, measures_of, number, p_text
@@ -59,7 +59,7 @@ def _difference(found: Paired, digits: int) -> list[Cell]:
 def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the figures at each temperature with McNemar's test; None for one temperature
     without anything to compare."""
-    temperatures = sorted({row.temperature for p in section.policies for row in p.rows})
+    temperatures = sorted({r.temperature for p in section.policies for r in p.rows}, key=by_heat)
     measures = measures_of(section, judge)
     top = headline(measures)
     shown = [m for m in measures if m in (ACCURACY, top)]
@@ -83,7 +83,7 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
             if not at:
                 continue
             had = sum(not row.failed for row in at)
-            cells = [Cell(policy.name), Cell(f"{temperature:g}"), Cell(str(had))]
+            cells = [Cell(policy.name), Cell(heat(temperature)), Cell(str(had))]
             cells += [number(m.over(at, kind), m.digits) for m in shown]
             if tests:
                 test = tests.get((policy.name, temperature))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convbench.report.document import Cell, Column, Rank
-from convbench.report.measures import ACCURACY, THINKING, Measure, judge_measures
+from convbench.report.measures import ACCURACY, REASONED, THINKING, Measure, judge_measures
 from convbench.report.sections import Section
 from convbench.stats.estimate import Estimate
 
@@ -16,6 +16,8 @@ def measures_of(section: Section, judge: str | None) -> list[Measure]:
     """Return the columns of a section's table: what somebody has a number for."""
     more = judge_measures(section.policies, judge) if judge is not None else []
     plain = [m for m in (ACCURACY, THINKING) if any(m.of(p) for p in section.policies)]
+    if any(row.reasoned for p in section.policies for row in p.rows):
+        plain.append(REASONED)
     return [*plain, *more]
 
 

@@ -119,7 +119,7 @@ function column(found, about) {
     "section",
     {
       class: "column",
-      "aria-label": `${row.policy ?? "imported"}, temperature ${row.temperature}`,
+      "aria-label": `${row.policy ?? "imported"}, temperature ${temperature(row.temperature)}`,
     },
     h(
       "header",

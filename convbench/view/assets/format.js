@@ -41,7 +41,12 @@ export function result(name, withWord = true) {
   );
 }
 
-export const temperature = (value) => (Number.isInteger(value) ? value.toFixed(1) : String(value));
+export const temperature = (value) =>
+  value === null || value === undefined
+    ? "not sent"
+    : Number.isInteger(value)
+      ? value.toFixed(1)
+      : String(value);
 
 /** The last parts of a long model name or path. */
 export function short(name) {

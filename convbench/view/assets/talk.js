@@ -123,7 +123,7 @@ function beside(found, at) {
           h(
             "span",
             { class: "unseen" },
-            ` ${row.result}, temperature ${row.temperature}, ${row.policy ?? ""}`,
+            ` ${row.result}, temperature ${temperature(row.temperature)}, ${row.policy ?? ""}`,
           ),
         ),
       ),

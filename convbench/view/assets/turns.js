@@ -47,7 +47,21 @@ function one(turn, final, load) {
       !turn.policy &&
       h("p", { class: "instruction" }, h("b", null, "Told: "), turn.instruction),
     place,
+    turn.reasoning && reasoning(turn.reasoning),
     body(turn.parts),
+  );
+}
+
+/** What was thought in a channel of its own, folded. */
+function reasoning(found) {
+  const text = found.text.trim();
+  const many = found.tokens === null ? words(length(text), "word") : words(found.tokens, "token");
+  const hidden = found.hidden ? `, ${words(found.hidden, "part")} encrypted` : "";
+  return h(
+    "details",
+    { class: "think reasoning" },
+    h("summary", null, "Reasoning ", h("span", { class: "n" }, many, hidden)),
+    h("div", { class: "said" }, text || "(not shown by the provider)"),
   );
 }
 
@@ -94,6 +108,7 @@ function messages(all, speaker) {
         h(
           "dd",
           null,
+          message.reasoning && h("div", { class: "said exact thought" }, message.reasoning),
           message.parts.map((part) =>
             part.image
               ? h("img", { src: part.image, alt: "image in the prompt" })
