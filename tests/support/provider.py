@@ -31,6 +31,7 @@ from .chat.faults import IMMEDIATE, failed, rate_limited
 from .chat.plan import BILLED, Plan
 from .chat.replies import Call, Reply, fixed_reply, scripted_reply
 from .chat.stats import Stats
+from .chat.thinking import check_replay, with_thought
 from .serve import LocalServer, add_process_options, json_reply, run_process
 
 __all__ = ["Call", "Plan", "Provider", "Reply", "Stats", "fixed_reply", "scripted_reply"]
@@ -141,6 +142,7 @@ class Provider(LocalServer):
         check_key(plan, request.headers)
         call = dialect.read(body)
         check(plan, call, body)
+        check_replay(plan.thinks, body)
         key = request_key(call, body)
         self.stats.by_request[key] += 1
         if plan.max_in_flight is not None and self.stats.in_flight >= plan.max_in_flight:
@@ -175,7 +177,10 @@ class Provider(LocalServer):
             return await failed(fault, request, plan, dialect, call, key)
         stats.answer(key, said.prompt, said.reply)
         cut = len(sent) < len(text)
-        return json_reply(dialect.write(call, key, sent, said.prompt, said.reply, cut))
+        reply: Any = dialect.write(call, key, sent, said.prompt, said.reply, cut)
+        if plan.message:
+            reply["choices"][0]["message"].update(plan.message)
+        return json_reply(with_thought(plan.thinks, reply))
 
 
 def main(arguments: list[str] | None = None) -> None:

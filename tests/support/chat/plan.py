@@ -83,6 +83,10 @@ class Plan:
     """Changes every random draw."""
     dense: float | None = None
     """Tokens that a byte of text is charged with; None charges words."""
+    thinks: str | None = None
+    """How its models think (`thinking.KINDS`), and what of it must be sent back; None: not."""
+    message: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that are put into every OpenAI reply's message, whatever they are."""
     keep_requests: int = 0
     """How many of the last request bodies `GET /_requests` shows."""
 
