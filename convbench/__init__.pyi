@@ -37,6 +37,7 @@ def build(
     temperatures: Iterable[float] | None = None,
     turns: int | None = None,
     max_tokens: int | None = None,
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     seed: int | None = None,
     split: Literal["train", "validation", "test", "all"] | None = None,
     run: str | os.PathLike[str] | None = None,
