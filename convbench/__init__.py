@@ -5,7 +5,7 @@ build → judge → train → eval → report → publish, all from the same rec
     import convbench
 
     run = convbench.build("arc", mode="thinking", model="openai/gpt-4o-mini")
-    convbench.judge.dispatch, "claude-opus")
+    convbench.judge(run, "claude-opus")
     checkpoint = convbench.train("swift", run, model="meta-llama/Llama-3.1-8B-Instruct")
     convbench.eval(checkpoint)
     convbench.report(run)

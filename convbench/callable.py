@@ -1,5 +1,5 @@
 """Rooms that bear a verb's name can be called: `convbench.judge` is the room, and
-`convbench.judge.dispatch, "rules")` the verb of the Python API."""
+`convbench.judge(run, "rules")` the verb of the Python API."""
 
 from __future__ import annotations
 

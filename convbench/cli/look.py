@@ -10,7 +10,7 @@ from convbench.options.look import DoctorOptions, ListOptions, ModelsOptions, Sh
 def list_(options: ListOptions) -> None:
     """List specs, models, runs."""
     from convbench.cli.say_look import say_list
-    from convbench.commands.look import listing
+    from convbench.commands.listing import listing
 
     say_list(listing(options.what, options.specs))
 
@@ -19,7 +19,7 @@ def list_(options: ListOptions) -> None:
 def show(options: ShowOptions) -> None:
     """Show a task or a conversation."""
     from convbench.cli.say_look import say_conversation, say_task
-    from convbench.commands.look import show_conversation, show_task
+    from convbench.commands.show import show_conversation, show_task
 
     found = show_conversation(options.name, options.runs, options.specs.folders)
     if found is not None:

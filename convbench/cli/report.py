@@ -15,7 +15,7 @@ def report(options: ReportOptions) -> None:
     """Compare policies."""
     from convbench.cli.say_report import say_report, say_text
     from convbench.commands.report import report as command
-    from convbench.commands.report import text, write
+    from convbench.report.files import text, write
 
     result, form, out = command(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots

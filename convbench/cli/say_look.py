@@ -17,7 +17,8 @@ from convbench.views import sent_temperature
 
 if TYPE_CHECKING:
     from convbench.commands.doctor import Finding
-    from convbench.commands.look import ConversationShown, Entry, TaskShown
+    from convbench.commands.listing import Entry
+    from convbench.commands.show import ConversationShown, TaskShown
     from convbench.schema import Verdict
 
 WIDEST = 100

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from convbench import catalog
-from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
-from convbench.judge import Judge, judge_messages
-from convbench.judge.all import JudgePreview, JudgeResult, judge_with, judge_with_model
-from convbench.judge.loop import unscored
+from convbench.judge.all import JudgeResult, judge_with, judge_with_model
+from convbench.judge.preview import preview
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
-from convbench.rollout.preview import dollars, headroom
-from convbench.schema import Message
 from convbench.store import Run, find_run
 
 
@@ -30,7 +23,7 @@ def judge(options: JudgeOptions) -> JudgeResult:
     judges = [judge_with_model(name, options.specs, options.calls) for name in _names(run, options)]
     if options.dry_run:
         folders = options.calls.specs
-        return JudgeResult(run, previews=[_preview(run, item, folders) for item in judges])
+        return JudgeResult(run, previews=[preview(run, item, folders) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
     return judge_with(run, judges, options.calls.naming(*typed))
 
@@ -58,30 +51,4 @@ def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     raise RunError(
         f"task {run.manifest.task.name} names no judge; expected --judge NAME: a model "
         f"(claude-opus, gpt-4o, …), human:FILE, or one of {known}"
-    )
-
-
-def _preview(run: Run, judge: Judge, specs: Sequence[Path] = ()) -> JudgePreview:
-    """Return what this judge would be sent, with tokens and dollars for all of it."""
-    pending = unscored(run, judge)[0]
-    shown: list[Message] = []
-    prompt = 0
-    for conversation in run.conversations():
-        if conversation.conversation_id in pending and judge.model is not None:
-            example = run.examples[conversation.example_id]
-            messages = judge_messages(judge.spec, conversation, example)
-            shown = shown or messages
-            prompt += usual_prompt(messages)
-    if judge.model is None:
-        return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
-    most = judge.spec.max_tokens + headroom(judge.model, specs, judge.short)
-    reply = most * len(pending)
-    return JudgePreview(
-        judge.name,
-        judge.model,
-        shown,
-        len(pending),
-        prompt,
-        reply,
-        dollars(judge.model, prompt, reply, specs, judge.short),
     )

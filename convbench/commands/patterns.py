@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from convbench.commands.report import write
 from convbench.options.report import PatternOptions
 from convbench.report.document import Document
+from convbench.report.files import write
 from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.present import patterns_document, points

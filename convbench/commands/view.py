@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from convbench import catalog
-from convbench.judge import panel
-from convbench.judge.human import read_labels
-from convbench.schema import JudgeSpec, Verdict
-from convbench.store import Run, find_run
+from convbench.store import find_run
 from convbench.view import Index, build_index, serve, write_site
+from convbench.view.agreement import agreement, rubric
 from convbench.view.labels import Scoring
-
-PEOPLE = "people"
-"""Name of the labels among the judges."""
 
 
 def index_runs(paths: Sequence[Path], say: Callable[[str], None]) -> Index:
@@ -35,51 +27,3 @@ def view(
 def view_static(index: Index, folder: Path, say: Callable[[str], None]) -> int:
     """Write the browser into a folder; return the number of files."""
     return write_site(index, folder, say)
-
-
-def rubric() -> JudgeSpec:
-    """Return what people score: the metrics of judge `human`, explained as the rubric does."""
-    spec = catalog.load(JudgeSpec, "judges", "human")
-    about = {m.name: m.about for m in catalog.load(JudgeSpec, "judges", "rubric").metrics}
-    metrics = [m.model_copy(update={"about": m.about or about.get(m.name, "")})
-               for m in spec.metrics]  # fmt: skip
-    return spec.model_copy(update={"metrics": tuple(metrics)})
-
-
-def agreement(run: Run, labels: Path) -> list[dict[str, Any]]:
-    """Return how people's labels and each judge agree on the headline metric, a row a judge."""
-    spec = rubric()
-    read = read_labels(labels, spec)
-    given = [v for v in run.verdicts() if v.conversation_id in read.rows and _judge(v)]
-    for name in read.rows:
-        scores = read.scores(name)[0]
-        given.append(
-            Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
-        )
-    talks = [c for c in run.conversations() if c.conversation_id in read.rows]
-    found = panel(run.manifest.protocol, talks, given, spec.reward.metric)
-    rows = []
-    for pair in found.pairs:
-        if PEOPLE not in (pair.first, pair.second):
-            continue
-        sign = 1 if pair.first == PEOPLE else -1
-        rows.append(
-            {
-                "judge": pair.second if pair.first == PEOPLE else pair.first,
-                "common": pair.common,
-                "equal": pair.equal,
-                "kappa": pair.kappa,
-                "correlation": pair.correlation,
-                "difference": None if pair.difference is None else -sign * pair.difference,
-            }
-        )
-    return [{k: _finite(v) for k, v in row.items()} for row in rows]
-
-
-def _judge(verdict: Verdict) -> bool:
-    """Whether a verdict is not made of people's labels itself."""
-    return not verdict.judge.startswith("human:")
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

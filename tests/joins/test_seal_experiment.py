@@ -10,11 +10,11 @@ import torch
 
 from convbench import catalog
 from convbench.commands.experiment import ExperimentResult, experiment
-from convbench.commands.report import text
 from convbench.errors import PreflightError
 from convbench.experiment.cells import cells, steps_of
 from convbench.judge.adaptation.runner import Learning
 from convbench.options.experiment import ExperimentOptions
+from convbench.report.files import text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.learn.seal import runs

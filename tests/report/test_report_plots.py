@@ -8,10 +8,12 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from convbench.commands.report import agreement, report, write
+from convbench.commands.report import report
 from convbench.options.report import ReportOptions
+from convbench.report.files import write
 from convbench.report.measures import ACCURACY
 from convbench.report.plots.dots import clipped, dots
+from convbench.report.plots.judges import agreement
 from convbench.report.plots.lines import by_size
 from convbench.report.plots.style import LOOKS, drawing, looks
 from convbench.report.plots.training import training

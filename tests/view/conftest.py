@@ -16,7 +16,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from convbench.commands.view import agreement, index_runs, rubric
+from convbench.commands.view import index_runs
+from convbench.view.agreement import agreement, rubric
 from convbench.view.labels import Scoring
 from convbench.view.server import application, listen
 from tests.view.runs import world

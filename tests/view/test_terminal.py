@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from convbench.cli import say
-from convbench.commands.look import show_conversation
+from convbench.commands.show import show_conversation
 from convbench.errors import SpecError
 from convbench.store import Run
 from tests.view.runs import make, question

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from convbench.commands.judge import judge
-from convbench.commands.view import rubric
 from convbench.errors import RunError
 from convbench.options.judge import JudgeOptions
 from convbench.store import Run
+from convbench.view.agreement import rubric
 from convbench.view.labels import labels_file
 from convbench.view.server import listen
 from tests.view.conftest import TOKEN, Viewer, viewing

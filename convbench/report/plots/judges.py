@@ -11,6 +11,7 @@ from convbench.report.document import Picture, slug
 from convbench.report.plots.style import GREY, LOOKS, headed, new_figure, picture
 from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
+from convbench.stats.agreement import spearman, weighted_kappa
 
 AREA = 220.0
 """Points squared of the largest bubble."""
@@ -28,6 +29,18 @@ def both_scored(section: Section, first: str, second: str) -> list[tuple[float, 
                 if a is not None and b is not None:
                     found.append((a, b))
     return found
+
+
+def agreement(section: Section) -> dict[tuple[str, str], str]:
+    """Return words on how far each two judges agree, over all policies of a section."""
+    words = {}
+    for first, second in combinations(section.judges, 2):
+        scores = both_scored(section, first, second)
+        one, two = [a for a, _ in scores], [b for _, b in scores]
+        rank, kappa = spearman(one, two), weighted_kappa(one, two)
+        if rank is not None and kappa is not None:
+            words[first, second] = f"Spearman {rank:.2f}, quadratically weighted kappa {kappa:.2f}."
+    return words
 
 
 def judge_pairs(

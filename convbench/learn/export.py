@@ -1,0 +1,82 @@
+"""What a recipe makes of a run, in another trainer's format: weights, rows repeated, or pairs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from convbench.errors import SpecError
+from convbench.formats.export import Exported, Plan, export, export_pairs
+from convbench.formats.targets import FORMATS, Target
+from convbench.learn import weights as weighing
+from convbench.learn.flagged import findings
+from convbench.learn.pairs import Pairs
+from convbench.learn.weights import Weighted
+from convbench.schema.recipe import Recipe
+from convbench.store.run import Run
+
+
+def flagged_train(run: Run) -> frozenset[str]:
+    """Return the ids of the train split's flagged conversations."""
+    return frozenset(
+        conversation.conversation_id
+        for conversation in run.conversations()
+        if run.examples[conversation.example_id].split == "train"
+        and findings(run.manifest.protocol, conversation)
+    )
+
+
+def folder_name(recipe: Recipe) -> str:
+    """Return the folder's name: the recipe's, with the judge's where one was named."""
+    judge = re.sub(r"[^\w.-]+", "-", recipe.data.judge or "").strip("-.")
+    return f"{recipe.name}-{judge}" if judge else recipe.name
+
+
+def export_weighted(
+    run: Run,
+    learnt: Weighted,
+    target: Target,
+    folder: Path,
+    recipe: Recipe,
+    scale: float | None,
+    seed: int,
+) -> Exported:
+    """Write weighted conversations; say what is lost outside this house."""
+    shape = FORMATS[target]
+    names = [item.conversation.conversation_id for item, _ in learnt.items]
+    weights = [weight for _, weight in learnt.items]
+    if scale is not None and not 0 < scale < float("inf"):
+        raise SpecError(f"--scale {scale}: expected a number above 0")
+    if scale is None and shape.weighted is not None:
+        plan = Plan(weights=dict(zip(names, weights, strict=True)))
+    else:
+        repeats = weighing.rounded(weights, scale or 1.0, seed)
+        plan = Plan(repeats=dict(zip(names, repeats, strict=True)))
+    dropped = recipe.data.flagged == "drop"
+    done = export(run, target, folder, plan, flagged_train(run) if dropped else frozenset())
+    if not dropped:
+        done.notes += learnt.selection.flagged.describe()
+    done.notes += shape.needs
+    if done.negative:
+        done.notes.append(
+            f"{done.negative} of {len(weights)} conversations have a weight below 0 and were left "
+            f"out ({shape.negative}): `convbench train {recipe.name}` learns from them"
+        )
+    if plan.repeats is None and any(weight not in (0.0, 1.0) for weight in weights):
+        instead = "" if done.negative else "; --scale S repeats rows by weight in its place"
+        done.notes.append(shape.weighing + instead)
+    return done
+
+
+def export_paired(
+    learnt: Pairs, target: Target, folder: Path, recipe: Recipe, scale: float | None
+) -> Exported:
+    """Write pairs of replies."""
+    if scale is not None:
+        raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
+    items = ((p.messages, p.chosen.text, p.rejected.text) for p in learnt.items)
+    done = export_pairs(target, folder, items)
+    done.notes += learnt.selection.describe(recipe.data.metric)
+    done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
+    done.notes.append(f"pairs for DPO; the recipe trains them with beta {recipe.pairing.beta:g}")
+    return done

@@ -1,0 +1,38 @@
+"""A report as text, and as files: its pages in each format, and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from convbench.report.document import Document
+from convbench.report.html import html
+from convbench.report.latex import latex
+from convbench.report.markdown import markdown
+from convbench.store.jsonl import disk_error, write_whole
+
+WRITERS = {"markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html")}
+"""Formats that are text, with the ending of their file."""
+
+
+def text(made: Document, form: str) -> str:
+    """Return the report as markdown, latex or html."""
+    return WRITERS[form][0](made)
+
+
+def write(
+    made: Document, folder: Path, forms: Collection[str], *, name: str = "report"
+) -> list[Path]:
+    """Write the report in these formats, and its pictures; return the files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    files = {f"{name}.{WRITERS[form][1]}": text(made, form).encode() for form in sorted(forms)}
+    for part in made.parts:
+        for picture in part.pictures:
+            files[f"{picture.name}.svg"] = picture.svg.encode()
+            files[f"{picture.name}.png"] = picture.png
+    for file, data in files.items():
+        write_whole(folder / file, data)
+    return [folder / file for file in files]
