@@ -2,14 +2,96 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import typer
+
 from convbench.cli.command import command
+from convbench.cli.say import (
+    ended,
+    fact,
+    next_command,
+    note,
+    of_run,
+    said_again,
+    say_had,
+    say_preview,
+    shown,
+)
+from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
+
+if TYPE_CHECKING:
+    from convbench.commands.build import BuildResult
+    from convbench.options.shared import SpecOptions
+    from convbench.schema import RunManifest
+
+USUAL_JUDGE = "claude-opus"
+"""The judge named where a task names none."""
 
 
 @command("build", BuildOptions)
 def build(options: BuildOptions) -> None:
     """Build or resume a run."""
-    from convbench.cli.say import say_build
     from convbench.commands.build import build as command
 
     say_build(command(options), options)
+
+
+def _judge_to_name(manifest: RunManifest, specs: SpecOptions) -> str:
+    """Return what goes after `--judge` for a task's own judge, with a model where its rubric names
+    none."""
+    from convbench import catalog
+    from convbench.judge.kinds import kind_of
+    from convbench.schema import JudgeSpec
+
+    name = manifest.task.judge
+    if name is None:
+        return USUAL_JUDGE
+    with suppress(ConvbenchError):
+        spec = catalog.load(JudgeSpec, "judges", name, specs=specs.folders)
+        if "model" in kind_of(spec).needs and spec.model is None:
+            return f"{name}@{USUAL_JUDGE}"
+    return name
+
+
+def say_build(result: BuildResult, options: BuildOptions) -> None:
+    """Print what `build` did, or would do; an exit code where too many conversations failed."""
+    from convbench.tasks.splits import listed
+
+    if result.preview is not None:
+        fact("questions", listed(result.splits))
+        say_preview(result.preview)
+        next_command("the same command without --dry-run")
+        return
+    built, path = result.built, result.path
+    assert built is not None
+    assert path is not None
+    manifest = result.manifest
+    name = shown(path)
+    fact("run", name)
+    policy = manifest.cast[manifest.protocol.policy].model
+    fact("what", f"{manifest.task.name} · {manifest.protocol.name} · {manifest.mode} · {policy}")
+    fact("questions", listed(result.splits))
+    say_had(built)
+    if built.cut:
+        fact("cut", f"{built.cut} of {built.turns} policy turns reached max_tokens")
+    for flag, count in built.flags.most_common(6):
+        fact("flagged", f"{flag}: {count}")
+    for warning in result.warnings:
+        note(warning)
+    if result.loaded is not None and result.loaded.rejected:
+        left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
+        note(f"rows left out: {left}")
+    resume = f"convbench build --run {name}{said_again(options.specs)}"
+    ended(built.jobs, path, resume)
+    if built.lost:
+        note(f"try the failed ones again: {resume}")
+    if options.calls.fails(built.lost, built.lost + built.jobs.done):
+        raise typer.Exit(1)
+    judge = _judge_to_name(manifest, options.specs)
+    offline = "" if manifest.task.judge else "   (offline: --judge rules)"
+    more = f"{of_run(path)}{said_again(options.specs)}"
+    next_command(f"convbench judge --judge {shlex.quote(judge)}{more}{offline}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from convbench.cli.command import command
+from convbench.cli.console import out
+from convbench.cli.say import fact, next_command, note, of_run, shown
 from convbench.options.data import (
     ExportOptions,
     ImportOptions,
@@ -11,13 +15,19 @@ from convbench.options.data import (
     QueryOptions,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from convbench.publish.checkpoint import PublishedCheckpoint
+    from convbench.publish.publish import Published
+    from convbench.store import Run
+
 COUNT = 'convbench query "select count(*) from conversations"'
 
 
 @command("query", QueryOptions)
 def query(options: QueryOptions) -> None:
     """Answer SQL."""
-    from convbench.cli.console import out
     from convbench.commands.query import check_format, query, write_result
     from convbench.store import find_run
 
@@ -30,7 +40,6 @@ def query(options: QueryOptions) -> None:
 @command("publish", PublishOptions)
 def publish(options: PublishOptions) -> None:
     """Publish a run or a checkpoint."""
-    from convbench.cli.say_data import say_checkpoint, say_published
     from convbench.commands.publish import published
     from convbench.publish.publish import Published
 
@@ -46,7 +55,6 @@ def publish(options: PublishOptions) -> None:
 @command("pull", PullOptions)
 def pull(options: PullOptions) -> None:
     """Restore a published run."""
-    from convbench.cli.say import fact, next_command, of_run, shown
     from convbench.commands.pull import pull
 
     pulled = pull(options.repo, options.run, options.revision)
@@ -59,7 +67,6 @@ def pull(options: PullOptions) -> None:
 @command("import", ImportOptions)
 def import_(options: ImportOptions) -> None:
     """Make a run of logs."""
-    from convbench.cli.say import fact, next_command, note, of_run, shown
     from convbench.commands.importing import import_
 
     done = import_(options.file, options.run)
@@ -80,7 +87,6 @@ def import_(options: ImportOptions) -> None:
 @command("export", ExportOptions)
 def export(options: ExportOptions) -> None:
     """Write another trainer's format."""
-    from convbench.cli.say import fact, note, shown
     from convbench.commands.export import export
     from convbench.store import find_run
 
@@ -102,3 +108,36 @@ def export(options: ExportOptions) -> None:
         )
     for text in done.notes:
         note(text)
+
+
+def say_published(repo: str, run: Run, done: Published) -> None:
+    """Print where the set lies, or would."""
+    fact("run", shown(run.path))
+    for config, splits in done.laid.rows.items():
+        fact(config, ", ".join(f"{split} {count}" for split, count in splits.items()))
+    if done.laid.judge is not None:
+        fact("reward", f"of judge {done.laid.judge}")
+    for text in done.laid.notes:
+        note(text)
+    if done.uploaded is None:
+        fact("folder", shown(done.laid.folder))
+        next_command(f"convbench publish {repo} --run {shown(run.path)}")
+        return
+    state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
+    fact("dataset", f"{done.uploaded.url} ({state})")
+    next_command(f"convbench pull {repo}")
+
+
+def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint) -> None:
+    """Print where the model lies, or would."""
+    fact("checkpoint", shown(folder))
+    size = sum(done.files.values()) / 1e6
+    fact("files", f"{len(done.files)}, {size:,.1f} MB")
+    for text in done.notes:
+        note(text)
+    if done.uploaded is None:
+        fact("folder", shown(done.folder))
+        next_command(f"convbench publish {repo} --checkpoint {shown(folder)}")
+        return
+    state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
+    fact("model", f"{done.uploaded.url} ({state})")

@@ -2,14 +2,61 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import typer
+
 from convbench.cli.command import command
+from convbench.cli.console import out
+from convbench.cli.say import (
+    ended,
+    fact,
+    means,
+    next_command,
+    note,
+    say_failures,
+    say_had,
+    shown,
+    table,
+)
 from convbench.options.evaluate import EvalOptions
+
+if TYPE_CHECKING:
+    from convbench.judge.evaluate import EvalResult
+    from convbench.options.shared import CallOptions
 
 
 @command("eval", EvalOptions)
 def evaluate(options: EvalOptions) -> None:
     """Evaluate a policy."""
-    from convbench.cli.say_judge import say_eval
     from convbench.judge.evaluate import evaluate as command
 
     say_eval(command(options), options.calls)
+
+
+def say_eval(result: EvalResult, calls: CallOptions) -> None:
+    """Print what `eval` did; an exit code where too much failed."""
+    path, parent = shown(result.run.path), shown(result.parent.path)
+    manifest = result.run.manifest
+    fact("run", path)
+    fact("parent", parent)
+    fact("policy", manifest.cast[manifest.protocol.policy].model)
+    built = result.built
+    say_had(built)
+    again = f"convbench eval {manifest.checkpoint} --run {parent}"
+    ended(built.jobs, result.run.path, again)
+    if result.judged is None:
+        note(f"{parent} has no verdicts, so no judge is known; judge it, then evaluate again")
+    else:
+        for judged in result.judged.judged:
+            say_failures(judged)
+            ended(judged.jobs, result.run.path, again)
+        if result.judged.panel is not None:
+            out.print()
+            table(means(result.judged.panel))
+    done = [built.jobs]
+    if result.judged is not None:
+        done += [one.jobs for one in result.judged.judged]
+    if any(calls.fails(jobs.failed, jobs.failed + jobs.done) for jobs in done):
+        raise typer.Exit(1)
+    next_command(f"convbench report {parent}")

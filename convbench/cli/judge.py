@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import TYPE_CHECKING
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
 from convbench.cli.command import command
+from convbench.cli.console import err, out
+from convbench.cli.say import (
+    ended,
+    fact,
+    means,
+    next_command,
+    note,
+    of_run,
+    printable,
+    said_again,
+    say_failures,
+    shown,
+    table,
+    told,
+)
 from convbench.options.judge import JudgeOptions
 
+if TYPE_CHECKING:
+    from convbench.judge import Panel
+    from convbench.judge.all import JudgePreview, JudgeResult
+
+ACCURACY = (
+    'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
+    'order by 1"'
+)
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
@@ -12,9 +43,6 @@ INTERRUPTED = 130
 @command("judge", JudgeOptions)
 def judge(each: list[JudgeOptions]) -> None:
     """Score runs."""
-    import typer
-
-    from convbench.cli.say_judge import say_judge
     from convbench.commands.judge import judge as command
     from convbench.store import find_run
 
@@ -30,3 +58,89 @@ def judge(each: list[JudgeOptions]) -> None:
                 break
     if code:
         raise typer.Exit(code)
+
+
+def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
+    """Print what `judge` did, or would do; an exit code where too many verdicts have no score."""
+    name = shown(result.run.path)
+    if result.previews:
+        for preview in result.previews:
+            _say_preview(preview)
+        next_command("the same command without --dry-run")
+        return
+    fact("run", name)
+    if result.panel is not None:
+        _say_panel(result.panel)
+    if result.unjudged:
+        note(f"{result.unjudged} conversations failed to build and cannot be judged")
+    typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
+    for judged, asked in zip(result.judged, typed, strict=False):
+        say_failures(judged)
+        more = said_again(options.specs)
+        again = f"convbench judge --judge {shlex.quote(asked)} --run {name}{more}"
+        ended(judged.jobs, result.run.path, again)
+        if judged.failed:
+            err.print(f"try the failed ones again: {escape(again)}", soft_wrap=True)
+    fails = options.calls.fails
+    if any(fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
+        raise typer.Exit(1)
+    of = of_run(result.run.path)
+    next_command(
+        f"{ACCURACY}{of}",
+        f"convbench publish USER/NAME --dry-run{of}",
+    )
+
+
+def _say_panel(panel: Panel) -> None:
+    """Print the means of each judge, what stands beside them, and how judges agree."""
+    out.print()
+    table(means(panel))
+    lengths = ", ".join(
+        f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
+    )
+    if lengths:
+        head = f"Spearman of {panel.metric} with the policy's words: "
+        told(out, head, "dim", lengths)
+    for found in panel.judges:
+        if found.constant is not None:
+            told(out, f"{found.judge}: ", "dim", str(found.constant))
+    if panel.pairs:
+        out.print()
+        table(agreement(panel))
+
+
+def agreement(panel: Panel) -> Table:
+    """Return a table of agreement between judges on the headline metric."""
+    rows = Table(box=None, pad_edge=False, caption_justify="left")
+    for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
+        rows.add_column(head, justify="left" if head == "judges" else "right")
+    for pair in panel.pairs:
+        rows.add_row(
+            Text(printable(f"{pair.first} / {pair.second}")), str(pair.common),
+            *(_figure(x) for x in (pair.equal, pair.kappa, pair.correlation, pair.difference)),
+        )  # fmt: skip
+    alpha = _figure(panel.alphas.get(panel.metric))
+    rows.caption = f"Krippendorff alpha of {panel.metric}, ordinal: {alpha}"
+    return rows
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _say_preview(preview: JudgePreview) -> None:
+    from convbench.schema import text_of
+
+    fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
+    for message in preview.messages:
+        out.print(f"[cyan]{message['role']}[/]")
+        out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
+    fact("verdicts", f"{preview.calls:,} to give")
+    if preview.model:
+        fact(
+            "tokens",
+            f"about {preview.prompt_tokens:,} prompt, at most {preview.completion_tokens:,} reply",
+        )
+        usd = preview.usd
+        fact("cost", "price unknown" if usd is None else f"at most about ${usd:,.2f}")
+    out.print()

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
 
 from convbench.cli.command import command
-from convbench.cli.console import err
+from convbench.cli.console import err, out
+from convbench.cli.say import next_command, note, of_run, shown
 from convbench.options.report import PatternOptions, ReportOptions
+
+if TYPE_CHECKING:
+    from convbench.commands.patterns import PatternResult
+    from convbench.commands.report import ReportResult
+    from convbench.store import Run
+
+SHOWN = 4
+"""Files named one by one."""
 
 
 @command("report", ReportOptions)
 def report(options: ReportOptions) -> None:
     """Compare policies."""
-    from convbench.cli.say_report import say_report, say_text
     from convbench.commands.report import report as command
     from convbench.report.files import text, write
 
@@ -34,9 +46,57 @@ def report(options: ReportOptions) -> None:
 @command("patterns", PatternOptions)
 def patterns(options: PatternOptions) -> None:
     """Compare how policies talk."""
-    from convbench.cli.say_report import say_patterns
     from convbench.commands.patterns import patterns as command
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):
         result = command(options)
     say_patterns(result)
+
+
+def say_report(result: ReportResult, files: Sequence[Path]) -> None:
+    """Print the tables, then where the files lie."""
+    from convbench.report.terminal import terminal
+
+    for item in terminal(result.document, out):
+        out.print(item)
+    _files(result, files)
+    if not files:
+        runs = result.runs
+        of = of_run(runs[0].path, "") if len(runs) == 1 else f" {_names(runs)}"
+        next_command(
+            f"convbench report{of} --plots        (pictures and one HTML page)",
+            f"convbench report{of} --format latex",
+        )
+
+
+def _names(runs: Sequence[Run]) -> str:
+    return " ".join(shown(run.path) for run in runs)
+
+
+def say_text(text: str, result: ReportResult) -> None:
+    """Write a report in another format to stdout as it is; all else goes to stderr."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    _files(result, ())
+
+
+def say_patterns(result: PatternResult) -> None:
+    """Print the tables, then where the picture lies."""
+    from convbench.report.terminal import terminal
+
+    for item in terminal(result.document, out):
+        out.print(item)
+    _files(result, result.files)
+
+
+def _files(result: ReportResult | PatternResult, files: Sequence[Path]) -> None:
+    for warning in result.warnings:
+        note(warning)
+    if not files:
+        return
+    pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
+    for path in pages[:SHOWN]:
+        err.print(f"[bold]written[/] {escape(shown(path))}", soft_wrap=True)
+    if len(files) > len(pages):
+        folder = escape(shown(files[0].parent))
+        err.print(f"[bold]written[/] {len(files) - len(pages)} pictures in {folder}")

@@ -17,21 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.console import err, out
-from convbench.errors import ConvbenchError
-from convbench.schema import text_of
-from convbench.tasks.splits import listed
 
 if TYPE_CHECKING:
-    from convbench.commands.build import BuildResult
     from convbench.engine import Summary
-    from convbench.options.build import BuildOptions
+    from convbench.judge import Panel
+    from convbench.judge.loop import Judged
     from convbench.options.shared import SpecOptions
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
-    from convbench.schema import RunManifest
 
-USUAL_JUDGE = "claude-opus"
-"""The judge named where a task names none."""
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -125,67 +119,34 @@ def say_had(built: Built) -> None:
         note(f"{count} failed: {message}")
 
 
+def say_failures(judged: Judged) -> None:
+    """Say of how many conversations a judge has no score, and why."""
+    for message, count in judged.failures.most_common(2):
+        note(f"{judged.name}: {count} without a score: {message}")
+    if judged.unsupported:
+        note(f"{judged.name}: {judged.unsupported} without a score: their task is unsupported")
+
+
+def means(panel: Panel) -> Table:
+    """Return a table of mean scores, one row a judge."""
+    metrics = dict.fromkeys(name for judge in panel.judges for name in judge.means)
+    rows = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    rows.add_column("judge", overflow="fold")
+    for head in ("scored", "failed", *(metric[:5] for metric in metrics), "reward"):
+        rows.add_column(head, justify="right", no_wrap=True)
+    for judge in panel.judges:
+        scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]
+        reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
+        rows.add_row(
+            Text(printable(judge.judge)), str(judge.scored), str(judge.failed), *scores, reward
+        )
+    return rows
+
+
 def said_again(specs: SpecOptions) -> str:
     """Return the options that a next command needs to find what this one found."""
     said = {"--specs": specs.folders, "--plugin": specs.plugins}
     return "".join(f" {flag} {shown(one)}" for flag, paths in said.items() for one in paths)
-
-
-def _judge_to_name(manifest: RunManifest, specs: SpecOptions) -> str:
-    """Return what goes after `--judge` for a task's own judge, with a model where its rubric names
-    none."""
-    from convbench import catalog
-    from convbench.judge.kinds import kind_of
-    from convbench.schema import JudgeSpec
-
-    name = manifest.task.judge
-    if name is None:
-        return USUAL_JUDGE
-    with suppress(ConvbenchError):
-        spec = catalog.load(JudgeSpec, "judges", name, specs=specs.folders)
-        if "model" in kind_of(spec).needs and spec.model is None:
-            return f"{name}@{USUAL_JUDGE}"
-    return name
-
-
-def say_build(result: BuildResult, options: BuildOptions) -> None:
-    """Print what `build` did, or would do; an exit code where too many conversations failed."""
-    import typer
-
-    if result.preview is not None:
-        fact("questions", listed(result.splits))
-        say_preview(result.preview)
-        next_command("the same command without --dry-run")
-        return
-    built, path = result.built, result.path
-    assert built is not None
-    assert path is not None
-    manifest = result.manifest
-    name = shown(path)
-    fact("run", name)
-    policy = manifest.cast[manifest.protocol.policy].model
-    fact("what", f"{manifest.task.name} · {manifest.protocol.name} · {manifest.mode} · {policy}")
-    fact("questions", listed(result.splits))
-    say_had(built)
-    if built.cut:
-        fact("cut", f"{built.cut} of {built.turns} policy turns reached max_tokens")
-    for flag, count in built.flags.most_common(6):
-        fact("flagged", f"{flag}: {count}")
-    for warning in result.warnings:
-        note(warning)
-    if result.loaded is not None and result.loaded.rejected:
-        left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
-        note(f"rows left out: {left}")
-    resume = f"convbench build --run {name}{said_again(options.specs)}"
-    ended(built.jobs, path, resume)
-    if built.lost:
-        note(f"try the failed ones again: {resume}")
-    if options.calls.fails(built.lost, built.lost + built.jobs.done):
-        raise typer.Exit(1)
-    judge = _judge_to_name(manifest, options.specs)
-    offline = "" if manifest.task.judge else "   (offline: --judge rules)"
-    more = f"{of_run(path)}{said_again(options.specs)}"
-    next_command(f"convbench judge --judge {shlex.quote(judge)}{more}{offline}")
 
 
 def shown(path: Path) -> str:
@@ -204,6 +165,7 @@ def of_run(path: Path, option: str = "--run ") -> str:
 def say_preview(preview: Preview) -> None:
     """Print the exact messages of the first example, then the estimate."""
     from convbench.rollout.calls import SCRIPT
+    from convbench.schema import text_of
 
     example = preview.example
     fact("example", f"{example.example_id} ({example.split})")

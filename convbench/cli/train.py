@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
 from convbench.cli.command import command
+from convbench.cli.console import out
+from convbench.cli.say import fact, next_command, note, of_run, shown
 from convbench.options.train import TrainOptions
+
+if TYPE_CHECKING:
+    from convbench.learn.rounds import RoundsResult
+    from convbench.learn.seal import SealResult
+    from convbench.learn.start import TrainResult
 
 
 @command("train", TrainOptions)
 def train(options: TrainOptions) -> None:
     """Train once, or in rounds."""
-    from convbench.cli.say_train import say_seal, say_train
     from convbench.commands.train import Rounds
     from convbench.commands.train import train as command
 
@@ -18,3 +29,47 @@ def train(options: TrainOptions) -> None:
         say_seal(done.result, done.table)
     else:
         say_train(done)
+
+
+def say_train(result: TrainResult) -> None:
+    """Print what `train` did, or would do."""
+    for text in result.notes:
+        note(text)
+    if result.path is None:
+        for line in result.preview:
+            out.print(escape(line), soft_wrap=True)
+        next_command("the same command without --dry-run")
+        return
+    name = shown(result.path)
+    fact("checkpoint", name)
+    fact("recipe", f"{result.recipe.name}: {result.recipe.title}")
+    fact("launch", f"{result.launch.name}, {result.launch.processes} process(es)")
+    for label, line in result.told:
+        fact(label, line)
+    if result.imported:
+        next_command(
+            f"convbench eval {name} --run RUN_THAT_WAS_BUILT",
+            f"convbench publish USER/NAME --checkpoint {name}",
+        )
+    else:
+        assert result.recipe.run is not None
+        report = f"convbench report{of_run(Path(result.recipe.run), '')}"
+        next_command(f"convbench eval {name}", report)
+
+
+def say_rounds(result: RoundsResult) -> None:
+    """Print where each round's run, checkpoint and evaluation lie."""
+    fact("run", shown(result.run.path))
+    fact("judge", result.judge)
+    for one in result.rounds:
+        place = f", evaluated in {shown(one.evaluated.path)}" if one.evaluated else ""
+        fact(f"round {one.number}", f"{shown(one.checkpoint)}{place}")
+    next_command(f"convbench report {shown(result.run.path)}")
+
+
+def say_seal(result: SealResult, table: Path | None) -> None:
+    """Print the rounds of `train seal`, then where the table of accuracies lies."""
+    if table is not None:
+        out.print(escape(table.read_text()), soft_wrap=True)
+        fact("table", shown(table))
+    say_rounds(result.rounds)

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -41,9 +40,8 @@ def key(
     return fingerprint(policy, list(texts), asked, said, grader)
 
 
-class Cache(Generic[T]):
-    """Dataclasses by key, appended one by one; the newest counts. Closed by its `with` block.
-    Several threads may use it."""
+class Cache(Appender, Generic[T]):
+    """Dataclasses by key, appended one by one; the newest counts. Several threads may use it."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:
         """Read what is there of `kind`, a dataclass."""
@@ -54,7 +52,7 @@ class Cache(Generic[T]):
         except ValidationError as error:
             said = error.errors(include_url=False, include_input=False)[0]["msg"]
             raise RunError(f"{path}: found a record of another shape: {said}") from None
-        self._file = Appender(path)
+        super().__init__(path)
         self._lock = threading.Lock()
 
     def get(self, name: str) -> T | None:
@@ -66,15 +64,4 @@ class Cache(Generic[T]):
         values: dict[str, Any] = asdict(done)  # type: ignore[call-overload]
         with self._lock:
             self._found[name] = done
-            self._file.write(orjson.dumps({"key": name, **values}))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._file.close()
+            self.write(orjson.dumps({"key": name, **values}))
