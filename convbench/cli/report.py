@@ -27,14 +27,16 @@ SHOWN = 4
 def report(options: ReportOptions) -> None:
     """Compare policies."""
     from convbench.commands.report import report as command
-    from convbench.report.files import text, write
+    from convbench.report.files import WRITERS, text, write
 
     result, form, out = command(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
     to_stdout &= form != "html" or not sys.stdout.isatty()
-    folder = out or result.runs[0].reports
+    folder = out or result.folder
     files: list[Path] = []
-    if not to_stdout and (out is not None or options.plots or form == "html"):
+    if result.root is not None and not to_stdout:
+        files = write(result.document, folder, WRITERS)
+    elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
         files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
     if to_stdout:

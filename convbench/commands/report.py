@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report.document import Document
+from convbench.report.experiment.whole import (
+    experiment_document,
+    is_experiment,
+    read_experiment,
+)
 from convbench.report.layout import document
 from convbench.report.sections import Section, sections
+from convbench.stats.estimate import ErrorKind
 from convbench.store import Run, find_run
 
 
@@ -21,13 +28,23 @@ class ReportResult:
     sections: list[Section]
     document: Document
     warnings: list[str] = field(default_factory=list)
+    root: Path | None = None
+    """The experiment's folder, where it is of a whole experiment."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files go where nobody says."""
+        return self.runs[0].reports if self.root is None else self.root / "report"
 
 
 def report(options: ReportOptions) -> ReportResult:
-    """Return the report of these runs with their children, or of the newest run.
+    """Return the report of these runs with their children, or of the newest run; of a folder of an
+    experiment its document.
 
     Raises RunError where nothing can be reported, or runs are not comparable.
     """
+    if len(options.runs) == 1 and is_experiment(options.runs[0]):
+        return experiment_report(options.runs[0], options)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     found = sections(runs, options.split, pool=options.pool, allow=options.allow)
     _check_judge(options.judge, found)
@@ -41,6 +58,18 @@ def report(options: ReportOptions) -> ReportResult:
             agreement=[agreement(section) for section in found],
         )  # fmt: skip
     return ReportResult(runs, found, made)
+
+
+def experiment_report(
+    root: Path, options: ReportOptions, *, title: str | None = None, planned: Collection[str] = ()
+) -> ReportResult:
+    """Return the document of a whole experiment, with pictures. Runs that differ are reported with
+    a note, seeds are pooled, and what is missing is said in its place."""
+    found = read_experiment(root, options.split)
+    kind: ErrorKind | None = "naive" if options.kind == "naive" else None
+    named = title or f"Experiment {root.resolve().name}"
+    made = experiment_document(found, named, kind=kind, planned=planned)
+    return ReportResult(list(found.runs), list(found.sections), made, root=root)
 
 
 def _check_judge(judge: str | None, found: Sequence[Section]) -> None:

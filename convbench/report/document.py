@@ -58,14 +58,35 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
+class Transcript:
+    """One conversation as it was had: hostile text, which writers escape."""
+
+    title: str
+    facts: str
+    """What came of it, in a line."""
+    turns: tuple[tuple[str, str], ...]
+    """(who, what was said), in order; lines end where the speaker ended them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Conversations about one question, beside each other."""
+
+    title: str
+    facts: tuple[str, ...]
+    sides: tuple[Transcript, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """A section: what is compared, its tables and pictures."""
+    """A section: what is compared, its tables, pictures and conversations."""
 
     title: str
     facts: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()
     notes: tuple[str, ...] = ()
+    talks: tuple[SideBySide, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +95,8 @@ class Document:
 
     title: str
     parts: tuple[Part, ...]
+    alone: bool = False
+    """Whether it is written as a document of its own in LaTeX, not as tables to paste."""
 
 
 def slug(text: str) -> str:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from convbench.report.document import Cell, Document, Part, Picture, Table, slug
+from convbench.report.document import (
+    Cell,
+    Document,
+    Part,
+    Picture,
+    SideBySide,
+    Table,
+    Transcript,
+    slug,
+)
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; --quiet: #666 }
@@ -19,6 +28,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; font-weight: 600; padding: .8rem 0 .3rem }
 th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap }
 th { vertical-align: bottom } td.text, th.text { text-align: left }
+td.text { white-space: normal; min-width: 9rem }
 thead { border-top: 2px solid; border-bottom: 1px solid }
 tbody { border-bottom: 2px solid }
 tbody tr:hover { background: var(--soft) }
@@ -29,7 +39,14 @@ figure { margin: 1.5rem 0; max-width: 60rem } figcaption { font-size: .85rem;
   color: var(--quiet) }
 figure > div { background: #fff; padding: .5rem; border-radius: .4rem }
 figure svg { width: 100%; height: auto; display: block }
-nav ul { columns: 2; padding-left: 1.2rem }
+nav ul { columns: 22rem 2; padding-left: 1.2rem }
+h3 { font-size: 1.1rem; margin: 2rem 0 .3rem } h4 { margin: 0 0 .2rem }
+.sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr));
+  gap: 1rem }
+article { border: 1px solid var(--line); border-radius: .4rem; padding: .8rem; min-width: 0 }
+dl { margin: 0; font-size: .9rem } dt { font-weight: 600; margin-top: .6rem }
+dd { margin: .1rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate }
+p, h1, h2, h3, li { overflow-wrap: anywhere }
 @media print { body { margin: 0; font-size: 11px } figure, table { break-inside: avoid } }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -61,9 +78,29 @@ def _part(part: Part) -> Iterator[str]:
         yield from _table(table)
     for picture in part.pictures:
         yield from _picture(picture)
+    for talk in part.talks:
+        yield from _beside(talk)
     for note in part.notes:
         yield f'<p class="note">{escape(note)}</p>'
     yield "</section>"
+
+
+def _beside(talk: SideBySide) -> Iterator[str]:
+    yield f"<h3>{escape(talk.title)}</h3>"
+    for fact in talk.facts:
+        yield f'<p class="note">{escape(fact)}</p>'
+    yield '<div class="sides">'
+    for side in talk.sides:
+        yield from _transcript(side)
+    yield "</div>"
+
+
+def _transcript(side: Transcript) -> Iterator[str]:
+    yield f"<article><h4>{escape(side.title)}</h4>"
+    yield f'<p class="note">{escape(side.facts)}</p><dl>'
+    for who, said in side.turns:
+        yield f"<dt>{escape(who)}</dt><dd>{escape(said)}</dd>"
+    yield "</dl></article>"
 
 
 def _table(table: Table) -> Iterator[str]:

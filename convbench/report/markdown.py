@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.report.document import Cell, Document, Part, Table
+from convbench.report.document import Cell, Document, Part, SideBySide, Table
 
 RANKED = "Best **bold**, second <u>underlined</u>."
 
@@ -26,8 +26,21 @@ def _part(part: Part) -> Iterator[str]:
     for picture in part.pictures:
         yield from (f"![{_plain(picture.caption)}]({picture.name}.svg)", "")
         yield from (_plain(picture.caption), "")
+    for talk in part.talks:
+        yield from _beside(talk)
     for note in part.notes:
         yield from (_plain(note), "")
+
+
+def _beside(talk: SideBySide) -> Iterator[str]:
+    yield from (f"### {_plain(talk.title)}", "")
+    for fact in talk.facts:
+        yield from (_plain(fact), "")
+    for side in talk.sides:
+        yield from (f"#### {_plain(side.title)}", "", _plain(side.facts), "")
+        for who, said in side.turns:
+            yield f"- **{_plain(who)}**: {_plain(said)}"
+        yield ""
 
 
 def markdown_table(table: Table) -> Iterator[str]:

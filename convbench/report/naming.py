@@ -13,6 +13,11 @@ def in_order(policies: list[Policy]) -> list[Policy]:
     return sorted(policies, key=lambda p: (rank.get(p.name, len(rank)), p.name))
 
 
+def plain_name(policy: Policy) -> str:
+    """Return a policy's name without what tells it from others of that name."""
+    return policy.name.partition(" (")[0]
+
+
 def with_unique_names(policies: list[Policy]) -> list[Policy]:
     """Tell policies of one name apart: by model (Base), by size of the training set or folder, by
     run id."""

@@ -91,6 +91,25 @@ def _read() -> Iterator[PaperTable]:
         )
 
 
+def is_second_judge(name: str) -> bool:
+    """Whether a judge is the paper's second one, Claude 4 Opus, by its name, or a successor."""
+    return "claude" in name and "opus" in name
+
+
+def implied_n(numbers: Mapping[str, Number]) -> int | None:
+    """Return the conversations that a printed accuracy's error was taken over, p(1-p)/SE²; None
+    where that says nothing."""
+    found = numbers.get("accuracy")
+    if found is None or not found.error or not 0 < found.mean < 1:
+        return None
+    return round(found.mean * (1 - found.mean) / found.error**2)
+
+
+def paper_key(key: str) -> str:
+    """Return a measure's key as `results.csv` has it."""
+    return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
+
+
 def paper_table(
     task: str, mode: str, protocol: str, turns: int, judge: str | None = None
 ) -> PaperTable | None:
@@ -99,7 +118,7 @@ def paper_table(
     Of the two judges the paper's Claude 4 Opus is taken for a judge named like it, GPT-4o's
     table for every other one. The tables by dataset size are not among them.
     """
-    claude = judge is not None and "claude" in judge and "opus" in judge
+    claude = judge is not None and is_second_judge(judge)
     found = [
         table
         for table in paper_tables()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.errors import RunError
@@ -49,8 +49,15 @@ def sections(
     Policies that are not comparable are a RunError naming the difference; with `allow` it
     becomes a note. `pool` joins policies of one name from runs that differ in their seed alone.
     """
+    return grouped(_families(runs, split), split, pool=pool, allow=allow)
+
+
+def grouped(
+    found: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
+) -> list[Section]:
+    """Return the sections of families: a run's own policy and those of its children."""
     groups: dict[tuple[str, str, str, int], list[Policy]] = {}
-    for family in _families(runs, split):
+    for family in found:
         manifest = family[0].run.manifest
         key = (manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns)
         groups.setdefault(key, []).extend(family)

@@ -87,7 +87,7 @@ def cluster(texts: Sequence[str]) -> list[int]:
     """
     from sklearn.cluster import KMeans
 
-    matrix = _tfidf(texts)
+    matrix = tfidf(texts)
     if matrix is None:
         raise DataError(
             f"patterns: found no common word that is in at least 2 and at most 90% of the "
@@ -109,7 +109,7 @@ def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] 
         raise MissingDependency(
             "umap-learn", needed_for="patterns", install=with_extra("analysis")
         ) from None
-    matrix = _tfidf(texts)
+    matrix = tfidf(texts)
     if matrix is None or len(texts) < FEWEST:
         return None
     settings = {**UMAP, "n_neighbors": neighbours, "random_state": SEED, "n_jobs": 1}
@@ -119,7 +119,7 @@ def project(texts: Sequence[str], neighbours: int) -> list[tuple[float, float]] 
     return [(float(x), float(y)) for x, y in places]
 
 
-def _tfidf(texts: Sequence[str]) -> Any:
+def tfidf(texts: Sequence[str]) -> Any:
     """Return the TF-IDF matrix, rows of length 1 or 0; None where no word is left."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 

@@ -49,14 +49,24 @@ def responses(runs: Sequence[Run], split: str = "test") -> list[Response]:
         )
     policies = in_order(sorted(policies, key=lambda policy: policy.run.manifest.id))
     policies.sort(key=lambda policy: not policy.is_base)
-    found = [r for policy in with_unique_names(policies) for r in _of(policy)]
+    found = responses_of(with_unique_names(policies))
     empty = [p.run.path for p in policies if not p.rows]
     if empty:
         raise RunError(f"{empty[0]}: found no conversations of split {split}; expected some")
     return found
 
 
-def _of(policy: Policy) -> Iterator[Response]:
+def responses_of(policies: Sequence[Policy]) -> list[Response]:
+    """Return the final responses of these policies; those of a pooled one run by run."""
+    return [
+        response
+        for policy in policies
+        for member in policy.members or (policy,)
+        for response in _of(member, policy.name)
+    ]
+
+
+def _of(policy: Policy, name: str) -> Iterator[Response]:
     examples, protocol = policy.run.examples, policy.run.manifest.protocol
     talks = (t for t in policy.run.conversations() if t.failure is None and t.branch is None)
     for talk in sorted(talks, key=lambda t: t.key):
@@ -65,7 +75,7 @@ def _of(policy: Policy) -> Iterator[Response]:
             continue
         text = final_text(protocol, talk)
         if text is not None:
-            yield Response(policy.name, talk.conversation_id, example.group_id, text)
+            yield Response(name, talk.conversation_id, example.group_id, text)
 
 
 def by_policy(found: Sequence[Response]) -> dict[str, list[Response]]:

@@ -36,8 +36,9 @@ def with_pictures(
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
             replace(part, pictures=tuple(_of_part(section, name, kind)))
-            for part, (section, name) in zip(made.parts, titles, strict=True)
+            for part, (section, name) in zip(made.parts, titles, strict=False)
         ]
+        parts += made.parts[len(titles) :]  # what compares sections has tables alone
         across = tuple(_across(sections, judge, kind, agreement))
     together = (Part("All together", pictures=across),) if across else ()
     return replace(made, parts=(*parts, *together))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Pict
             for policy in section.policies
         }
 
-    return _two(section.title, _measures([section], judge), points, TEMPERATURE, judge)
+    return curves(section.title, _measures([section], judge), points, TEMPERATURE, judge)
 
 
 def by_turns(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> list[Picture]:
@@ -72,7 +72,7 @@ def by_turns(sections: Sequence[Section], judge: str | None, kind: ErrorKind) ->
             }
 
         title = " · ".join(key)
-        found.append(_two(title, _measures(group, judge), points, TURNS, judge))
+        found.append(curves(title, _measures(group, judge), points, TURNS, judge))
     return [item for item in found if item is not None]
 
 
@@ -98,7 +98,7 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
         }
 
     measures = _measures([section], judge)
-    return _two(section.title, measures, points, SIZE, judge, base=section.base, kind=kind)
+    return curves(section.title, measures, points, SIZE, judge, base=section.base, kind=kind)
 
 
 def _method(policy: Policy) -> str:
@@ -123,25 +123,26 @@ def _known(found: Iterable[tuple[float, Estimate | None]]) -> list[tuple[float, 
     return [(x, estimate) for x, estimate in found if estimate is not None]
 
 
-def _two(
+def curves(
     title: str,
     measures: Sequence[Measure],
-    points: Any,
+    points: Callable[[Measure], Points],
     axis: Axis,
     judge: str | None,
     *,
     base: Policy | None = None,
     kind: ErrorKind = "clustered",
+    printed: Callable[[Measure], Points] | None = None,
 ) -> Picture | None:
     """Draw one panel a measure, one line a method, side by side where points would overlap; the
-    mean of `base` as a dotted line."""
+    mean of `base` as a dotted line, printed points hollow on dashed lines."""
     panels = [(m, found) for m in measures if any((found := points(m)).values())]
     if not panels:
         return None
     figure = new_figure(3.5, width=3.6 * len(panels))
     grid: Any = figure.subplots(1, len(panels), squeeze=False)
     for axes, (measure, found) in zip(grid[0], panels, strict=True):
-        _lines(axes, measure, found)
+        _lines(axes, measure, found, printed(measure) if printed else {})
         flat = measure.of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
@@ -153,16 +154,19 @@ def _two(
     headed(figure, title + scored)
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
+    caption += " Hollow points on dashed lines are printed." if printed else ""
     return picture(figure, slug(f"{axis.name} {title} {judge or ''}"), caption)
 
 
-def _lines(axes: Any, measure: Measure, found: Points) -> None:
-    places = sorted({x for points in found.values() for x, _ in points})
+def _lines(axes: Any, measure: Measure, found: Points, printed: Points) -> None:
+    drawn = [(name, name, points, False) for name, points in found.items()]
+    drawn += [(name, f"{name}, printed", points, True) for name, points in printed.items()]
+    places = sorted({x for _, _, points, _ in drawn for x, _ in points})
     gap = min((b - a for a, b in pairwise(places)), default=1.0)
-    styles = looks(list(found))
-    for number, (name, points) in enumerate(found.items()):
+    styles = looks([*found, *printed])
+    for number, (name, label, points, hollow) in enumerate(drawn):
         # Side by side within a tenth of the distance between two places.
-        shift = gap * 0.3 * ((number + 0.5) / len(found) - 0.5)
+        shift = gap * 0.3 * ((number + 0.5) / len(drawn) - 0.5)
         low, high = (
             zip(*(clipped(e, measure) for _, e in points), strict=True) if points else ((), ())
         )
@@ -172,8 +176,9 @@ def _lines(axes: Any, measure: Measure, found: Points) -> None:
             [x + shift for x, _ in points], means,
             yerr=[[m - a for m, a in zip(means, low, strict=True)],
                   [b - m for m, b in zip(means, high, strict=True)]],
-            label=name, color=look.color, marker=look.marker, linestyle=look.line,
-            elinewidth=0.9, markersize=4.5,
+            label=label, color=look.color, marker=look.marker,
+            linestyle=(0, (4, 3)) if hollow else look.line, elinewidth=0.9, markersize=4.5,
+            markerfacecolor="white" if hollow else look.color, alpha=0.75 if hollow else 1.0,
         )  # fmt: skip
     axes.set_xticks(places, [f"{x:g}" for x in places])
     axes.grid(axis="x", visible=False)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from convbench.report.document import Picture, slug
 from convbench.report.measures import HEADS, Measure, judge_measures
 from convbench.report.plots.style import GREY, Look, headed, looks, new_figure, picture
 from convbench.report.policies import Policy
+from convbench.report.published import Number, paper_key
 from convbench.report.sections import Section
 from convbench.stats.estimate import ErrorKind, Estimate
 
 COLUMNS = 4
 
 
-def radar(section: Section, judge: str, kind: ErrorKind) -> Picture | None:
-    """Return the radar charts; None where the judge has fewer than three of the paper's metrics."""
+def radar(
+    section: Section,
+    judge: str,
+    kind: ErrorKind,
+    printed: Mapping[str, Mapping[str, Number]] | None = None,
+) -> Picture | None:
+    """Return the radar charts, with the printed scores of a method of the same name where they are
+    given; None where the judge has fewer than three of the paper's metrics."""
     wanted = {f"r_{name}" for name in HEADS}
     measures = [m for m in judge_measures(section.policies, judge) if m.key in wanted]
     shown = [p for p in section.policies if all(m.of(p) for m in measures)]
@@ -33,13 +40,19 @@ def radar(section: Section, judge: str, kind: ErrorKind) -> Picture | None:
         if section.base in shown and policy is not section.base:
             assert section.base is not None
             _outline(axes, [m.of(section.base, kind) for m in measures])
+        theirs = (printed or {}).get(policy.name, {})
+        numbers = [theirs.get(paper_key(m.key)) for m in measures]
+        means = [one.mean for one in numbers if one is not None]
+        if len(means) == len(measures):
+            angles = _angles(len(means))
+            axes.plot(angles, _round(means), color="black", linestyle=":", linewidth=1.1)
         _shape(axes, [m.of(policy, kind) for m in measures], found[policy.name])
         _frame(axes, measures, top, policy.name)
     headed(figure, f"{section.title}, judge {judge}")
     caption = (
         f"{section.title}: judge {judge}'s scores by method, 0 to {top:g}, with 95% intervals as "
         "bands; the dashed outline is Base."
-    )
+    ) + (" The dotted outline is printed." if printed else "")
     return picture(figure, slug(f"radar {section.title} {judge}"), caption)
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from convbench.report.document import Cell, Column, Rank, Table
 from convbench.report.measures import Measure
+from convbench.report.naming import plain_name
 from convbench.report.policies import Policy
 from convbench.report.published import (
     CITATION,
     NAIVE,
     Number,
     PaperTable,
+    paper_key,
     paper_table,
     size_table,
 )
@@ -33,7 +35,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     """Return the paper's table: one line a method, mean ± standard error, best and second."""
     measures = measures_of(section, judge)
     found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
-    ranks = [_ranks([row[i] for row in found], m) for i, m in enumerate(measures)]
+    ranks = [ranks_of([row[i] for row in found], m) for i, m in enumerate(measures)]
     notes = [f"Mean ± {ERRORS[kind]}; {_size(section)}."]
     printed = (
         paper_table(section.task, section.mode, section.protocol, section.turns, judge)
@@ -49,11 +51,11 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         rows.append((Cell(policy.name), *cells))
         theirs = _printed(policy, printed, section) if paper else None
         if theirs is not None:
-            rows.append((Cell("  paper", quiet=True), *_theirs(theirs, measures)))
+            rows.append((Cell("  paper", quiet=True), *printed_cells(theirs, measures)))
     if printed is not None:
-        ours = {_plain(policy) for policy in section.policies}
+        ours = {plain_name(policy) for policy in section.policies}
         rows += [
-            (Cell(f"{name}, paper", quiet=True), *_theirs(numbers, measures))
+            (Cell(f"{name}, paper", quiet=True), *printed_cells(numbers, measures))
             for name, numbers in printed.methods.items()
             if name not in ours
         ]
@@ -99,17 +101,14 @@ def _printed(
     rows = (policy.recipe.get("data") or {}).get("rows")
     if rows is not None:
         table = size_table(section.task, section.mode)
-        return table.methods.get(str(rows)) if table and _plain(policy) == "ReFit" else None
-    return printed.methods.get(_plain(policy)) if printed is not None else None
+        return table.methods.get(str(rows)) if table and plain_name(policy) == "ReFit" else None
+    return printed.methods.get(plain_name(policy)) if printed is not None else None
 
 
-def _plain(policy: Policy) -> str:
-    return policy.name.partition(" (")[0]
-
-
-def _theirs(numbers: Mapping[str, Number], measures: Sequence[Measure]) -> Iterable[Cell]:
+def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) -> Iterable[Cell]:
+    """Yield the cells of a printed line."""
     for measure in measures:
-        theirs = numbers.get(_paper_key(measure.key))
+        theirs = numbers.get(paper_key(measure.key))
         yield (
             replace(NONE, quiet=True)
             if theirs is None
@@ -121,11 +120,7 @@ def _theirs(numbers: Mapping[str, Number], measures: Sequence[Measure]) -> Itera
         )
 
 
-def _paper_key(key: str) -> str:
-    return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
-
-
-def _ranks(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
+def ranks_of(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
     """Return 1 for all that are best as shown, 2 for the next value, 0 else and where all tie."""
     shown = [None if e is None else round(e.mean, measure.digits) for e in found]
     values = sorted({value for value in shown if value is not None}, reverse=True)

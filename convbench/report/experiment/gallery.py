@@ -1,0 +1,141 @@
+"""A few conversations of Base beside SWiFt's, chosen by a rule that looks at no text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from convbench.report.document import Part, SideBySide, Transcript
+from convbench.report.experiment.regimes import regime_of
+from convbench.report.measures import ACCURACY, Measure, judge_measures, reward
+from convbench.report.naming import plain_name
+from convbench.report.paired import pairs
+from convbench.report.policies import NAMES, Observation, Policy
+from convbench.report.sections import Section
+from convbench.schema import Conversation, Example, text_of
+
+LEARNT = (NAMES["swift"], NAMES["refit"])
+"""Whom Base is set beside: the first that is there."""
+MOST = 5
+"""Pairs of conversations shown."""
+LONGEST = 1500
+"""Characters of a turn shown."""
+TURNS = 24
+"""Turns shown."""
+RULE = (
+    "Chosen by this rule, which looks at no text: for each task one setting (thinking before "
+    "standard, reasoning before clarifying), and the clarifying setting that comes first; in it, "
+    "of all pairs of a Base and a learnt conversation about the same question with the same sample "
+    "and temperature, both with a reward of the first judge, the pair whose difference in reward "
+    "(learnt less Base) is the median: the lower of the two middle ones; of equal differences in "
+    "the order of their question, sample and temperature."
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The chosen pair of a setting."""
+
+    section: Section
+    base: Policy
+    learnt: Policy
+    judge: str | None
+    unit: str
+    difference: float
+    of: int
+    """Pairs it was chosen from."""
+
+
+def gallery(sections: Sequence[Section]) -> Part | None:
+    """Return the gallery; None where no setting has a pair."""
+    chosen = [pair for section in _settings(sections) if (pair := median_pair(section)) is not None]
+    talks = tuple(_shown(pair) for pair in chosen[:MOST])
+    if not talks:
+        return None
+    notes = (f"At most {LONGEST:,} characters of a turn are shown, and {TURNS} turns.",)
+    return Part("Conversations", (RULE,), talks=talks, notes=notes)
+
+
+def _settings(sections: Sequence[Section]) -> list[Section]:
+    """Return one section a task, and the first of clarifying questions."""
+    order = sorted(sections, key=lambda s: (s.protocol != "reasoning", s.mode != "thinking"))
+    firsts: dict[str, Section] = {}
+    for section in order:
+        firsts.setdefault(section.task, section)
+    found = [section for section in sections if firsts[section.task] is section]
+    asking = next((s for s in sections if s.protocol.startswith("clarifying")), None)
+    last = [asking] if asking is not None and asking not in found else []
+    return [*found[: MOST - len(last)], *last]
+
+
+def median_pair(section: Section) -> Pair | None:
+    """Return the pair of conversations whose difference in reward is the median; by whether the
+    answer is right where there is no judge. None without Base, a learnt policy or a pair."""
+    by_name = {plain_name(policy): policy for policy in reversed(section.policies)}
+    learnt = next((by_name[name] for name in LEARNT if name in by_name), None)
+    base = section.base
+    if base is None or learnt is None:
+        return None
+    judge = next(iter(section.judges), None)
+    measure: Measure = ACCURACY if judge is None else reward(judge)
+    found = sorted(
+        (round(theirs - ours, 9), row.unit) for row, ours, theirs in pairs(base, learnt, measure)
+    )  # fmt: skip
+    if not found:
+        return None
+    difference, unit = found[(len(found) - 1) // 2]
+    return Pair(section, base, learnt, judge, unit, difference, len(found))
+
+
+def _shown(pair: Pair) -> SideBySide:
+    section = pair.section
+    (first, example), (second, _) = _talk(pair.base, pair.unit), _talk(pair.learnt, pair.unit)
+    what = "reward" if pair.judge else "right answers"
+    facts = (
+        f"Regime {regime_of(section)}; {pair.unit.rpartition('/')[2]}; difference in {what} "
+        f"{pair.difference:+.3f}, the median of {pair.of} pairs"
+        + (f", judge {pair.judge}." if pair.judge else "."),
+        f"Expected answer: {example.answer or '-'}.",
+    )
+    sides = (
+        _transcript(pair, pair.base, first), _transcript(pair, pair.learnt, second),
+    )  # fmt: skip
+    return SideBySide(section.title, facts, sides)
+
+
+def _talk(policy: Policy, unit: str) -> tuple[Conversation, Example]:
+    """Return the conversation of a policy's row."""
+    for member in policy.members or (policy,):
+        start = f"{member.family}/" if policy.members else ""
+        for talk in member.run.conversations():
+            name = f"{start}{talk.example_id}#{talk.sample}@{talk.temperature:g}"
+            if name == unit and talk.branch is None:
+                return talk, member.run.examples[talk.example_id]
+    raise LookupError(unit)  # the rows are made of these very conversations
+
+
+def _transcript(pair: Pair, policy: Policy, talk: Conversation) -> Transcript:
+    row = next(row for row in policy.rows if row.unit == pair.unit)
+    turns = [(turn.speaker, _cut(text_of(turn.content))) for turn in talk.turns[:TURNS]]
+    if len(talk.turns) > TURNS:
+        turns.append(("…", f"[{len(talk.turns) - TURNS} more turns]"))
+    return Transcript(policy.name, "; ".join(_came_of(pair, row)), tuple(turns))
+
+
+def _came_of(pair: Pair, row: Observation) -> Iterator[str]:
+    if row.correct is not None:
+        yield "no readable answer" if row.unparsed else "right" if row.correct else "wrong"
+    scored = row.verdicts.get(pair.judge or "")
+    if scored is None or scored.failed or pair.judge is None:
+        return
+    for measure in judge_measures([pair.base, pair.learnt], pair.judge):
+        value = measure.value(row)
+        if value is not None:
+            yield f"{measure.head} {value:g}"
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a long text, and how much is left out."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}… [{len(text) - LONGEST:,} more characters]"

@@ -1,0 +1,111 @@
+"""The document's pictures: a radar beside each table, and curves by length and by size with the
+printed points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from convbench.report.document import Picture
+from convbench.report.experiment.beside import SIZED, Beside
+from convbench.report.experiment.printed import measures_for
+from convbench.report.measures import Measure
+from convbench.report.plots.lines import TURNS, Axis, Points, curves
+from convbench.report.plots.radar import radar
+from convbench.report.policies import Policy
+from convbench.report.published import Number, implied_n, paper_key
+from convbench.stats.estimate import ErrorKind, Estimate
+
+ROWS = Axis("rows of the logged set", "size of the logged set")
+LENGTHS = "by length"
+SIZES = "by size"
+
+
+def radar_of(one: Beside, kind: ErrorKind) -> Picture | None:
+    """Return a table's radar, printed scores dotted; None without scores of at least three of the
+    six metrics."""
+    if one.section is None or one.judge is None:
+        return None
+    printed = {
+        policy.name: one.printed.methods[method]
+        for method, policies in one.ours.items()
+        for policy in policies
+    }
+    made = radar(one.section, one.judge, kind, printed)
+    return None if made is None else replace(made, name=f"{made.name}-table-{one.printed.number}")
+
+
+def curves_by_turns(found: Sequence[Beside], kind: ErrorKind) -> Picture | None:
+    """Return accuracy and the overall score by n, for the tables of one setting at several n."""
+    some = sorted((one for one in found if one.section), key=lambda one: one.printed.turns)
+    if not some:
+        return None
+    names = dict.fromkeys(p.name for one in some if one.section for p in one.section.policies)
+
+    def ours(measure: Measure) -> Points:
+        points: Points = {name: [] for name in names}
+        for one in some:
+            for policy in one.section.policies if one.section else ():
+                _add(points, policy.name, one.printed.turns, measure.of(policy, kind))
+        return {name: line for name, line in points.items() if line}
+
+    def theirs(measure: Measure) -> Points:
+        points: Points = {}
+        for one in some:
+            for method, numbers in one.printed.methods.items():
+                _add(points, method, one.printed.turns, _printed(numbers, measure))
+        return points
+
+    section = some[0].section
+    assert section is not None
+    title = f"{section.task} · {section.mode} · {section.protocol}"
+    return curves(title, _headlines(some[0]), ours, TURNS, some[0].judge, printed=theirs)
+
+
+def curves_by_size(one: Beside, kind: ErrorKind) -> Picture | None:
+    """Return accuracy and the overall score by rows of the logged set; that of all rows stands at
+    the number that its training counted."""
+    section = one.section
+    if section is None:
+        return None
+
+    def ours(measure: Measure) -> Points:
+        points: Points = {}
+        for policy in sorted(section.policies, key=lambda policy: _rows(policy) or 0):
+            _add(points, SIZED, _rows(policy), measure.of(policy, kind))
+        return points
+
+    def theirs(measure: Measure) -> Points:
+        points: Points = {}
+        for rows, numbers in one.printed.methods.items():
+            _add(points, SIZED, float(rows), _printed(numbers, measure))
+        return points
+
+    title = f"{section.task} · {section.mode} · {section.protocol}"
+    return curves(title, _headlines(one), ours, ROWS, one.judge, printed=theirs)
+
+
+def _headlines(one: Beside) -> list[Measure]:
+    return [m for m in measures_for(one) if m.key in ("accuracy", "r_overall")]
+
+
+def _add(points: Points, name: str, x: float | None, found: Estimate | None) -> None:
+    if x is not None and found is not None:
+        points.setdefault(name, []).append((x, found))
+
+
+def _rows(policy: Policy) -> float | None:
+    """Return the rows that a policy was trained on; None where nothing tells."""
+    asked = (policy.recipe.get("data") or {}).get("rows")
+    counted = (policy.training.get("counts") or {}).get("rows")
+    found = counted if asked is None else asked
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _printed(numbers: Mapping[str, Number], measure: Measure) -> Estimate | None:
+    """Return a printed number as an estimate: naive over the conversations that it implies."""
+    found = numbers.get(paper_key(measure.key))
+    if found is None:
+        return None
+    n = implied_n(numbers) or 2
+    return Estimate(found.mean, found.error, n, n, max(1, n - 1))

@@ -1,0 +1,101 @@
+"""Kendall's rank correlation: how far two orders of the same things agree.
+
+tau-b (Kendall 1945), which allows ties: (C - D) / sqrt((n0 - n1)(n0 - n2)), C concordant and D
+discordant of the n0 = n(n-1)/2 pairs, n1 and n2 the pairs that are tied in one and in the other.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+from convbench.stats.estimate import LEVEL
+
+MOST = 7
+"""Things of which every order is tried for the exact p: 7! = 5,040."""
+DRAWS = 1000
+"""Resamplings of a bootstrap interval."""
+FEWEST = 0.9
+"""Share of the resamplings whose tau must be defined for there to be an interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far our order agrees with another one."""
+
+    tau: float | None
+    """In [-1, 1]; None where either order is all ties."""
+    low: float | None
+    high: float | None
+    """The bootstrap interval; None without one."""
+    p: float | None
+    """Exact one-sided p: the share of all orders of ours that agree at least as well."""
+    n: int
+    """Things in order."""
+
+
+def tau_b(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return Kendall's tau-b of two equally long sequences of values; None where it has no
+    meaning: fewer than two values, or one sequence all ties."""
+    score = one = two = 0
+    for (a, b), (c, d) in combinations(zip(first, second, strict=True), 2):
+        x, y = (a > c) - (a < c), (b > d) - (b < d)
+        score += x * y
+        one += x * x
+        two += y * y
+    # Clipped, for the product of the roots is not exactly the root of the product.
+    return max(-1.0, min(1.0, score / math.sqrt(one * two))) if one and two else None
+
+
+def permutation_p(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return the share of all permutations of `first` whose tau is at least the one seen: the
+    exact p of no agreement, one-sided. None for more than seven values, or without a tau."""
+    if len(first) > MOST or tau_b(first, second) is None:
+        return None
+    # What ties take from the denominator is the same in every order: C - D decides.
+    above = [[(a > b) - (a < b) for b in first] for a in first]
+    pairs = [
+        (i, j, sign)
+        for i, j in combinations(range(len(second)), 2)
+        if (sign := (second[i] > second[j]) - (second[i] < second[j]))
+    ]
+    found = [
+        sum(sign * above[order[i]][order[j]] for i, j, sign in pairs)
+        for order in permutations(range(len(first)))
+    ]
+    return sum(score >= found[0] for score in found) / len(found)
+
+
+def agreement(
+    values: Sequence[float],
+    others: Sequence[float],
+    resampled: Callable[[random.Random], Sequence[float] | None] | None = None,
+    *,
+    seed: int = 0,
+) -> Agreement:
+    """Return tau of our values against others', with an exact p and a percentile interval.
+
+    `resampled` draws our values anew (None where a draw gives none); the others stay as they are.
+    """
+    tau = tau_b(values, others)
+    low = high = None
+    if resampled is not None and tau is not None:
+        rng = random.Random(seed)
+        low, high = _interval([_drawn(resampled(rng), others) for _ in range(DRAWS)])
+    return Agreement(tau, low, high, permutation_p(values, others), len(values))
+
+
+def _drawn(values: Sequence[float] | None, others: Sequence[float]) -> float | None:
+    return None if values is None else tau_b(values, others)
+
+
+def _interval(taus: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """Return the percentiles that hold the level's share of the resamplings."""
+    known = sorted(tau for tau in taus if tau is not None)
+    if not known or len(known) < FEWEST * len(taus):
+        return None, None
+    tail = (1 - LEVEL) / 2
+    return known[math.floor(tail * len(known))], known[math.ceil((1 - tail) * len(known)) - 1]

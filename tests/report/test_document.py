@@ -1,0 +1,248 @@
+"""The document of a whole experiment: every printed table beside ours, what is missing, gallery."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+
+from convbench.commands.report import experiment_report, report
+from convbench.options.report import ReportOptions
+from convbench.report.experiment.gallery import median_pair
+from convbench.report.experiment.whole import (
+    experiment_document,
+    is_experiment,
+    read_experiment,
+)
+from convbench.report.files import text, write
+from convbench.report.published import paper_tables
+from tests.report.paper_set import cell_name, record, scores, write_cell, write_paper
+from tests.report.synthetic import make, questions
+from tests.report.test_report_tables import cells
+from tests.rollout.cli import convbench
+
+ARC = ("arc", "thinking", "reasoning", 3)
+
+
+def part_of(document, start):
+    return next(part for part in document.parts if part.title.startswith(start))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All cells of the paper's set, and their document without pictures."""
+    root = tmp_path_factory.mktemp("paper")
+    write_paper(root, size=6)
+    record(root, ("arc-thinking-seed0/build", "done", [], 5400.0))
+    return experiment_document(read_experiment(root), "The paper", plots=False)
+
+
+def test_each_of_the_21_tables_stands_beside_its_printed_neighbour(whole):
+    for printed in paper_tables():
+        part = part_of(whole, f"Table {printed.number}: ")
+        assert part.title.startswith(f"Table {printed.number}: {printed.task} · {printed.mode}")
+        table, lines = part.tables[0], [row[0].text for row in part.tables[0].rows]
+        for method, numbers in printed.methods.items():
+            name = f"ReFit ({method} rows)" if printed.by_size else method
+            # Ours stands right above the printed line, whose numbers are as printed.
+            assert lines.index(f"  {name}, printed") == lines.index(name) + 1
+            cell = cells(table, f"  {name}, printed", "Accuracy")
+            assert cell.text == f"{numbers['accuracy'].mean:.4f}"
+            assert cell.error == f"{numbers['accuracy'].error:.4f}"
+            overall = cells(table, f"  {name}, printed", "R Overall")
+            assert overall.text == f"{numbers['r_overall'].mean:.2f}"
+            assert cells(table, name, "Accuracy").error is not None
+        (fact,) = part.facts
+        judge = "claude-opus" if printed.number == 19 else "rules"
+        assert fact == f"Regime clean; clustered errors; judge {judge}."
+    assert "21 of 21 printed tables stand beside ours" in whole.parts[0].facts[1]
+    assert not any(part.title == "Missing" for part in whole.parts)
+
+
+def test_every_table_has_its_order_in_one_line(whole):
+    (table,) = whole.parts[0].tables
+    found = {row[0].text: row for row in table.rows}
+    assert {f"Table {number}" for number in range(1, 22)} <= found.keys()
+    # Ours are the printed accuracies, rounded to sixths, so that orders agree but for ties.
+    assert float(cells(table, "Table 1", "τ, accuracy").text) > 0.7
+    assert cells(table, "Table 1", "n").text == "7"
+    assert cells(table, "Tables 15 to 18", "n").text == "4"
+
+
+def test_cost_and_hours_are_told_a_cell_and_in_all(whole):
+    (table,) = part_of(whole, "Cost").tables
+    assert cells(table, "arc-thinking-seed0", "hours").text == "1.50"
+    assert table.rows[-1][0].text == "All"
+    assert len(table.rows) == 18 + 1
+
+
+def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
+    write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8})
+    record(
+        tmp_path,
+        ("arc-thinking-seed0/build", "done", [], 1.0),
+        ("arc-thinking-seed0/train/dpo", "failed", ["RunError: the card is <full>"], 1.0),
+        ("arc-thinking-seed0/eval/dpo", "waits", ["train dpo"], 0.0),
+        ("mmlu-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0),
+    )
+    planned = ["cosql-thinking-seed0/build"]
+    made = experiment_document(read_experiment(tmp_path), "x", planned=planned, plots=False)
+    arc = part_of(made, "Table 1: ")
+    assert cells(arc.tables[0], "DPO: missing", "Accuracy").text == "-"
+    assert any(
+        fact.startswith("Missing, DPO: arc-thinking-seed0: train dpo: RunError: the card is <full>")
+        for fact in arc.facts
+    )
+    assert any(fact.startswith("Missing, ReFit: not asked for") for fact in arc.facts)
+    mmlu = part_of(made, "Table 2: ")
+    assert mmlu.facts == ("Missing: mmlu-thinking-seed0: build: DataError: no rows.",)
+    assert cells(mmlu.tables[0], "  SWiFt, printed", "Accuracy").text == "0.7032"
+    assert part_of(made, "Table 5: ").facts == ("Missing: not reached yet.",)
+    lines = {row[0].text: row[1].text for row in part_of(made, "Missing").tables[0].rows}
+    assert lines["arc-thinking-seed0: train dpo"] == "RunError: the card is <full>"
+    assert lines["Table 19: arc · thinking · reasoning, n = 3 · second judge"].startswith(
+        "no second judge"
+    )
+    assert lines["Table 12: mathdial · standard · reasoning, n = 3"].startswith("not a part")
+
+
+def test_a_run_that_cannot_be_read_costs_its_lines_alone(tmp_path):
+    base = write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8, "DPO": 0.5})
+    (base.evals / "dpo" / "conversations.jsonl").write_bytes(b"{nonsense\n")
+    made = experiment_document(read_experiment(tmp_path), "x", plots=False)
+    table = part_of(made, "Table 1: ").tables[0]
+    assert cells(table, "SWiFt", "Accuracy").text == "0.7500"
+    assert cells(table, "DPO: missing", "Accuracy").text == "-"
+    (line,) = (
+        r for r in part_of(made, "Missing").tables[0].rows if r[0].text == "arc-thinking-seed0/dpo"
+    )
+    assert "conversations.jsonl:1" in line[1].text
+
+
+def test_an_experiment_without_a_printed_table_has_its_usual_report(tmp_path):
+    examples = questions(4, "pocket")
+    base = make(tmp_path / "pocket-thinking-seed0", examples, lambda q, k: "A", task="pocket",
+                overall=lambda q, k: 5.0)  # fmt: skip
+    make(base.evals / "swift", examples, lambda q, k: "A", task="pocket", split="test",
+         overall=lambda q, k: 6.0, parent=base.manifest.id)  # fmt: skip
+    assert is_experiment(tmp_path)
+    assert not is_experiment(base.path)
+    made = experiment_report(tmp_path, ReportOptions()).document
+    titles = [part.title for part in made.parts]
+    assert titles[1] == "pocket · thinking · reasoning, n = 3, judge rules"
+    assert not any("Table" in title or "Figure" in title for title in titles)
+    assert made.parts[1].tables[0].caption == "Results"
+
+
+@pytest.mark.parametrize(
+    ("gains", "chosen"),
+    [
+        ((0.3, 0.1, 0.2), "q2#0@0.7"),  # the middle one
+        ((0.3, 0.1, 0.2, 0.4), "q2#0@0.7"),  # the lower of the two middle ones
+        ((0.1, 0.1, 0.1), "q1#0@0.7"),  # equal ones by their names
+    ],
+)
+def test_the_gallery_takes_the_median_difference(tmp_path, gains, chosen):
+    examples = questions(len(gains), "arc")
+    more = {"task": "arc", "samples": 1, "temperatures": (0.7,)}
+    base = make(tmp_path / "run", examples, lambda q, k: "A", overall=lambda q, k: 5.0, **more)
+    make(
+        base.evals / "swift", list(reversed(examples)), lambda q, k: "A", split="test",
+        overall=lambda q, k: 5.0 + 10 * gains[int(q[1:])], parent=base.manifest.id,
+        extra={"recipe": "swift"}, **more,
+    )  # fmt: skip
+    (section,) = read_experiment(tmp_path).sections
+    pair = median_pair(section)
+    assert (pair.unit, pair.of) == (chosen, len(gains))
+    assert pair == median_pair(section)
+
+
+HOSTILE = (
+    "</dd></article><script>alert(1)</script><img src=http://x/y onerror=alert(1)>\n"
+    "\\input{/etc/passwd} \\write18{ls} $x_1^2$ 50% & ~ # {{ }} `` -- ,, ''\n"
+    "[label] *star* \x1b[31m\x00 中文 \U0001f600 \u202eabc é ß " + "w" * 300
+)
+
+
+def hostile(tmp_path):
+    """The document of a cell whose every reply, and a method's name, is an attack."""
+    root = tmp_path / "attacked"
+    base = write_cell(
+        root, ARC, {"Base": 0.2, "SWiFt": 0.8}, 2, text=lambda q, k, said: f"{HOSTILE} {said}."
+    )
+    more = {"task": "arc", "samples": 2, "temperatures": (0.7,), "split": "test"}
+    make(base.evals / "evil", questions(2, "arc"), lambda q, k: "A", scores=scores(0.5),
+         parent=base.manifest.id, extra={"recipe": "[evil] \\end{tabular}<b>"}, **more)  # fmt: skip
+    record(root, ("arc-thinking-seed0/train/dpo", "failed", [HOSTILE], 1.0))
+    return experiment_document(read_experiment(root), "A & B <x> $", plots=False)
+
+
+class Page(HTMLParser):
+    """Tags, and what stands in the conversations."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.said = set(), []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data):
+        self.said.append(data)
+
+
+def test_hostile_text_stays_text_in_html_and_markdown(tmp_path):
+    made = hostile(tmp_path)
+    page = Page(text(made, "html"))
+    assert not page.tags & {"script", "img", "iframe"}
+    assert "<script>alert(1)</script>" in "".join(page.said)
+    assert "[evil] \\end{tabular}<b>" in "".join(page.said)
+    shown = text(made, "markdown")
+    assert "<script" not in shown
+    assert "<img" not in shown
+
+
+def test_hostile_text_stays_text_in_latex(tmp_path):
+    shown = text(hostile(tmp_path), "latex")
+    assert shown.startswith("\\documentclass")
+    assert shown.endswith("\\end{document}\n")
+    assert "\\input" not in shown
+    assert "\\write" not in shown
+    assert shown.count("\\end{tabular}") == shown.count("\\begin{tabular}")
+    assert "{[}U+4E2D{]}" in shown
+    assert "{[}U+1F600{]}" in shown
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", shown)
+    assert shown.count("{") - shown.count(r"\{") == shown.count("}") - shown.count(r"\}")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_the_document_compiles(tmp_path):
+    write(hostile(tmp_path), tmp_path / "out", ["latex"])
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape",
+         "report.tex"],
+        cwd=tmp_path / "out", capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1500:].decode("utf-8", "replace")
+
+
+def test_the_document_as_a_user_asks_for_it(tmp_path):
+    pytest.importorskip("matplotlib")
+    for n in (4, 6):
+        write_cell(tmp_path, ("openbookqa", "thinking", "reasoning", n), {"SWiFt": 0.9})
+    result = convbench(tmp_path, "report", ".", "--out", "out")
+    assert result.code == 0, result.err
+    assert "Ordering" in result.out
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"report.html", "report.tex", "report.md"} <= files
+    lengths = "number-of-turns-openbookqa-thinking-reasoning-rules"
+    assert {f"{lengths}.png", f"{lengths}.svg"} <= files
+    assert f"{{{lengths}.png}}" in (tmp_path / "out" / "report.tex").read_text()
+    again = report(ReportOptions((tmp_path,)))
+    assert again.folder == tmp_path / "report"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("SWiFt, printed") >= 2
+    assert cell_name("openbookqa", "thinking", "reasoning", 4) in page
