@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYSTEM := $(VENV)/.system
 
-.PHONY: help demo test check format bench docs clean
+.PHONY: help demo test check format bench paper docs clean
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
 	@echo "make test    all tests"
 	@echo "make check   ruff, strict types, layers, docs and schemas current"
 	@echo "make bench   the figures of docs/performance.md"
+	@echo "make paper   every table of the paper in miniature, killed twice; its numbers mean nothing"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove .venv and what was built"
 
@@ -50,6 +51,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+paper: $(STAMP)
+	$(BIN)/python -m tests.paper
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py

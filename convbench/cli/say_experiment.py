@@ -107,7 +107,7 @@ def _say_plan(planned: Planned) -> None:
     found.add_row("all", *_figures(planned.total))
     out.print()
     table(found)
-    _say_total(planned.total)
+    _say_total(planned)
 
 
 def _figures(amount: Amount) -> tuple[str, ...]:
@@ -116,10 +116,13 @@ def _figures(amount: Amount) -> tuple[str, ...]:
     return (*(f"{count:,}" for count in counts), usd, f"{amount.steps:,}")
 
 
-def _say_total(amount: Amount) -> None:
+def _say_total(planned: Planned) -> None:
+    amount = planned.total
     fact("disk", f"about {_bytes(amount.disk)}, and {_bytes(amount.passing)} while the largest "
          "training runs")  # fmt: skip
     fact("device hours", f"about {amount.hours:,.1f}")
+    for line in planned.notes:
+        note(line)
     if amount.unpriced:
         note(f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not in "
              "the dollars")  # fmt: skip

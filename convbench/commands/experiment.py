@@ -39,6 +39,7 @@ class Planned:
     missing: list[str] = field(default_factory=list)
     """What they would lack, with the fix."""
     notes: list[str] = field(default_factory=list)
+    """What is otherwise than asked for, and no hindrance."""
 
     @property
     def total(self) -> Amount:
@@ -128,7 +129,7 @@ def _planned(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> P
     undone = [part for part in parts if not whole(part, root, record)]
     amounts = estimate(undone, found, options)
     check_room(found, undone, root, total(list(amounts.values())))
-    return Planned(undone, amounts, found.missing)
+    return Planned(undone, amounts, found.missing, list(found.notes))
 
 
 def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:

@@ -18,13 +18,12 @@ from convbench.experiment.cells import Part
 from convbench.experiment.preflight import Preflight, Ready
 from convbench.experiment.weights import weights_of
 from convbench.judge import Judge, judge_messages
-from convbench.learn.launch import accelerators
 from convbench.learn.steps import Steps
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import ask_again
 from convbench.rollout.preview import Preview, dollars, headroom, preview
 from convbench.schema import Member, ProtocolSpec
-from convbench.schema.recipe import Launch, Recipe
+from convbench.schema.recipe import Recipe
 
 FLOPS = 4e14
 """Floating-point operations a second that one accelerator is taken to do in training and in
@@ -191,7 +190,7 @@ class _Cell:
         each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
         rows = self._rows(one, each)
         fit = recipe.fit
-        steps = Steps(rows, recipe.data.unit, fit, self._processes(recipe))
+        steps = Steps(rows, recipe.data.unit, fit, self.found.processes.get(recipe.launch, 1))
         share = min(1.0, steps.total / steps.an_epoch / fit.epochs)  # less where steps are limited
         size = self._weights(policy, recipe.model)
         tokens = rows / each * fit.epochs * share * _longest(shown)
@@ -210,12 +209,6 @@ class _Cell:
         train = sum(example.split == "train" for example in examples)
         rows = manifest.samples * train * each
         return rows if one.step.rows is None else min(rows, one.step.rows)
-
-    def _processes(self, recipe: Recipe) -> int:
-        launch = catalog.load(
-            Launch, "launch", recipe.launch, specs=self.options.specs.folders
-        ).processes
-        return launch if launch <= max(1, accelerators()) else 1
 
     def _weights(self, policy: Member, model: str | None = None) -> int | None:
         place = model or policy.weights or policy.model

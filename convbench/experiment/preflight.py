@@ -11,6 +11,7 @@ from typing import TypeVar
 from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part, Step
 from convbench.experiment.record import Record
+from convbench.experiment.servers import listening
 from convbench.experiment.settings import (
     build_options,
     elsewhere,
@@ -21,10 +22,12 @@ from convbench.experiment.step import mark, there
 from convbench.judge.all import judge_with_model
 from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge
-from convbench.learn.start import trainable
+from convbench.learn.launch import accelerators
+from convbench.learn.start import choose_launch, sort_sets, trainable
 from convbench.models.open import policy_or_default
 from convbench.models.where import check_model, named
 from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins
 from convbench.rollout.build import begun
 from convbench.rollout.calls import ready_cast
@@ -58,6 +61,10 @@ class Preflight:
     judges: dict[str, Judge] = field(default_factory=dict)
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     """By (address, experiment) of a training."""
+    processes: dict[str, int] = field(default_factory=dict)
+    """By launch, over how many a training goes here."""
+    notes: dict[str, None] = field(default_factory=dict)
+    """What is otherwise than asked for, and no hindrance."""
     lacking: dict[str, list[str]] = field(default_factory=dict)
     """What is missing, with the fix, and the cells or judges that need it."""
 
@@ -158,7 +165,14 @@ def _cell(
         return
     if found.tried(cell.name, lambda: _policy(one.spec, options)) is not None:
         run = Run(path, opened.manifest)
-        found.tried(cell.name, lambda: ready_cast(run, options.calls))
+        found.tried(cell.name, lambda: _castable(run, options.calls))
+
+
+def _castable(run: Run, calls: CallOptions) -> None:
+    """Look for what the speakers need, their servers too."""
+    ready_cast(run, calls)
+    for member in run.manifest.cast.values():
+        listening(member.model, member.api_base)
 
 
 def _opened(path: Path) -> Ready:
@@ -207,7 +221,14 @@ def _judges(
             judge = found.tried(who, look)
             if judge is not None:
                 found.judges[name] = judge
-                found.tried(who, lambda judge=judge: ready([judge], calls))  # type: ignore[misc]
+                found.tried(who, lambda judge=judge: _asked(judge, calls))  # type: ignore[misc]
+
+
+def _asked(judge: Judge, calls: CallOptions) -> None:
+    """Look for what a judge needs, its server too."""
+    ready([judge], calls)
+    if judge.model is not None:
+        listening(judge.model, judge.spec.api_base)
 
 
 def _training(
@@ -222,6 +243,10 @@ def _training(
         asked = train_options(one.step, one.spec, path, options)
         recipe = trainable(asked, policy)
         found.recipes[one.step.address, one.spec.name] = recipe
+        sets = sort_sets(asked.specs.sets)[1]
+        launch, notes = choose_launch(asked, recipe, sets, accelerators())
+        found.processes[recipe.launch] = launch.processes
+        found.notes.update(dict.fromkeys(notes))
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
             check_model(named(start) or start)

@@ -120,6 +120,10 @@ def test_what_is_missing_is_told_at_once_and_each_fix_works(
     assert dry.err.count("missing: ") == len(said)
 
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", "http://127.0.0.1:9/v1")
+    with pytest.raises(PreflightError, match=r"hosted_vllm/one: found nobody at \S+:9"):
+        quick("judges=[hosted_vllm/one]", "learners=[base]")
+
     mended = quick(
         "tasks=[demo]", "judges=[gpt-4o, rules]", "count=400", "learners=[base, refit]",
         "modes=[thinking]", "model=local:pocket", "per_task.demo.count=all", dry_run=True,

@@ -50,7 +50,10 @@ def test_shipped_experiments_are_the_papers_tables(names, numbers):
         assert not any(table.by_size for table in tables) or {1000, 2000} < set(spec.rows)
         assert all(table.by_size or set(table.methods) <= learners for table in tables)
         assert "gpt-4o" == spec.judges[0]  # noqa: SIM300
-    assert specs[0].also == names[1:]
+
+
+def test_the_paper_is_one_experiment():
+    assert shipped("paper").also == ("paper-clarifying", "length", "judges", "size")
 
 
 def test_every_step_is_listed_in_order():

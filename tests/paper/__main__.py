@@ -1,0 +1,182 @@
+"""`make paper`: the paper in miniature, unattended, killed twice and gone on with.
+
+    python -m tests.paper [--folder DIR] [--questions N] [--only NAME …] [--kills N] [--seed N]
+
+All tables of the paper (1 to 21) by one command, `convbench experiment paper`, from a clean folder:
+a policy of a few million random weights, every task's rows from a local Hub, a scripted judge over
+HTTP and the judge `rules`. While it runs it is killed (SIGKILL) at random moments, and started
+again by the same command, to the report. Then each of the experiments that make it up, by itself.
+
+The numbers mean nothing: the policy is noise and the judge draws its scores. What is tried is that
+the machinery starts, goes on and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from tests.paper.policy import made
+from tests.paper.rows import place, serve
+from tests.rollout.cli import COMMAND, ROOT
+from tests.support.chat.plan import Plan
+from tests.support.hub_server import HubServer
+from tests.support.provider import Provider
+
+NAMES = ("paper", "paper-clarifying", "length", "size", "judges")
+HEADER = """\
+The paper in miniature. Its numbers mean nothing: a policy of {weights:,} random weights, a judge
+that draws its scores, {questions} questions a task. What is tried is the machinery.
+"""
+ALIASES = """models:
+  mini-judge: {ref: hosted_vllm/judge, input_per_million: 0.1, output_per_million: 0.4}
+"""
+
+
+@dataclass
+class Miniature:
+    """One go: where it lies, what it asks for, and what was seen."""
+
+    folder: Path
+    questions: int
+    dice: random.Random
+    env: dict[str, str] = field(default_factory=dict)
+    real: bool = True
+
+    def words(self, name: str) -> list[str]:
+        """Return the command that does an experiment."""
+        count = self.questions if self.real else "all"
+        sets = {
+            "model": "local:policy", "judges": "[mini-judge, rules]", "count": count,
+            "max_tokens": 24,
+            "per_task.cosql.sets.task.source.file": self.env["COSQL"],
+            "per_task.mmlu.sets.task.source.splits": "[dev, test]",
+            "recipe_sets.all.launch": "none", "recipe_sets.all.fit.max_steps": 2,
+            "recipe_sets.all.fit.batch_size": 4, "recipe_sets.all.fit.accumulation": 2,
+            "recipe_sets.all.fit.precision": "fp32",
+            "recipe_sets.all.fit.gradient_checkpointing": "false",
+        }  # fmt: skip
+        typed = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+        return [*COMMAND, "experiment", name, *typed, "--timeout", "60"]
+
+    def start(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
+        """Start a command in the folder, its output at the end of a file."""
+        with log.open("ab") as file:
+            return subprocess.Popen(words, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+                                    stdout=file, stderr=subprocess.STDOUT)  # fmt: skip
+
+    def done(self, name: str) -> list[dict[str, object]]:
+        """Return the steps that an experiment recorded."""
+        file = self.folder / "runs" / "experiments" / name / "steps.jsonl"
+        if not file.exists():
+            return []
+        return [orjson.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
+
+    def plan(self, name: str) -> None:
+        """Ask for the plan: all that is missing would be told here."""
+        log = self.folder / f"{name}.plan.txt"
+        code = self.start(*self.words(name), "--dry-run", log=log).wait()
+        text = log.read_text()
+        print(text[text.find("cell  ") :] if code == 0 else text, flush=True)
+        if code:
+            raise SystemExit(f"{name}: the plan ended with {code}")
+
+    def go(self, name: str, kills: int) -> int:
+        """Do an experiment, killed so many times at random moments; return its exit code."""
+        log = self.folder / f"{name}.log.txt"
+        total = 10
+        for number in range(kills):
+            process = self.start(*self.words(name), log=log)
+            until = len(self.done(name)) + self.dice.randint(2, total)
+            while process.poll() is None and len(self.done(name)) < until:
+                time.sleep(0.2)
+            time.sleep(self.dice.uniform(0, 4))
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                print(f"  {name}: kill {number + 1} after {len(self.done(name))} steps", flush=True)
+        return self.start(*self.words(name), log=log).wait()
+
+    def ended(self, name: str, code: int) -> list[str]:
+        """Return what is not as it must be."""
+        log = (self.folder / f"{name}.log.txt").read_text(errors="replace")
+        wrong = [] if code == 0 else [f"{name}: exit code {code}"]
+        last = {(str(one["address"]), str(one["mark"])): one for one in self.done(name)}
+        wrong += [f"{name}: {one['address']}: {one['state']}: {one['said']}"
+                  for one in last.values() if one["state"] != "done" or one["said"]]  # fmt: skip
+        wrong += self._twice(name)
+        if "Results" not in log:
+            wrong.append(f"{name}: no report")
+        cells = len({address.partition("/")[0] for address, _ in last})
+        print(f"  {name}: {cells} cells, {len(last)} steps, {len(wrong)} wrong", flush=True)
+        return wrong
+
+    def _twice(self, name: str) -> list[str]:
+        """Return the conversations that were had twice."""
+        found = []
+        for file in (self.folder / "runs" / "experiments" / name).rglob("conversations.jsonl"):
+            lines = [orjson.loads(line) for line in file.read_bytes().split(b"\n")[:-1]]
+            keys = Counter(line["key"] for line in lines if line["failure"] is None)
+            found += [f"{file}: {key} twice" for key, count in keys.items() if count > 1]
+        return found
+
+
+def main() -> None:
+    """Do it all; exit code 1 where something is not as it must be."""
+    parser = argparse.ArgumentParser(prog="python -m tests.paper", description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)  # fmt: skip
+    parser.add_argument("--folder", type=Path, help="a clean one; kept (else made, and removed)")
+    parser.add_argument("--questions", type=int, default=10, help="a task")
+    parser.add_argument("--only", action="append", choices=NAMES, help="these experiments alone")
+    parser.add_argument("--kills", type=int, default=2, help="of the first experiment")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    asked = parser.parse_args()
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix="paper-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    wrong = _all(Miniature(folder.resolve(), asked.questions, random.Random(asked.seed)),
+                 asked.only or NAMES, asked.kills)  # fmt: skip
+    print(f"{(time.monotonic() - began) / 60:.1f} minutes, {len(wrong)} wrong")
+    for line in wrong:
+        print(f"wrong: {line}")
+    if not asked.folder and not wrong:
+        shutil.rmtree(folder)
+    sys.exit(bool(wrong))
+
+
+def _all(mini: Miniature, names: tuple[str, ...] | list[str], kills: int) -> list[str]:
+    (mini.folder / "specs").mkdir(exist_ok=True)
+    (mini.folder / "specs" / "models.yaml").write_text(ALIASES)
+    weights = made(mini.folder / "policy")
+    rows, mini.real = place(mini.folder)
+    print(HEADER.format(weights=weights, questions=mini.questions if mini.real else "few"))
+    print(f"rows: {rows} ({'real' if mini.real else 'excerpts of our own'}); runs: {mini.folder}")
+    wrong: list[str] = []
+    with HubServer() as hub, Provider(Plan(context_tokens=None)) as judge:
+        serve(hub, rows)
+        mini.env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("OPENAI")},
+            **hub.client_env(mini.folder / "hub"), "PYTHONPATH": str(ROOT), "COLUMNS": "160",
+            "OMP_NUM_THREADS": "2", "HOSTED_VLLM_API_BASE": judge.api_base,
+            "XDG_STATE_HOME": str(mini.folder / "state"), "COSQL": str(rows / "cosql" / "cosql"),
+        }  # fmt: skip
+        for number, name in enumerate(names):
+            mini.plan(name)
+            wrong += mini.ended(name, mini.go(name, kills if number == 0 else 0))
+    return wrong
+
+
+if __name__ == "__main__":
+    main()
