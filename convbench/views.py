@@ -27,6 +27,8 @@ from convbench.schema.reasoning import Replay
 
 SEPARATOR = "\n\n"
 """Between a message and the instruction appended to it."""
+THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Names under which chat templates look for reasoning."""
 SENTINEL = "convbenchsentinel"
 """A text that stands in no chat template."""
 
@@ -166,17 +168,29 @@ def shown(reasoning: Reasoning, content: str) -> str:
     return reasoning.raw + content if reasoning.via == "tags" else content
 
 
-def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def shows_text(render: Callable[[list[Any]], str]) -> bool:
+    """Whether a chat template shows a message whose content is a text; those of some models that
+    see take a list of parts."""
+    try:
+        return SENTINEL in render([{"role": "user", "content": SENTINEL}])
+    except Exception:  # noqa: BLE001 - a template raises whatever it likes
+        return False
+
+
+def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[dict[str, Any]]:
     """Return text messages as a chat template takes them: reasoning under every name in use, or in
-    the text that it was cut out of. Build and training both ask this one function."""
+    the text that it was cut out of; contents as lists of one part where it wants `parts`. Build
+    and training both ask this one function."""
     out: list[dict[str, Any]] = []
     for message in messages:
         reasoning = message.get("reasoning")
-        plain = {"role": message["role"], "content": message["content"]}
+        plain: dict[str, Any] = {"role": message["role"], "content": message["content"]}
         if reasoning is not None and reasoning.via == "tags":
             plain["content"] = shown(reasoning, text_of(message["content"]))
         elif reasoning is not None and reasoning.text:
-            plain |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), reasoning.text)
+            plain |= dict.fromkeys(THOUGHT_KEYS, reasoning.text)
+        if parts:
+            plain["content"] = [{"type": "text", "text": plain["content"]}]
         out.append(plain)
     return out
 

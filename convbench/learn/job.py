@@ -77,7 +77,13 @@ class Job:
     @cached_property
     def chat(self) -> ChatTokens:
         """Tokenizer and chat template of the model."""
-        return ChatTokens(load_tokenizer(self.model))
+        manifest = self.run.manifest
+        policy = manifest.cast.get(manifest.protocol.policy)
+        return ChatTokens(
+            load_tokenizer(self.model),
+            reasoning=self.recipe.data.reasoning,
+            options=policy.template if policy else None,
+        )
 
     @property
     def longest(self) -> int | None:

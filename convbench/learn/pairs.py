@@ -10,7 +10,15 @@ from convbench import prompts, views
 from convbench.errors import TrainError
 from convbench.learn.select import Logged, Selection
 from convbench.learn.ties import Ties, equals, settle
-from convbench.schema import Conversation, Message, ProtocolSpec, RunManifest, Turn, text_of
+from convbench.schema import (
+    Conversation,
+    Message,
+    ProtocolSpec,
+    Reasoning,
+    RunManifest,
+    Turn,
+    text_of,
+)
 from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
 
@@ -26,11 +34,13 @@ class Reply:
 
     text: str
     cut: bool
+    reasoning: Reasoning | None = None
+    """What it thought before it, in a channel of its own."""
 
     @classmethod
     def of(cls, turn: Turn) -> Reply:
         """The reply of a turn."""
-        return cls(text_of(turn.content), turn.finish_reason in CUT)
+        return cls(text_of(turn.content), turn.finish_reason in CUT, turn.reasoning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from convbench.learn.weights import Weighted
 from convbench.schema import Conversation, ProtocolSpec
 from convbench.schema.recipe import Unit
 
+A_LINE = 10
+"""Tokens that a preview shows on one line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -78,6 +81,10 @@ def training_rows(
     for logged, weight in weighted.items:
         conversation = logged.conversation
         parts = chat.rows(asked(protocol, conversation), conversation.ended[:10], unit)
+        if chat.reasoning != "loss":
+            whole = len(parts)
+            parts = [part for part in parts if any(part.mask[1:])]
+            counts["rows of reasoning alone, left out"] += whole - len(parts)
         counts["conversations"] += 1
         counts["conversations of several rows"] += len(parts) > 1
         rows += _cut(conversation.conversation_id, parts, weight, max_length, counts)
@@ -161,6 +168,11 @@ def pair_rows(pairs: Pairs, chat: ChatTokens, max_length: int | None = None) -> 
 
 
 def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
+    if chat.reasoning == "context" and (pair.chosen.reasoning or pair.rejected.reasoning):
+        raise TrainError(
+            "data.reasoning: found context; a pair's loss is on the whole of both replies; "
+            "expected loss or drop"
+        )
     prompt = chat.prompt(pair.messages, pair.date)
     ids = chat.prompt_ids(pair.messages, pair.date)
     chosen, rejected = (
@@ -173,8 +185,9 @@ def _pair_row(pair: Pair, chat: ChatTokens) -> PairRow:
 
 
 def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
-    """Yield rows in words: every stretch of tokens with its mask, and the row's weight."""
-    for row in rows:
+    """Yield rows in words: every stretch of tokens with its mask, and the row's weight; the first
+    row token by token too."""
+    for number, row in enumerate(rows):
         part = f", row {row.part + 1} of {row.parts}" if row.parts > 1 else ""
         total, on = len(row.tokens.ids), sum(row.tokens.mask)
         yield (
@@ -183,6 +196,19 @@ def preview(rows: Iterable[Row], chat: ChatTokens) -> Iterator[str]:
         for learnt, ids in stretches(row.tokens):
             sign = "LOSS" if learnt else "    "
             yield f"  {sign} {len(ids):5d}  {chat.tokenizer.decode(ids)!r}"
+        if number == 0:
+            yield "  token by token (* with loss):"
+            yield from _single(row.tokens, chat)
+
+
+def _single(tokens: Tokens, chat: ChatTokens) -> Iterator[str]:
+    """Yield a row's tokens, several a line: id and text, with a star where they are learnt."""
+    told = [
+        f"{'*' if on else ''}{token}:{chat.tokenizer.decode([token])!r}"
+        for token, on in zip(tokens.ids, tokens.mask, strict=True)
+    ]
+    for start in range(0, len(told), A_LINE):
+        yield "    " + " ".join(told[start : start + A_LINE])
 
 
 def stretches(tokens: Tokens) -> Iterator[tuple[bool, list[int]]]:

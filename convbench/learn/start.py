@@ -243,6 +243,11 @@ def ties_of(learnt: Learnt) -> Iterator[str]:
         yield from learnt.ties.describe()
 
 
+def _thought(weighted: Weighted) -> bool:
+    talks = (logged.conversation for logged, _ in weighted.items)
+    return any(turn.reasoning is not None for talk in talks for turn in talk.turns)
+
+
 def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     """Yield what a dry run shows: counts, steps, then tokens, mask and weight of three items."""
     yield from learnt.selection.describe(job.recipe.data.metric)
@@ -264,6 +269,15 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     rows = training_rows(learnt, job.chat, job.longest, unit)
     for what, count in rows.counts.items():
         yield f"{what}: {count}"
+    several = rows.counts["conversations of several rows"]
+    if several and unit == "conversation":
+        yield (
+            f"the chat template is not prefix-stable for {several} of "
+            f"{rows.counts['conversations']} conversations (a later prompt does not begin with "
+            f"the row before it): {rows.counts['rows']} rows"
+        )
+    if not job.chat.frame.known and _thought(learnt):
+        yield "the chat template has no place for reasoning: <think> tags stand for it"
     yield Steps(len(rows.rows), unit, job.recipe.fit, processes).describe()
     by_weight = sorted(rows.rows, key=lambda row: -row.weight)
     picked = {0, len(by_weight) // 2, len(by_weight) - 1}

@@ -8,18 +8,21 @@ an assistant message, since templates trim it, re-wrap its thinking or drop it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from convbench.errors import MissingDependency, TrainError
 from convbench.install import with_extra
+from convbench.learn.frames import Frame, frame_of, shared
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
+from convbench.schema.reasoning import Trained
 from convbench.schema.recipe import Unit
-from convbench.views import SENTINEL, shows_system, without_system
+from convbench.views import SENTINEL, for_template, shows_system, shows_text, without_system
 
 _NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
@@ -43,14 +46,26 @@ class Tokens:
 class ChatTokens:
     """A tokenizer with its chat template, and what the template does to messages."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        """`tokenizer` is a transformers tokenizer; without a chat template it is refused."""
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        reasoning: Trained = "loss",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`tokenizer` is a transformers tokenizer; without a chat template it is refused.
+        `reasoning` says what becomes of what was thought, `options` what the template is rendered
+        with beside the messages, as the policy was served.
+        """
         if not getattr(tokenizer, "chat_template", None):
             raise TrainError(
                 f"{getattr(tokenizer, 'name_or_path', 'tokenizer')}: found no chat template; "
                 "expected a chat model; give --model an instruction-tuned one"
             )
         self.tokenizer = tokenizer
+        self.reasoning = reasoning
+        self._options = dict(options or {})
+        self._parts = not shows_text(self._shown)
         self.folds_system = not shows_system(self._render)
         self.end_of_turn = self._end_of_turn()
 
@@ -63,12 +78,49 @@ class ChatTokens:
         """Return the token ids the policy is asked with."""
         return self._ids(self.prompt(messages, day))
 
+    @cached_property
+    def frame(self) -> Frame:
+        """What stands around a reply and its thought."""
+        return frame_of(self._probed, self._template("").replace("\\n", "\n"))
+
     def reply_ids(self, prompt: str, prompt_ids: Sequence[int], reply: Reply) -> list[int]:
         """Return the reply's ids, tokenised as what follows the prompt; no end-of-turn token."""
-        both = self._ids(prompt + reply.text)
+        return self.said(prompt, prompt_ids, reply)[0]
+
+    def said(
+        self, prompt: str, prompt_ids: Sequence[int], reply: Reply
+    ) -> tuple[list[int], list[int]]:
+        """Return (ids, mask) of a reply with what was thought before it, tokenised as what follows
+        the prompt; no end-of-turn token. A token that holds some of the reply is the reply's."""
+        thought, text = self._written(prompt, reply)
+        ids = self._after(prompt, prompt_ids, thought + text)
+        if self.reasoning == "loss" or not thought:
+            return ids, [1] * len(ids)
+        same = shared(ids, self._after(prompt, prompt_ids, thought))
+        return ids, [0] * same + [1] * (len(ids) - same)
+
+    def _written(self, prompt: str, reply: Reply) -> tuple[str, str]:
+        """Return (thought, reply) word for word as the model wrote them after this prompt."""
+        reasoning = reply.reasoning
+        if reasoning is None or not (reasoning.text or reasoning.frame):
+            return "", self.frame.head + reply.text
+        before, after = self.frame.around(prompt)
+        text = reply.text
+        if reasoning.frame is not None:
+            first, after = reasoning.frame
+            before = (first or before) if before else ""
+            thought = reasoning.text
+        else:
+            thought, text = reasoning.text.strip("\n"), text.lstrip("\n")
+        if self.reasoning == "drop":
+            return ("", self.frame.head + text) if before else (after, text)
+        return before + thought + after, text
+
+    def _after(self, prompt: str, prompt_ids: Sequence[int], text: str) -> list[int]:
+        both = self._ids(prompt + text)
         if both[: len(prompt_ids)] == list(prompt_ids):
             return both[len(prompt_ids) :]
-        return self._ids(reply.text)  # a token would merge across the border: none was sampled so
+        return self._ids(text)  # a token would merge across the border: none was sampled so
 
     def rows(
         self, asked: Sequence[Asked], day: str = "", unit: Unit = "conversation"
@@ -82,10 +134,10 @@ class ChatTokens:
         for turn in asked:
             prompt = self.prompt(turn.messages, day)
             ids = self._ids(prompt)
-            said = self.reply_ids(prompt, ids, turn.reply)
+            said, learnt = self.said(prompt, ids, turn.reply)
             stable = stable and ids[: len(whole)] == whole
             end = 0 if turn.reply.cut else 1
-            loss = [1] * (len(said) + end)
+            loss = learnt + [1] * end
             single.append(
                 Tokens(tuple(ids + said + [self.end_of_turn] * end), tuple([0] * len(ids) + loss))
             )
@@ -100,10 +152,25 @@ class ChatTokens:
         for message in messages:
             if not isinstance(message["content"], str):
                 raise TrainError("found an image in a message; the trainers take text only")
+        seen = messages if self.reasoning != "drop" else [_bare(message) for message in messages]
+        return self._shown(for_template(seen, parts=self._parts), day=day, **options)
+
+    def _shown(self, messages: Sequence[Mapping[str, Any]], *, day: str = "", **more: Any) -> str:
         text: str = self.tokenizer.apply_chat_template(
-            list(messages), tokenize=False, chat_template=self._template(day), **options
+            list(messages),
+            tokenize=False,
+            chat_template=self._template(day),
+            **{**self._options, **more},
         )
         return text
+
+    def _probed(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """Render messages that are no conversation's, in the template's own form."""
+        if self._parts:
+            messages = [
+                {**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages
+            ]
+        return self._shown(messages, **options)
 
     def _template(self, day: str) -> str:
         """The chat template with the clock stopped at `day`, so that a row says the same date
@@ -135,6 +202,10 @@ class ChatTokens:
         if found is None:
             raise TrainError("the tokenizer has no end-of-turn and no end-of-text token")
         return int(found)
+
+
+def _bare(message: Message) -> Message:
+    return {"role": message["role"], "content": message["content"]}
 
 
 def load_tokenizer(model: str) -> Any:

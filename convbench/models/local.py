@@ -14,7 +14,7 @@ from convbench.models.thought import cut
 from convbench.models.where import adapter_base, where
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart
 from convbench.schema.reasoning import Effort, Reads
-from convbench.views import for_template, shows_system, without_system
+from convbench.views import for_template, shows_system, shows_text, without_system
 
 if TYPE_CHECKING:
     from convbench.models.batcher import Batcher
@@ -53,7 +53,7 @@ class LocalModel(Model):
         self._starting = asyncio.Lock()
         self._batcher: Batcher | None = None
         self._tokenizer: Any = None
-        self._folds_system = False
+        self._folds_system = self._parts = False
 
     def check(self) -> None:
         """Refuse where the packages that load the weights are missing; loads nothing."""
@@ -101,7 +101,7 @@ class LocalModel(Model):
         from convbench.models.weights import load_model, load_tokenizer
 
         self._tokenizer = load_tokenizer(self.path)
-        self._folds_system = not shows_system(self._shown)
+        self.read_template()
         model = load_model(self.path, self._device)
         self._limit = _longest(self.ref, model.config)
         if self._context is not None:
@@ -170,16 +170,26 @@ class LocalModel(Model):
             plain = without_system(plain)
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
-                for_template(plain), add_generation_prompt=True, tokenize=True, return_dict=False,
+                for_template(plain, parts=self._parts),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
                 **options,
-            )  # fmt: skip
+            )
         except Exception as error:
             # templates are programs of their authors and raise what they like
             line = str(error).split("\n")[0]
             raise FatalModelError(f"{self.ref}: chat template: {line}") from error
         return ids
 
-    def _shown(self, messages: list[Message]) -> str:
+    def read_template(self) -> None:
+        """Find out what the chat template does to messages."""
+        self._parts = not shows_text(self._shown)
+        self._folds_system = not shows_system(
+            lambda said: self._shown(for_template(said, parts=self._parts))
+        )
+
+    def _shown(self, messages: list[Any]) -> str:
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False))
 
     async def aclose(self) -> None:

@@ -1,0 +1,161 @@
+"""The mask on every chat template that TRL ships, and on SmolLM2's: trained ids = served ids."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.learn.rows import asked, stretches
+from convbench.learn.tokens import ChatTokens
+from convbench.models.local import LocalModel
+from convbench.schema import Conversation, Reasoning, Sent
+from convbench.schema.reasoning import Replay, Trained
+from tests.learn import tiny
+from tests.learn.tiny import PROTOCOL
+
+trl = pytest.importorskip("trl")
+NOW = re.compile(r"strftime_now\([^)]*\)")
+"""The clock has a test of its own."""
+SHIPPED = {
+    path.stem: NOW.sub("'20 Nov 2026'", path.read_text())
+    for path in sorted((Path(trl.__file__).parent / "chat_templates").glob("*.jinja"))
+}
+# chat_template of HuggingFaceTB/SmolLM2-135M-Instruct's tokenizer_config.json (Apache-2.0)
+SHIPPED["smollm2"] = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    "<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+REPLAYS: tuple[Replay, ...] = ("never", "last", "always")
+DAY = "2026-11-20"
+
+
+def tokenizer(name: str) -> Any:
+    found = copy.copy(tiny.tokenizer("llama-3.1"))
+    found.chat_template = SHIPPED[name]
+    return found
+
+
+def talk(replay: Replay, thoughts: Sequence[Reasoning | None]) -> Conversation:
+    """Two turns, each thought of before it was said."""
+    found = tiny.conversation("Q", 0, ["POLICY0", "POLICY1"])
+    turns = list(found.turns)
+    for place, reasoning in zip((1, 3), thoughts, strict=True):
+        turns[place] = turns[place].model_copy(update={"reasoning": reasoning})
+    sent = {"student": Sent(replay=replay)} if replay != "never" else {}
+    update = {"turns": tuple(turns), "systems": {}, "sent": sent}
+    return found.model_copy(update=update)
+
+
+def thinking(text: str) -> Reasoning:
+    return Reasoning(text=text, tokens=9)
+
+
+def tagged(text: str) -> Reasoning:
+    return Reasoning(text=text, via="tags", frame=("<think>\n ", "\n</think>\n\n\n"))
+
+
+def chat_of(name: str, reasoning: Trained = "loss") -> ChatTokens:
+    return ChatTokens(tokenizer(name), reasoning=reasoning)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("weights")
+    (path / "config.json").write_text("{}")
+    return path
+
+
+def served(folder: Path, name: str, conversation: Conversation) -> list[tuple[int, ...]]:
+    """The ids that a local model of this template is asked with before each reply."""
+    model = LocalModel(f"local:{folder}")
+    model._tokenizer = tokenizer(name)
+    model.read_template()
+    return [tuple(model.tokens(turn.messages)) for turn in asked(PROTOCOL, conversation)]
+
+
+def rows_of(chat: ChatTokens, conversation: Conversation) -> list[list[tuple[bool, str]]]:
+    """Each row's stretches of equal mask, as text."""
+    return [
+        [(on, chat.tokenizer.decode(ids)) for on, ids in stretches(row)]
+        for row in chat.rows(asked(PROTOCOL, conversation), DAY)
+    ]
+
+
+def learnt(chat: ChatTokens, conversation: Conversation) -> list[str]:
+    return [text for row in rows_of(chat, conversation) for on, text in row if on]
+
+
+def contexts(chat: ChatTokens, conversation: Conversation) -> list[tuple[int, ...]]:
+    """The ids before each reply, whatever the rows are."""
+    rows = chat.rows(asked(PROTOCOL, conversation), DAY)
+    if len(rows) > 1:
+        return [row.ids[: row.mask.index(1)] for row in rows]
+    starts = [i for i, on in enumerate(rows[0].mask) if on and not rows[0].mask[i - 1]]
+    return [rows[0].ids[:start] for start in starts]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_is_trained_on_is_what_was_served(folder: Path, name: str) -> None:
+    """Under every rule of sending back, prompt by prompt and token by token."""
+    chat = chat_of(name)
+    for replay in REPLAYS:
+        for thoughts in ((thinking("THOUGHT0"), thinking("THOUGHT1")),
+                         (tagged("THOUGHT0"), tagged("THOUGHT1")), (None, None)):  # fmt: skip
+            conversation = talk(replay, thoughts)
+            assert contexts(chat, conversation) == served(folder, name, conversation)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_reasoning_is_learnt_shown_or_left_out(name: str) -> None:
+    end = chat_of(name).tokenizer.decode([chat_of(name).end_of_turn])
+    conversation = talk("never", (thinking("THOUGHT0"), thinking("THOUGHT1")))
+    loss, context, drop = (
+        learnt(chat_of(name, mode), conversation) for mode in ("loss", "context", "drop")
+    )  # type: ignore[misc]
+    for number, text in enumerate(loss):
+        frame = chat_of(name).frame
+        assert text.startswith(("THOUGHT", frame.opens))
+        assert text.endswith(f"THOUGHT{number}{frame.closes}POLICY{number}{end}")
+    assert context == [f"POLICY0{end}", f"POLICY1{end}"]
+    assert [text.removeprefix(chat_of(name).frame.head) for text in drop] == context
+    rows = rows_of(chat_of(name, "context"), conversation)
+    assert sum("THOUGHT" in text for row in rows for on, text in row if not on) == 2
+    assert "THOUGHT" not in str(rows_of(chat_of(name, "drop"), conversation))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_thought_is_written_as_the_template_writes_it(name: str) -> None:
+    """Where the template has a place for it: its own rendering of the last turn is the oracle."""
+    chat = chat_of(name)
+    conversation = talk("never", (None, thinking("THOUGHT1")))
+    turn = asked(PROTOCOL, conversation)[-1]
+    messages = [*turn.messages, {"role": "assistant", "content": "POLICY1",
+                "reasoning": turn.reply.reasoning}]  # fmt: skip
+    whole = chat._render(messages, day=DAY)
+    prompt = chat.prompt(turn.messages, DAY)
+    if not chat.frame.known or "THOUGHT1" not in whole or not whole.startswith(prompt):
+        assert not chat.frame.known or "nothink" in name or name.startswith("gemma4")
+        return
+    ids, _ = chat.said(prompt, chat.prompt_ids(turn.messages, DAY), turn.reply)
+    said = prompt + chat.tokenizer.decode(ids)
+    assert whole.startswith(said)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_text_that_was_cut_out_of_a_reply_is_put_back_word_for_word(name: str) -> None:
+    chat = chat_of(name)
+    conversation = talk("never", (tagged("THOUGHT0"), tagged("THOUGHT1")))
+    end = chat.tokenizer.decode([chat.end_of_turn])
+    opened = chat.prompt([{"role": "user", "content": "x"}]).endswith(chat.frame.opens)
+    first = "" if opened else "<think>\n "
+    assert learnt(chat, conversation) == [
+        f"{first}THOUGHT{i}\n</think>\n\n\nPOLICY{i}{end}" for i in range(2)
+    ]
