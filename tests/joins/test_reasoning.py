@@ -12,10 +12,12 @@ import pytest
 from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.query import query
+from convbench.commands.train import train
 from convbench.errors import RunError, SpecError
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.publish.folder import lay_out
 from convbench.schema import Conversation
 from convbench.store import Run
@@ -240,3 +242,22 @@ def test_a_pulled_sets_extra_body_is_not_sent(home: Path, served: Provider) -> N
     agreed = specs_of(home, mine={"ref": "openai/any", "extra_body": {"service_tier": "priority"}})
     build(BuildOptions(run=run.path, specs=SpecOptions(agreed.folders), calls=calls))
     assert served.stats.calls > 0
+
+
+@pytest.mark.parametrize("mode", ["loss", "context", "drop"])
+def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode: str) -> None:
+    """Pocket's template writes no reasoning again: a row a turn, which the dry run says."""
+    served.change(thinks="vllm")
+    run = had(home, KINDS["vllm"])
+    judge(JudgeOptions(("rules",), run.path, calls=QUIET))
+    specs = SpecOptions((), (f"recipe.data.reasoning={mode}", "recipe.data.unit=conversation"))
+    options = TrainOptions("refit", run.path, "local:pocket", dry_run=True, specs=specs)
+    shown = train(options).preview
+    learnt = "".join(line for line in shown if line.startswith("  LOSS"))
+    unlearnt = "".join(line for line in shown if line.startswith("       "))
+    assert ("Let me see. Case" in learnt) is (mode == "loss")
+    assert ("Let me see. Case" in unlearnt) is (mode == "context")
+    assert "<think> tags stand for it" in "\n".join(shown)
+    stable = not any("not prefix-stable" in line for line in shown)
+    assert stable is (mode == "drop")
+    assert ("not prefix-stable for 2 of 2 conversations" in "\n".join(shown)) is not stable
