@@ -84,6 +84,14 @@ def test_every_room_says_what_lives_there_and_what_it_may_use(room: Path) -> Non
     assert f"{room.name}/" in (ROOT / "docs" / "map.md").read_text(), f"{room.name}: not drawn"
 
 
+def test_the_map_names_files_that_are_there() -> None:
+    """Each `room/file.py` of the map, below the package or beside it."""
+    named = re.findall(r"`([a-z_]+/[a-z0-9_/]+\.py)`", (ROOT / "docs" / "map.md").read_text())
+    gone = [name for name in named if not any((at / name).is_file() for at in (PACKAGE, ROOT))]
+    assert len(named) > 50
+    assert not gone, f"not there: {gone}"
+
+
 def modules() -> dict[str, Path]:
     """Every module by its dotted name."""
     found = {}
