@@ -4,6 +4,7 @@ May use every room; nothing uses it.
 """
 
 from convbench.cli import (  # noqa: F401 - each adds its commands to the app
+    batches,
     build,
     data,
     demo,

@@ -85,7 +85,8 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     if result.loaded is not None and result.loaded.rejected:
         left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
         note(f"rows left out: {left}")
-    resume = f"convbench build --run {name}{said_again(options.specs)}"
+    batch = " --batch" * options.calls.batch
+    resume = f"convbench build --run {name}{batch}{said_again(options.specs)}"
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")

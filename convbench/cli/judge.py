@@ -76,7 +76,7 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
     for judged, asked in zip(result.judged, typed, strict=False):
         say_failures(judged)
-        more = said_again(options.specs)
+        more = " --batch" * options.calls.batch + said_again(options.specs)
         again = f"convbench judge --judge {shlex.quote(asked)} --run {name}{more}"
         ended(judged.jobs, result.run.path, again)
         if judged.failed:

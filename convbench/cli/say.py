@@ -90,6 +90,8 @@ def ended(summary: Summary, path: Path, command: str) -> None:
     """Say that a run stopped early and how to resume; raises the exit code."""
     import typer
 
+    if summary.interrupted or summary.stopped is not None:
+        _under_way(path)
     if summary.interrupted:
         err.print(f"interrupted; what is done is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(130)
@@ -97,6 +99,19 @@ def ended(summary: Summary, path: Path, command: str) -> None:
         told(err, "stopped: ", "red", str(summary.stopped))
         err.print(f"what is done is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(1)
+
+
+def _under_way(path: Path) -> None:
+    """Say which batches go on without us."""
+    from convbench.engine.submitted import open_batches
+
+    if found := open_batches(path):
+        calls, name = sum(len(sent.calls) for sent in found), shown(path)
+        note(
+            f"{len(found)} batch{'' if len(found) == 1 else 'es'} of {calls:,} calls "
+            f"{'goes' if len(found) == 1 else 'go'} on at the provider: convbench status {name} "
+            f"shows how far, convbench cancel {name} ends them; a resume comes back to them"
+        )
 
 
 @contextmanager

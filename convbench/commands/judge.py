@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from convbench import catalog
-from convbench.errors import RunError
+from convbench.errors import FatalModelError, RunError
+from convbench.judge import Judge
 from convbench.judge.all import JudgeResult, judge_with, judge_with_model
 from convbench.judge.preview import preview
+from convbench.models.aliases import resolve
+from convbench.models.batch import no_batches
+from convbench.models.open import has_batches
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
 from convbench.store import Run, find_run
@@ -21,11 +27,19 @@ def judge(options: JudgeOptions) -> JudgeResult:
     run = find_run(options.run)
     _something(run)
     judges = [judge_with_model(name, options.specs, options.calls) for name in _names(run, options)]
+    _batched(judges, options)
     if options.dry_run:
-        folders = options.calls.specs
-        return JudgeResult(run, previews=[preview(run, item, folders) for item in judges])
+        return JudgeResult(run, previews=[preview(run, item, options.calls) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
     return judge_with(run, judges, options.calls.naming(*typed))
+
+
+def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
+    """Refuse `--batch` where no judge has a model whose calls can go in batches."""
+    asked = [judge.model for judge in judges if judge.model is not None]
+    folders = options.calls.specs
+    if options.calls.batch and not any(has_batches(resolve(ref, specs=folders)) for ref in asked):
+        raise FatalModelError(no_batches(*(judge.model or judge.name for judge in judges)))
 
 
 def _something(run: Run) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convbench.engine.need import Rates, Size
 from convbench.errors import Usage
+from convbench.schema import Completion, text_of
 
 LONGEST_TOKEN = 16
 """Bytes a token on average, at most: a smaller count is none."""
@@ -51,6 +52,26 @@ def book(told: Usage, size: Size, rates: Rates, received: int = 0) -> tuple[Book
     )
     rates.learn(size, prompts, replies, usd)
     return Booked(math.ceil(prompts + replies), usd, unsure), Usage(prompt, reply, cost)
+
+
+def said(completion: Completion) -> tuple[Usage, int]:
+    """Return what the provider told of a reply, and the bytes of its text and shown
+    thoughts."""
+    told = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
+    thoughts = completion.reasoning.text if completion.reasoning else ""
+    return told, len((thoughts + text_of(completion.content)).encode("utf-8", "replace"))
+
+
+def believed(completion: Completion, told: Usage) -> Completion:
+    """Return a reply with what was told of it and can be."""
+    if told == said(completion)[0]:
+        return completion
+    return replace(
+        completion,
+        prompt_tokens=told.prompt_tokens,
+        completion_tokens=told.completion_tokens,
+        cost_usd=told.cost_usd,
+    )
 
 
 def bound(size: Size, rates: Rates) -> Booked:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from convbench.engine.booking import Booked
 from convbench.engine.need import Estimate, Rates, Size
 from convbench.errors import BudgetError
+from convbench.models.batch import Batches
 from convbench.models.model import Model
+
+NOTHING = Estimate(0.0, 0.0)
 
 
 @dataclass
@@ -48,6 +51,7 @@ class Budget:
         self._counted: set[str] = set()
         self._rates: dict[str, Rates] = {}
         self._flying = 0
+        self._sent = {"usd": 0.0, "tokens": 0.0}
         self._waiting: deque[tuple[Rates, Size, asyncio.Future[None]]] = deque()
 
     @property
@@ -97,7 +101,30 @@ class Budget:
 
     def rates(self, model: Model) -> Rates:
         """Return what is known of how a model bills."""
-        return self._rates.setdefault(model.ref, Rates(model))
+        return self._rates.setdefault(model.ref, Rates(model.price))
+
+    def batch_rates(self, batches: Batches) -> Rates:
+        """Return what is known of how a model bills in batches."""
+        return self._rates.setdefault(f"{batches.ref} in batches", Rates(batches.price))
+
+    def hold_sent(self, need: Estimate, *, alone: bool = False, sent: bool = False) -> bool:
+        """Hold the worst case of a call that goes in a batch; return whether it fits beside all
+        that is held. Where it is `alone` in flight it may go if what is spent leaves room for
+        what it will likely use; one that was `sent` already is held in any case."""
+        usd, tokens = self._sent["usd"] + (need.usd or 0.0), self._sent["tokens"] + need.tokens
+        if not sent and self.limited:
+            if alone:
+                self._refuse(need)
+            elif not self._fits(need):
+                return False
+        self._sent["usd"], self._sent["tokens"] = usd, tokens
+        return True
+
+    def release_sent(self, need: Estimate) -> None:
+        """Hold it no longer; the next may go."""
+        self._sent["usd"] -= need.usd or 0.0
+        self._sent["tokens"] -= need.tokens
+        self._wake()
 
     async def reserve(self, rates: Rates, size: Size) -> None:
         """Hold what a call may use, or raise BudgetError because the call could pass the limit."""
@@ -132,16 +159,16 @@ class Budget:
         if self.limited:
             self._refuse(rates.likely(size))
         rates.hold(size, 1)
-        if self._flying and self.limited and not self._fits():
+        if (self._flying or self._sent["tokens"] > 0) and self.limited and not self._fits():
             rates.hold(size, -1)
             return False
         self._flying += 1
         return True
 
-    def _fits(self) -> bool:
-        held = [rates.held() for rates in self._rates.values()]
-        usd = self.all.usd + sum(each.usd or 0.0 for each in held)
-        tokens = self.all.tokens + sum(each.tokens for each in held)
+    def _fits(self, more: Estimate = NOTHING) -> bool:
+        held = [more, *(rates.held() for rates in self._rates.values())]
+        usd = self.all.usd + self._sent["usd"] + sum(each.usd or 0.0 for each in held)
+        tokens = self.all.tokens + self._sent["tokens"] + sum(each.tokens for each in held)
         return (self.usd is None or usd <= self.usd) and (
             self.tokens is None or tokens <= self.tokens
         )

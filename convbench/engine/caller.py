@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from convbench.engine.booking import Booked, book, bound
+from convbench.engine.booking import Booked, believed, book, bound, said
 from convbench.engine.budget import Budget
+from convbench.engine.flight import Desk
 from convbench.engine.gate import enter, idle
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
 from convbench.engine.need import size_of
+from convbench.engine.retry import RetryPolicy
 from convbench.engine.status import Status
+from convbench.engine.waves import Waves
 from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
 from convbench.models.aliases import SCHEMES
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
-from convbench.schema import Completion, Message, Sampling, text_of
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How hard the engine tries. Times in seconds."""
-
-    concurrency: int = 64
-    """Most calls at once to one endpoint."""
-    timeout_s: float = 120.0
-    """Longest one attempt may take; a `patient` model has none."""
-    tries: int = 8
-    """Most attempts of a call that fail other than by 429."""
-    backoff_s: float = 0.5
-    """First wait before another try; doubled each time."""
-    longest_s: float = 30.0
-    """Longest wait of the backoff."""
-    retry_after_s: float = 120.0
-    """Longest Retry-After that is waited for; a longer one is cut to this."""
-    patience_s: float = 1800.0
-    """Longest one call is held up by 429 before it fails."""
-    dead: int = 10
-    """Calls of one endpoint that used up their tries in a row before the run stops."""
+from convbench.schema import Completion, Message, Sampling
 
 
 class Caller:
@@ -58,6 +38,8 @@ class Caller:
         self.budget = budget or Budget()
         self.retry = retry or RetryPolicy()
         self.status = status or Status()
+        self.waves: Waves | None = None
+        """Where calls wait for each other to be sent in batches; None sends each by itself."""
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
         self._exhausted: dict[str, int] = {}
@@ -79,6 +61,11 @@ class Caller:
         if found is not None:
             self.status.replayed += 1
             return found
+        if self.waves is not None:
+            self._check(model)
+            waved = await self.waves.ask(model, messages, sampling, key, hash)
+            if waved is not None:
+                return waved
         reply = await self._asked(model, messages, sampling, key)
         self.journal.append(key, hash, reply.completion, reply.attempt, reply.booked)
         return reply.completion
@@ -129,12 +116,24 @@ class Caller:
             )
         return TransientModelError(f"{error} (after {tries} tries)")
 
-    async def _asked(
-        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
-    ) -> _Reply:
+    def in_waves(self, wait_s: float | None, *, collect_only: bool = False) -> None:
+        """Send calls in batches from now on, where their model has batches; `collect_only` waits
+        for those that earlier processes sent and sends none. A call that waited `wait_s` seconds
+        for its batch is sent by itself; None: waits as long as it takes."""
+        assert self.journal is not None
+        desk = Desk(self.journal, self.budget, self.retry, self.status, wait_s, collect_only)
+        self.waves = Waves(desk, self.started, self.answered, self.exhausted)
+
+    def _check(self, model: Model) -> None:
+        """Refuse a model that a budget cannot count; looked at once."""
         if model.ref not in self._checked:
             self.budget.check(model)
             self._checked.add(model.ref)
+
+    async def _asked(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
+    ) -> _Reply:
+        self._check(model)
         return await _Call(self, model, messages, sampling, key).run()
 
 
@@ -194,7 +193,7 @@ class _Call:
                 return reply
             except TransientModelError as error:
                 if error.rate_limited:
-                    self.limiter.limited(sent, self._retry_after(error))
+                    self.limiter.limited(sent, self.retry.retry_after(error))
                 raise
             finally:
                 budget.release(self.rates, self.size)
@@ -227,22 +226,11 @@ class _Call:
         self, completion: Completion, attempt: str | None
     ) -> tuple[Completion, str | None, Booked]:
         """Book an answered call; return it with what was told of it and can be."""
-        said = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
-        thoughts = completion.reasoning.text if completion.reasoning else ""
-        shown = thoughts + text_of(completion.content)
-        received = len(shown.encode("utf-8", "replace"))
-        booked, told = self._book(said, received)
+        booked, told = self._book(*said(completion))
         self.caller.budget.book(booked)
         self.status.calls += 1
-        self._show(booked, told)
-        if told != said:
-            completion = replace(
-                completion,
-                prompt_tokens=told.prompt_tokens,
-                completion_tokens=told.completion_tokens,
-                cost_usd=told.cost_usd,
-            )
-        return completion, attempt, booked
+        self.status.spend(told, booked.usd)
+        return believed(completion, told), attempt, booked
 
     def _lose(self, attempt: str | None, error: BaseException) -> None:
         """Book an attempt that was sent and may be billed though it gave nothing usable."""
@@ -254,7 +242,7 @@ class _Call:
             booked = bound(self.size, self.rates)
         if booked is not None:
             self.caller.budget.book(booked, lost=True)
-            self._show(booked, told or Usage())
+            self.status.spend(told or Usage(), booked.usd)
         if attempt is not None and self.caller.journal is not None:
             why = " ".join(str(error).split())[:200] or type(error).__name__
             self.caller.journal.attempts.end(attempt, booked, why)
@@ -267,12 +255,6 @@ class _Call:
             return Booked(prompt + reply, told.cost_usd or 0.0), told
         return book(told, self.size, self.rates, received)
 
-    def _show(self, booked: Booked, told: Usage) -> None:
-        self.status.prompt_tokens += told.prompt_tokens or 0
-        self.status.completion_tokens += told.completion_tokens or 0
-        self.status.cost_usd += booked.usd or 0.0
-        self.status.cost_unknown = self.status.cost_unknown or booked.usd is None
-
     async def _wait(self, error: TransientModelError) -> None:
         """Wait before another try, or raise because there were enough."""
         if error.rate_limited:
@@ -280,7 +262,7 @@ class _Call:
         else:
             self.tries += 1
         self._give_up(error)
-        wait = self._backoff(error)
+        wait = self.retry.backoff(error, self.limited if error.rate_limited else self.tries)
         if error.rate_limited:
             self.held_up += wait
         self.status.retries += 1
@@ -296,18 +278,6 @@ class _Call:
             raise FatalModelError(str(error)) from None
         if self.tries >= self.retry.tries or self.held_up > self.retry.patience_s:
             raise self.caller.exhausted(self.model, error, self.tries + self.limited) from None
-
-    def _backoff(self, error: TransientModelError) -> float:
-        """Return seconds to wait: exponential with full jitter, at least Retry-After."""
-        tries = self.limited if error.rate_limited else self.tries
-        grown = min(self.retry.backoff_s * 2.0 ** (min(tries, 20) - 1), self.retry.longest_s)
-        wait = random.uniform(grown / 2, grown)
-        return max(wait, self._retry_after(error) or 0.0)
-
-    def _retry_after(self, error: TransientModelError) -> float | None:
-        if error.retry_after is None:
-            return None
-        return min(max(0.0, error.retry_after), self.retry.retry_after_s)
 
 
 def runs_here(model: Model) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ClassVar
@@ -26,11 +27,22 @@ class Gate:
         self.interrupted = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[object]] = set()
+        self.on_end: Callable[[], None] = lambda: None
+        """Told whenever one of the tasks has ended."""
 
     def add(self, task: asyncio.Task[None]) -> None:
         """Let an interrupt cancel this task."""
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.on_end()
+
+    @property
+    def tasks(self) -> AbstractSet[asyncio.Task[None]]:
+        """Those that have not ended: whatever may still make a call."""
+        return self._tasks
 
     @property
     def shut(self) -> bool:

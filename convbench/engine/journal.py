@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import orjson
 from convbench.engine.attempts import Attempts, amount
 from convbench.engine.booking import Booked
 from convbench.engine.lines import Lines, parse
+from convbench.engine.submitted import FILE, Submitted, totals
 from convbench.net.tidy import count
 from convbench.schema import Completion, ImagePart, Message, Noun, Reasoning, Sampling, TextPart
 
@@ -40,6 +41,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.attempts = Attempts(path.with_name("attempts.jsonl"))
+        self.submitted = Submitted(path.with_name(FILE))
         self._lines = Lines(path)
         self._found: dict[tuple[str, str], bytes] = {}
         self._order: list[tuple[str, str]] = []
@@ -61,8 +63,8 @@ class Journal:
         return len(self._found)
 
     def totals(self) -> tuple[int, float]:
-        """Return tokens and known dollars of every call and of every attempt that gave no reply,
-        for a run-wide budget."""
+        """Return tokens and known dollars of every call, of every attempt that gave no reply and of
+        batches whose replies are not there yet, for a run-wide budget."""
         tokens, usd = 0, 0.0
         replied: list[str] = []
         for line in self._lines.read():
@@ -73,7 +75,14 @@ class Journal:
             tokens, usd = tokens + more_tokens, usd + more_usd
             replied.append(str(record.get("attempt")))
         lost_tokens, lost_usd = self.attempts.totals(replied)
-        return tokens + lost_tokens, usd + lost_usd
+        sent_tokens, sent_usd = totals(self.submitted.read(), frozenset(replied))
+        return tokens + lost_tokens + sent_tokens, usd + lost_usd + sent_usd
+
+    def replied(self, marks: Collection[str]) -> set[str]:
+        """Return the attempts that gave a reply, of those whose name begins with one of these
+        marks."""
+        names = (str(parse(line).get("attempt")) for line in self._lines.read() if marks)
+        return {name for name in names if name.rpartition("-")[0] in marks}
 
     def get(self, key: str, hash: str) -> Completion | None:
         """Return the reply of a finished call; None where there is none that was loaded."""
@@ -113,6 +122,7 @@ class Journal:
         """Close the files; a later append opens them again."""
         self._lines.close()
         self.attempts.close()
+        self.submitted.close()
 
 
 def _key(line: bytes) -> str | None:

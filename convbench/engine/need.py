@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from convbench.models.model import Model
@@ -80,8 +80,8 @@ def _thought(message: Message) -> int:
 class Rates:
     """How one model bills against the bounds of its calls, and the calls of it in flight."""
 
-    def __init__(self, model: Model) -> None:
-        self._price = model.price
+    def __init__(self, price: Callable[[int, int], float | None]) -> None:
+        self._price = price
         self.prompt = self.reply = self.usd = 1.0
         """Most that was billed, as a share of the bound; at least 1."""
         self._dense = 0.0

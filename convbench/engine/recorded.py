@@ -46,6 +46,9 @@ async def run_recorded(
     are in the journal until the record that they went into is on disk."""
     if caller.journal is not None:
         caller.journal.load(recording.journalled)
+    if caller.waves is not None:
+        caller.waves.load(recording.journalled)
+        concurrency = max(concurrency, total)  # who waits for a batch costs next to nothing
     caller.status.total = total
     with Appender(recording.file) as file:
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from convbench.errors import Usage
+
 
 @dataclass(slots=True)
 class Endpoint:
@@ -56,3 +58,10 @@ class Status:
     """`time.monotonic()` at the start."""
     ready: float = field(default_factory=time.monotonic)
     """`time.monotonic()` from which calls could be made: the start, or when a model was up."""
+
+    def spend(self, told: Usage, usd: float | None) -> None:
+        """Count what an attempt used, by what was told of it and what it was booked with."""
+        self.prompt_tokens += told.prompt_tokens or 0
+        self.completion_tokens += told.completion_tokens or 0
+        self.cost_usd += usd or 0.0
+        self.cost_unknown = self.cost_unknown or usd is None

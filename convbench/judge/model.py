@@ -40,7 +40,7 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     model = open_for(work.run, judge.model, address, work.calls, short=judge.short)
     try:
         many = at_once(work.calls, [model])
-        async with work.calling(many) as caller:
+        async with work.calling(many, model) as caller:
             yield caller, Tools(caller, many, model)
     finally:
         await model.aclose()

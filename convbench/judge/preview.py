@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from convbench.engine.need import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.ask import judge_messages
 from convbench.judge.loop import unscored
 from convbench.judge.resolve import Judge
+from convbench.options.shared import CallOptions
 from convbench.rollout.preview import dollars, headroom
 from convbench.schema import Message
 from convbench.store import Run
 
 
-def preview(run: Run, judge: Judge, specs: Sequence[Path] = ()) -> JudgePreview:
+def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
     """Return what this judge would be sent, with tokens and dollars for all of it."""
+    specs = calls.specs
     pending = unscored(run, judge)[0]
     shown: list[Message] = []
     prompt = 0
@@ -37,5 +36,5 @@ def preview(run: Run, judge: Judge, specs: Sequence[Path] = ()) -> JudgePreview:
         len(pending),
         prompt,
         reply,
-        dollars(judge.model, prompt, reply, specs, judge.short),
+        dollars(judge.model, prompt, reply, specs, judge.short, batch=calls.batch),
     )

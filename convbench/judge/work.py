@@ -10,6 +10,7 @@ from typing import Any
 from convbench.engine.caller import Caller
 from convbench.judge.ask import Calls
 from convbench.judge.resolve import Judge
+from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import at_once, calling
 from convbench.store import Run
@@ -23,9 +24,9 @@ class Work:
     judge: Judge
     calls: CallOptions
 
-    def calling(self, concurrency: int) -> AbstractAsyncContextManager[Caller]:
+    def calling(self, concurrency: int, *models: Model) -> AbstractAsyncContextManager[Caller]:
         """Open what makes the calls, with budget, journal and progress."""
-        return calling(self.run, self.calls, f"judge {self.judge.name}", concurrency)
+        return calling(self.run, self.calls, f"judge {self.judge.name}", concurrency, models)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ class LitellmModel(Model):
         self._parameters, self._price, self._media = parameters, price, media
         self._answered = False
         self.headroom = parameters.headroom
-        self._litellm: Any = None
+        self.litellm: Any = None
         self._variable = "the environment"
 
     @property
@@ -81,8 +81,8 @@ class LitellmModel(Model):
 
     def check(self) -> None:
         """Load litellm and see that the key is there, by name; nothing is sent."""
-        self._litellm = load_litellm()
-        found = self._litellm.validate_environment(self.ref)
+        self.litellm = load_litellm()
+        found = self.litellm.validate_environment(self.ref)
         missing = [str(name) for name in found.get("missing_keys", ())]
         self._variable = " or ".join(missing) or _variable(self.ref)
         if missing and not found.get("keys_in_environment") and self._api_base is None:
@@ -91,7 +91,7 @@ class LitellmModel(Model):
 
     async def start(self) -> None:
         """Check, once."""
-        if self._litellm is None:
+        if self.litellm is None:
             self.check()
 
     async def complete(
@@ -101,35 +101,64 @@ class LitellmModel(Model):
         is made again without."""
         await self.start()
         for attempt in range(5):
-            fields = {
-                "messages": wire(self._parameters.messages(messages), self._media),
-                **self._parameters.fields(sampling),
-            }
+            fields = self.fields(messages, sampling)
             with guarded(self.ref) as seen:
                 try:
-                    found = self._read(await self._ask(fields), seen)
-                    return replace(found, left_out=self._parameters.missing(sampling))
+                    found = self.read(await self._ask(fields), seen)
+                    return replace(found, left_out=self.missing(sampling))
                 except ModelError:
                     raise
                 except Exception as error:
                     # litellm raises its own classes, openai's, httpx's and plain ValueErrors
                     text = _line(error)
                     status = _status(error)
-                    again = attempt < 4 and refused_parameter(status, text)
-                    if not (again and self._parameters.refused(status, text, fields)):
+                    if attempt == 4 or not self.learnt(status, text, fields):
                         raise self._error(error, status, text, seen) from error
         raise FatalModelError(f"{self.ref}: refuses the sampling parameters")
 
+    def fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
+        """Return what a call asks, as litellm takes it."""
+        return {
+            "messages": wire(self._parameters.messages(messages), self._media),
+            **self._parameters.fields(sampling),
+        }
+
+    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+        """Return the parameters that were asked for and are not sent."""
+        return self._parameters.missing(sampling)
+
+    @property
+    def extra_body(self) -> Mapping[str, Any]:
+        """What a request holds beside what litellm knows."""
+        return self._parameters.extra_body
+
+    def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
+        """Learn from a refusal; return whether the same call has a chance now."""
+        refused = refused_parameter(status, text)
+        return refused and self._parameters.refused(status, text, sent)
+
+    def failure(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
+        """Return what a reply means that is not 200."""
+        return failure(
+            self.ref,
+            status,
+            text,
+            headers,
+            key_variable=self._variable,
+            answered=self._answered,
+        )
+
     async def _ask(self, fields: dict[str, Any]) -> Any:
-        body = self._parameters.extra_body
-        more = {"extra_body": body} if body else {}
-        return await self._litellm.acompletion(
+        more = {"extra_body": self.extra_body} if self.extra_body else {}
+        return await self.litellm.acompletion(
             model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields, **more
         )
 
     async def aclose(self) -> None:
-        """Close litellm's connections."""
-        close = getattr(self._litellm, "close_litellm_async_clients", None)
+        """Close litellm's connections, and those of batches."""
+        if self.batches is not None:
+            await self.batches.aclose()
+        close = getattr(self.litellm, "close_litellm_async_clients", None)
         if close is not None:
             await close()
 
@@ -138,7 +167,7 @@ class LitellmModel(Model):
             return seen.refused
         if seen.status == 200 and (status >= 500 or status in UNREAD):
             line = f"{self.ref}: reply is not a chat completion ({text})"
-            return BrokenReply(line, usage=self._usage(seen))
+            return BrokenReply(line, usage=self.usage(seen))
         kind = type(error).__name__
         if "Cannot connect to host" in text or "Name or service not known" in text:
             return Unreachable(f"{self.ref}: cannot connect: {text}")
@@ -149,18 +178,12 @@ class LitellmModel(Model):
             return FatalModelError(line, stops_run=False)
         if kind == "ContentPolicyViolationError":
             return FatalModelError(f"{self.ref}: the provider's filter refused", stops_run=False)
-        return failure(
-            self.ref,
-            status,
-            text,
-            _headers(error),
-            key_variable=self._variable,
-            answered=self._answered,
-        )
+        return self.failure(status, text, _headers(error))
 
-    def _read(self, reply: Any, seen: Seen) -> Completion:
-        """Return the completion in litellm's reply, or raise BrokenReply with the usage it told."""
-        usage = self._usage(seen, getattr(reply, "usage", None))
+    def read(self, reply: Any, seen: Seen, price: Price | None = None) -> Completion:
+        """Return the completion in litellm's reply, or raise BrokenReply with the usage it told.
+        `price` is another one than the list's: a batch's."""
+        usage = self.usage(seen, getattr(reply, "usage", None), price)
         try:
             choice = reply.choices[0]
             content, reason = choice.message.content, choice.finish_reason
@@ -180,7 +203,7 @@ class LitellmModel(Model):
         self._answered = True
         return completion
 
-    def _usage(self, seen: Seen, read: Any = None) -> Usage:
+    def usage(self, seen: Seen, read: Any = None, price: Price | None = None) -> Usage:
         """Return what a reply tells of its tokens, and their dollars.
 
         litellm's numbers count cached tokens in; it says 0 where nobody told any, None here.
@@ -188,11 +211,12 @@ class LitellmModel(Model):
         prompt, reply = token_counts(seen.body)
         prompt = count(getattr(read, "prompt_tokens", None)) or prompt
         reply = count(getattr(read, "completion_tokens", None)) or reply
-        if self._price is None or prompt is None or reply is None:
+        price = price or self._price
+        if price is None or prompt is None or reply is None:
             return Usage(prompt, reply)
         details = getattr(read, "prompt_tokens_details", None)
         cached = count(getattr(details, "cached_tokens", None)) or 0
-        return Usage(prompt, reply, self._price.of(prompt, reply, min(cached, prompt)))
+        return Usage(prompt, reply, price.of(prompt, reply, min(cached, prompt)))
 
 
 def _variable(ref: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from convbench.models.batch import Batches
 from convbench.schema import Completion, Message, Sampling
 
 
@@ -31,6 +32,9 @@ class Model(Protocol):
     """Tokens that it may spend on a reply beyond `max_tokens` (thinking)."""
     starts: bool = False
     """Something must be started before the first call (a server, weights to load): `start`."""
+
+    batches: Batches | None = None
+    """What takes many calls of it at once, for less; None where nothing does."""
 
     @property
     def left_out(self) -> Collection[str]:

@@ -104,9 +104,15 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
     if found.provider not in OPENAI_LIKE:
         from convbench.models.litellm_model import LitellmModel
 
-        return LitellmModel(
+        model = LitellmModel(
             found.ref, api_base=api_base, parameters=parameters, price=price, media=media
         )
+        if found.provider == "anthropic":
+            from convbench.models.anthropic_batch import AnthropicBatches
+
+            model.batches = AnthropicBatches(model, batch_price_of(found), api_base)
+        return model
+    from convbench.models.openai_batch import OpenAIBatches
     from convbench.models.openai_http import OpenAIModel
 
     variable = f"{found.provider.upper()}_API_KEY"
@@ -114,7 +120,7 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
     if base is None or (base == OPENAI and not key):
         raise FatalModelError(_missing(found, variable))
     date = prices.retired(found.ref)
-    return OpenAIModel(
+    served = OpenAIModel(
         found.ref,
         found.name,
         base,
@@ -125,6 +131,8 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
         media=media,
         hint=f" (the price list ends it on {date})" if date else "",
     )
+    served.batches = OpenAIBatches(served, batch_price_of(found))
+    return served
 
 
 def policy_or_default(
@@ -182,3 +190,15 @@ def price_of(found: Resolved) -> Price | None:
     if alias.input_per_million is not None and alias.output_per_million is not None:
         return Price(alias.input_per_million / 1e6, alias.output_per_million / 1e6)
     return prices.price(found.ref)
+
+
+def batch_price_of(found: Resolved) -> Price | None:
+    """Return the price of a call in a batch of a model that has batches, half where the list does
+    not say; None where its price is unknown."""
+    listed = price_of(found)
+    return prices.in_batches(found.ref, listed) if listed else None
+
+
+def has_batches(found: Resolved) -> bool:
+    """Return whether calls of this model can be sent in batches."""
+    return found.provider in (*OPENAI_LIKE, "anthropic")

@@ -119,9 +119,8 @@ class OpenAIModel(Model):
         """Return the completion in a reply's body, or raise BrokenReply with the usage it told.
         `price` is another one than the list's: a batch's."""
         body = _json(raw)
-        usage = self._usage(
-            body, price or self._price
-        )  # before the answer is looked at: it is billed, whatever it is
+        # before the answer is looked at: it is billed, whatever it is
+        usage = self._usage(body, price or self._price)
         try:
             choice = body["choices"][0]
             said = choice["message"]

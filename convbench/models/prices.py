@@ -70,6 +70,17 @@ def price(ref: str) -> Price | None:
     )
 
 
+def in_batches(ref: str, listed: Price) -> Price:
+    """Return the price of a call within a batch: the list's own figures, else half."""
+    found = entry(ref) if listed == price(ref) else {}
+    half = None if listed.cached is None else listed.cached / 2
+    return Price(
+        float(found.get("input_cost_per_token_batches", listed.input / 2)),
+        float(found.get("output_cost_per_token_batches", listed.output / 2)),
+        found.get("cache_read_input_token_cost_batches", half),
+    )
+
+
 def refuses_sampling(ref: str) -> bool:
     """Return whether the list says that this model takes no temperature and no top_p."""
     return entry(ref).get("supports_sampling_params") is False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import SPECS, Opt
-from convbench.options.shared import RunDirs, Runs, SpecOptions
+from convbench.options.shared import Allowed, RunDirs, Runs, SpecOptions
 from convbench.words import Mode
 
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
@@ -56,6 +56,33 @@ class ModelsOptions:
 
     action: Annotated[Literal["get"], Opt("What to do.", argument=True)]
     name: Annotated[str, Opt("Which one: smollm2.", argument=True)]
+
+
+@dataclass(frozen=True)
+class StatusOptions:
+    """Show a run's batches: waves, ages, counts. The provider is asked of those under way."""
+
+    EXAMPLES: ClassVar = ("convbench status", "convbench status runs/latest")
+
+    run: Annotated[
+        Path | None,
+        Opt("Run directory; without it the newest run.", metavar="[RUN]", argument=True),
+    ] = None
+    api_base: Annotated[
+        str | None, Opt("Address of the server, where it is not the run's.", metavar="URL")
+    ] = None
+    specs: Annotated[
+        tuple[Path, ...],
+        Opt("Folder of your own specs, searched first.", metavar="DIR", panel=SPECS),
+    ] = ()
+    allow: Allowed = ()
+
+
+@dataclass(frozen=True)
+class CancelOptions(StatusOptions):
+    """End a run's batches at the provider; the next resume keeps what was answered by then."""
+
+    EXAMPLES: ClassVar = ("convbench cancel", "convbench cancel runs/latest")
 
 
 @dataclass(frozen=True)

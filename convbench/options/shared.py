@@ -24,6 +24,14 @@ Runs = Annotated[
     tuple[Path, ...],
     Opt("Run directories; without any the newest run.", metavar="[RUN]…", argument=True),
 ]
+Allowed = Annotated[
+    tuple[str, ...],
+    Opt(
+        "Let a pulled set have this model called there, with your key; several times for "
+        "several. Models that you name yourself need no such leave.",
+        "--allow-calls", "MODEL@HOST", MODELS,
+    ),
+]  # fmt: skip
 DryRun = Annotated[
     bool,
     Opt(
@@ -136,6 +144,24 @@ class CallOptions:
         ),
     ] = None  # fmt: skip
     """Most tokens, likewise."""
+    batch: Annotated[
+        bool,
+        Opt(
+            "Send calls in the provider's batches, at half price: all conversations at one turn "
+            "together. Takes minutes to hours; stop and resume at will.",
+            panel=MODELS,
+        ),
+    ] = False  # fmt: skip
+    """Send calls in batches where their model has them."""
+    batch_wait: Annotated[
+        float | None,
+        Opt(
+            "Longest to wait for a batch; what it has not answered then goes as ordinary calls, at "
+            "full price. Without it as long as the provider takes (a day at most).",
+            metavar="SECONDS", least=0, panel=MODELS,
+        ),
+    ] = None  # fmt: skip
+    """Longest to wait for a batch, in seconds; None leaves it to the provider."""
     vllm_python: Annotated[
         Path | None,
         Opt(
@@ -164,14 +190,7 @@ class CallOptions:
     """How many failures, or which share of what was tried, make a command fail."""
     specs: tuple[Path, ...] = ()
     """Folders whose `models.yaml` goes before the shipped one."""
-    allow: Annotated[
-        tuple[str, ...],
-        Opt(
-            "Let a pulled set have this model called there, with your key; several times for "
-            "several. Models that you name yourself need no such leave.",
-            "--allow-calls", "MODEL@HOST", MODELS,
-        ),
-    ] = ()  # fmt: skip
+    allow: Allowed = ()
     """`MODEL@HOST` that a pulled run may have called."""
     named: tuple[str, ...] = ()
     """References of the models that the user named: a pulled run may have them called too."""

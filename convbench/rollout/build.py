@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from convbench.errors import RunError, SpecError
+from convbench.errors import FatalModelError, RunError, SpecError
+from convbench.models.batch import no_batches
 from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
 from convbench.options.specs import (
@@ -16,7 +17,7 @@ from convbench.options.specs import (
     sized,
     sort_sets,
 )
-from convbench.rollout.calls import ready_cast
+from convbench.rollout.calls import SCRIPT, ready_cast
 from convbench.rollout.cast import make_cast
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, identical_samples
@@ -63,13 +64,17 @@ def build(options: BuildOptions) -> BuildResult:
     result.splits = counted(e.split for e in examples.values())
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
-    first = preview(manifest, list(examples.values()), options.specs.folders)
+    first = preview(
+        manifest, list(examples.values()), options.specs.folders, batch=options.calls.batch
+    )
     if options.dry_run:
         result.preview = first
         return result
     calls = options.calls.naming(*_typed(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
-    ready_cast(run, calls)
+    if not ready_cast(run, calls) and calls.batch:
+        asked = (one.model for one in manifest.cast.values() if one.model != SCRIPT)
+        raise FatalModelError(no_batches(*asked))
     if existing is None:
         run = Run.create(run.path, manifest, list(examples.values()))
     result.path = run.path

@@ -9,6 +9,7 @@ from pathlib import Path
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
 from convbench.engine import run as run_loop
+from convbench.engine.submitted import open_batches
 from convbench.errors import BudgetError, RunError
 from convbench.models import known
 from convbench.models.aliases import resolve
@@ -89,9 +90,14 @@ def check_outcome(
 
 @asynccontextmanager
 async def calling(
-    run: Run, options: CallOptions, label: str, concurrency: int
+    run: Run,
+    options: CallOptions,
+    label: str,
+    concurrency: int,
+    models: Iterable[Model] = (),
 ) -> AsyncIterator[Caller]:
-    """Open what a command needs to make calls for a run; closes the journal at the end."""
+    """Open what a command needs to make calls for a run; closes the journal at the end. With
+    `--batch` calls of those `models` that have batches go in waves."""
     journal = Journal(run.calls_file)
     status = Status()
     caller = Caller(
@@ -100,10 +106,15 @@ async def calling(
         RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
         status,
     )
+    waits = options.batch or bool(open_batches(run.path))
+    if waits and any(model.batches is not None for model in models):
+        caller.in_waves(options.batch_wait, collect_only=not options.batch)
     try:
         with Progress(status, label, quiet=options.quiet):
             yield caller
     finally:
+        if caller.waves is not None:
+            await caller.waves.aclose()
         journal.close()
 
 
@@ -129,18 +140,20 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
             await model.aclose()
 
 
-def ready_cast(run: Run, options: CallOptions) -> None:
-    """Refuse a cast that cannot be asked, before the run is written or anything spent.
+def ready_cast(run: Run, options: CallOptions) -> bool:
+    """Refuse a cast that cannot be asked, before the run is written or anything spent; return
+    whether calls of any of it can go in batches.
 
     `run` need not be on disk yet. Raises ModelError, MissingDependency, BudgetError, RunError.
     """
 
-    async def go() -> None:
+    async def go() -> bool:
         async with open_cast(run, options) as cast:
             for model in cast.values():
                 affordable(model, options)
+            return any(model.batches is not None for model in cast.values())
 
-    run_loop(go)
+    return run_loop(go)
 
 
 def affordable(model: Model, options: CallOptions) -> None:

@@ -18,7 +18,7 @@ def fill(
     async def go() -> Built:
         async with open_cast(run, options) as cast:
             many = at_once(options, cast.values())
-            async with calling(run, options, label, many) as caller:
+            async with calling(run, options, label, many, cast.values()) as caller:
                 return await build_run(run, cast, caller, concurrency=many, planned=planned)
 
     with run.lock():

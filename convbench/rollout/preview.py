@@ -11,7 +11,7 @@ from convbench.engine.jobs import run as run_loop
 from convbench.engine.need import usual_prompt
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model
-from convbench.models.open import price_of
+from convbench.models.open import batch_price_of, has_batches, price_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
@@ -52,8 +52,15 @@ class Preview:
     """Upper bound of the tokens of one conversation's replies."""
 
 
-def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path] = ()) -> Preview:
-    """Return what this run would send. Raises SpecError where a template cannot be rendered.
+def preview(
+    manifest: RunManifest,
+    examples: list[Example],
+    specs: Sequence[Path] = (),
+    *,
+    batch: bool = False,
+) -> Preview:
+    """Return what this run would send, in batches where so wished and possible. Raises SpecError
+    where a template cannot be rendered.
 
     Replies are not known, so each stands as a mark; loops are walked to their end.
     """
@@ -71,7 +78,7 @@ def preview(manifest: RunManifest, examples: list[Example], specs: Sequence[Path
         member = manifest.cast[call.speaker]
         most = limit[call.speaker] + headroom(member.model, specs, member.short)
         completion += most * count
-        cost = dollars(call.model, tokens, most, specs, member.short)
+        cost = dollars(call.model, tokens, most, specs, member.short, batch=batch)
         if call.model == SCRIPT:  # `show` names no model
             named = False
         elif cost is None:
@@ -148,12 +155,21 @@ def _limit(manifest: RunManifest, speaker: str) -> int:
 
 
 def dollars(
-    model: str, prompt: int, reply: int, specs: Sequence[Path] = (), short: str | None = None
+    model: str,
+    prompt: int,
+    reply: int,
+    specs: Sequence[Path] = (),
+    short: str | None = None,
+    *,
+    batch: bool = False,
 ) -> float | None:
     """Return the price of a call, 0 for what runs here, None where it is unknown."""
     if model.partition(":")[0] in SCHEMES:
         return 0.0
-    price = price_of(resolve(model, specs=specs, short=short)) if "/" in model else None
+    if "/" not in model:
+        return None
+    found = resolve(model, specs=specs, short=short)
+    price = batch_price_of(found) if batch and has_batches(found) else price_of(found)
     return price.of(prompt, reply) if price else None
 
 

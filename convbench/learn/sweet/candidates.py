@@ -103,7 +103,7 @@ async def _sample(
     many = at_once(calls, [model])
     failed: list[str] = []
     try:
-        async with calling(run, calls, "candidates", many) as caller:
+        async with calling(run, calls, "candidates", many, [model]) as caller:
             keys = {call_key(i.conversation, turn, number) for i, turn, number in jobs}
 
             async def work(job: Wanted) -> Completion:

@@ -1,0 +1,92 @@
+"""`convbench status`, `cancel`: batches that a provider still works on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from convbench.cli.command import command
+from convbench.cli.say import fact, next_command, note, printable, shown, table
+from convbench.engine.progress import clock
+from convbench.options.look import CancelOptions, StatusOptions
+
+if TYPE_CHECKING:
+    from convbench.commands.batches import BatchesShown, BatchShown
+
+HEADS = ("wave", "model", "state", "calls", "done", "failed", "age", "batch")
+
+
+@command("status", StatusOptions)
+def status(options: StatusOptions) -> None:
+    """Show batches."""
+    from convbench.commands.batches import status as command
+
+    say_status(command(options))
+
+
+@command("cancel", CancelOptions)
+def cancel(options: CancelOptions) -> None:
+    """End batches."""
+    from convbench.commands.batches import cancel as command
+
+    if not say_cancel(command(options)):
+        raise typer.Exit(1)
+
+
+def say_status(found: BatchesShown) -> None:
+    """Print a run's batches and how to go on."""
+    fact("run", shown(found.run.path))
+    if not found.batches:
+        fact("batches", "none")
+        return
+    rows = Table(box=None, pad_edge=False)
+    for head in HEADS:
+        rows.add_column(head, justify="left" if head in ("model", "state", "batch") else "right")
+    for one in found.batches:
+        rows.add_row(*(Text(printable(text)) for text in _row(one)))
+    table(rows)
+    for one in found.open:
+        if one.problem:
+            note(f"wave {one.sent.wave}: {one.problem}")
+    if found.open:
+        next_command(*_ways(found))
+
+
+def say_cancel(found: BatchesShown) -> bool:
+    """Print what was ended; return whether all could be."""
+    if not found.open:
+        fact("batches", "none is under way")
+        return True
+    for one in found.open:
+        state = one.problem or (one.state.status if one.state else "")
+        fact(f"wave {one.sent.wave}", f"{len(one.sent.calls):,} calls of {one.sent.model}: {state}")
+    next_command(f"{_resume(found)}   (keeps what was answered, sends the rest)")
+    return not any(one.problem for one in found.open)
+
+
+def _row(one: BatchShown) -> tuple[str, ...]:
+    sent, state = one.sent, one.state
+    if sent.ended is not None:
+        done, failed = sent.counts.get("answered", 0), sent.counts.get("failed", 0)
+        failed += sent.counts.get("missing", 0)
+    else:
+        done, failed = (state.done, state.failed) if state else (0, 0)
+    return (
+        str(sent.wave), sent.model, state.status if state else sent.state, f"{len(sent.calls):,}",
+        f"{done:,}", f"{failed:,}", "" if sent.ended else clock(one.age_s), sent.batch or "",
+    )  # fmt: skip
+
+
+def _ways(found: BatchesShown) -> tuple[str, str]:
+    name = shown(found.run.path)
+    return f"{_resume(found)}   (waits for them)", f"convbench cancel {name}   (ends them)"
+
+
+def _resume(found: BatchesShown) -> str:
+    """Return the command that goes on with the batches that have no end."""
+    judged = found.open[0].sent.calls[:1]
+    verb = "judge" if judged and judged[0].key.startswith("judge/") else "build"
+    return f"convbench {verb} --run {shown(found.run.path)} --batch"

@@ -1,0 +1,124 @@
+"""`status` and `cancel`: the batches of a run that a provider still works on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from convbench.engine import run as run_loop
+from convbench.engine.submitted import FILE, SentBatch, Submitted
+from convbench.errors import ConvbenchError, FatalModelError
+from convbench.models.batch import Batches, BatchState
+from convbench.options.look import CancelOptions, StatusOptions
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import open_for
+from convbench.store import Run, find_run
+
+ASK_S = 30.0
+"""Longest that the provider may take to tell of one batch."""
+
+
+@dataclass
+class BatchShown:
+    """One batch and what its provider says of it now."""
+
+    sent: SentBatch
+    state: BatchState | None = None
+    problem: str | None = None
+    """Why the provider was not heard."""
+    age_s: float = 0.0
+
+
+@dataclass
+class BatchesShown:
+    """The batches of a run, in the order they were sent."""
+
+    run: Run
+    batches: list[BatchShown] = field(default_factory=list)
+
+    @property
+    def open(self) -> list[BatchShown]:
+        """Those that have no end yet."""
+        return [shown for shown in self.batches if shown.sent.ended is None]
+
+
+def status(options: StatusOptions) -> BatchesShown:
+    """Return a run's batches; the provider is asked of those that have no end yet."""
+    run = find_run(options.run)
+    found = _found(run)
+
+    async def go() -> None:
+        for shown in found.open:
+            await _ask(run, shown, _calls(options))
+
+    run_loop(go)
+    return found
+
+
+def cancel(options: CancelOptions) -> BatchesShown:
+    """Ask the providers to end a run's batches, under the run's lock: what is answered by then is
+    kept by the next resume. Raises RunError while another process works on the run."""
+    run = find_run(options.run)
+    found = _found(run)
+
+    async def go() -> None:
+        for shown in found.open:
+            await _ask(run, shown, _calls(options), end=True)
+
+    with run.lock():
+        run_loop(go)
+    return found
+
+
+def _found(run: Run) -> BatchesShown:
+    batches = Submitted(run.path / FILE).read()
+    return BatchesShown(
+        run, [BatchShown(sent, age_s=max(0.0, time.time() - sent.begun)) for sent in batches]
+    )
+
+
+def _calls(options: StatusOptions | CancelOptions) -> CallOptions:
+    return CallOptions(api_base=options.api_base, specs=options.specs, allow=options.allow)
+
+
+async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = False) -> None:
+    """Hear of one batch, and end it if so wished; what stands in the way is told with it."""
+    try:
+        async with _opened(run, shown.sent.model, calls) as batches, asyncio.timeout(ASK_S):
+            name = shown.sent.batch
+            if name is None:
+                shown.problem = "not known to have begun; the next resume looks for it"
+                return
+            shown.state = await batches.look(name)
+            if end and not shown.state.ended:
+                await batches.cancel(name)
+                shown.state = await batches.look(name)
+    except (ConvbenchError, TimeoutError) as error:
+        shown.problem = str(error) or f"no answer within {ASK_S:g} s"
+
+
+@asynccontextmanager
+async def _opened(run: Run, ref: str, calls: CallOptions) -> AsyncIterator[Batches]:
+    """Open what has the batches of a model of this run."""
+    base, short = next(_where(run, ref), (None, None))
+    model = open_for(run, ref, calls.api_base or base, calls, short=short)
+    try:
+        if model.batches is None:
+            raise FatalModelError(f"{ref}: has no batches")
+        await model.start()
+        yield model.batches
+    finally:
+        await model.aclose()
+
+
+def _where(run: Run, ref: str) -> Iterator[tuple[str | None, str | None]]:
+    """Yield address and short name under which a model of this run is asked."""
+    for member in run.manifest.cast.values():
+        if member.model == ref:
+            yield member.api_base, member.short
+    for spec in run.judge_specs().values():
+        if spec.model == ref:
+            yield spec.api_base, None

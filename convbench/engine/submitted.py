@@ -1,0 +1,206 @@
+"""The batches of a run: written down before they are sent, so that none is sent twice or lost.
+
+`batches.jsonl` lies beside the journal. The first line of a batch (its intent) holds the mark it
+is sent under and the calls in it; later ones what became of it: the file it was uploaded as, the
+name that the provider gave it, how it ended. A batch without an end may still be worked on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from convbench.engine.lines import Lines, parse
+from convbench.engine.need import Size
+from convbench.models.batch import ID
+from convbench.net.tidy import count, dollars
+
+FILE = "batches.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """One call in a batch: its journal key and hash, its bounds, what was asked for and not
+    sent."""
+
+    key: str
+    hash: str
+    size: Size
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass
+class SentBatch:
+    """One batch, as the file tells."""
+
+    mark: str
+    """Our name for it."""
+    wave: int
+    """Number of the wave that it is (a part of)."""
+    model: str
+    calls: list[SentCall]
+    usd: float | None
+    """The worst case of the whole in dollars, and in tokens."""
+    tokens: int
+    at: float
+    """Seconds since the epoch of its last step."""
+    begun: float
+    """Seconds since the epoch of its intent."""
+    file: str | None = None
+    """Its requests, as the provider named them."""
+    batch: str | None = None
+    """The provider's name for it; None: not known to have begun."""
+    others: set[str] = field(default_factory=set)
+    """Batches that were taken for it and are not."""
+    ended: str | None = None
+    """How it ended, in the provider's word or ours."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What came back of it."""
+    lost: tuple[int, float] = (0, 0.0)
+    """Tokens and dollars of replies that were billed and of no use."""
+
+    def name(self, number: int) -> str:
+        """Return the name of one of its requests, which is also that of the attempt."""
+        return f"{self.mark}-{number}"
+
+    def number(self, name: str) -> int | None:
+        """Return which of its requests a name means; None for none of them."""
+        mark, _, rest = name.rpartition("-")
+        if mark != self.mark or not rest.isdecimal() or not rest.isascii() or len(rest) > 7:
+            return None
+        return int(rest) if int(rest) < len(self.calls) and str(int(rest)) == rest else None
+
+    @property
+    def state(self) -> str:
+        """How far it is, by what is written."""
+        if self.ended is not None:
+            return self.ended
+        return "sent" if self.batch else "uploaded" if self.file else "about to be sent"
+
+
+class Submitted:
+    """The file of a run's batches."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path)
+
+    def read(self) -> list[SentBatch]:
+        """Return all batches in the order of their intents; what is no record is passed over."""
+        found: dict[str, SentBatch] = {}
+        for line in self._lines.read():
+            record = parse(line)
+            mark = record.get("mark")
+            if not isinstance(mark, str):
+                continue
+            if mark in found:
+                _learn(found[mark], record)
+            elif (sent := _intent(mark, record)) is not None:
+                found[mark] = sent
+        return list(found.values())
+
+    def intend(self, sent: SentBatch) -> None:
+        """Note that a batch is about to be sent."""
+        calls = [
+            [
+                call.key,
+                call.hash,
+                call.size.text,
+                call.size.prompt,
+                call.size.reply,
+                *call.left_out,
+            ]
+            for call in sent.calls
+        ]
+        self._write({
+            "mark": sent.mark, "wave": sent.wave, "model": sent.model, "at": sent.at,
+            "tokens": sent.tokens, "usd": sent.usd, "calls": calls,
+        })  # fmt: skip
+
+    def note(self, sent: SentBatch, **what: Any) -> None:
+        """Note what became of a batch: `file`, `batch`, `other` or `ended` with what goes with it,
+        and remember it."""
+        record = {"mark": sent.mark, "at": time.time(), **what}
+        self._write(record)
+        _learn(sent, record)
+
+    def close(self) -> None:
+        """Close the file; a later line opens it again."""
+        self._lines.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._lines.append(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def open_batches(folder: Path) -> list[SentBatch]:
+    """Return the batches of a run that have no end yet."""
+    return [sent for sent in Submitted(folder / FILE).read() if sent.ended is None]
+
+
+def totals(batches: Iterable[SentBatch], replied: Collection[str]) -> tuple[int, float]:
+    """Return the tokens and dollars that batches cost beyond the replies in the journal: what was
+    of no use, and of a batch without an end the worst case of what is not there yet."""
+    tokens, usd = 0, 0.0
+    for sent in batches:
+        tokens, usd = tokens + sent.lost[0], usd + sent.lost[1]
+        if sent.ended is None:
+            left = sum(1 for n in range(len(sent.calls)) if sent.name(n) not in replied)
+            share = left / max(1, len(sent.calls))
+            tokens, usd = tokens + round(sent.tokens * share), usd + (sent.usd or 0.0) * share
+    return tokens, usd
+
+
+def _intent(mark: str, record: dict[str, Any]) -> SentBatch | None:
+    rows = record.get("calls")
+    if not isinstance(rows, list) or not isinstance(record.get("model"), str):
+        return None
+    calls = list(_calls(rows))
+    at = dollars(record.get("at")) or 0.0
+    return SentBatch(
+        mark,
+        count(record.get("wave")) or 0,
+        record["model"],
+        calls,
+        dollars(record.get("usd")),
+        count(record.get("tokens")) or 0,
+        at,
+        at,
+    )
+
+
+def _calls(rows: list[Any]) -> Iterator[SentCall]:
+    for row in rows:
+        if isinstance(row, list) and len(row) >= 5:
+            text, prompt, reply = (max(1, count(value) or 1) for value in row[2:5])
+            left_out = tuple(str(name)[:40] for name in row[5:10])
+            yield SentCall(str(row[0]), str(row[1]), Size(text, prompt, reply), left_out)
+
+
+def _learn(sent: SentBatch, record: dict[str, Any]) -> None:
+    """Take what a later line says."""
+    sent.at = dollars(record.get("at")) or sent.at
+    sent.file = _text(record.get("file")) or sent.file
+    sent.batch = _name(record.get("batch")) or sent.batch
+    if other := _name(record.get("other")):
+        sent.others.add(other)
+        sent.batch = None
+    sent.ended = _text(record.get("ended")) or sent.ended
+    counts = record.get("counts")
+    if isinstance(counts, dict):
+        sent.counts = {str(name): count(value) or 0 for name, value in counts.items()}
+    lost = record.get("lost")
+    if isinstance(lost, dict):
+        sent.lost = count(lost.get("tokens")) or 0, dollars(lost.get("usd")) or 0.0
+
+
+def _text(value: object) -> str | None:
+    return value[:500] if isinstance(value, str) and value else None
+
+
+def _name(value: object) -> str | None:
+    """Return a provider's name for a batch, which becomes part of an address."""
+    return value if isinstance(value, str) and ID.fullmatch(value) else None

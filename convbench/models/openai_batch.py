@@ -1,0 +1,168 @@
+"""Batches of OpenAI-compatible servers: a file of requests, a batch of it, files of results.
+
+The form is that of OpenAI's Batch API: `POST /files`, `POST /batches`, `GET /batches/ID`,
+`GET /files/ID/content`; at most 50,000 requests and 200 MB a batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import orjson
+
+from convbench.errors import ModelError, TransientModelError
+from convbench.models.batch import (
+    PAGES,
+    Batches,
+    BatchState,
+    Outcome,
+    objects,
+    record,
+    refusal,
+    unknown,
+    whole,
+)
+from convbench.models.failures import BrokenReply
+from convbench.models.http import BadStatus
+from convbench.models.openai_http import OpenAIModel
+from convbench.models.prices import Price
+from convbench.models.refusals import message
+from convbench.net.tidy import loads
+from convbench.schema import Message, Sampling
+
+ROUTE = "/v1/chat/completions"
+MARK = "convbench"
+"""Field of a batch's metadata that holds our mark."""
+ENDED = ("completed", "failed", "expired", "cancelled")
+FULL = re.compile(r"token_limit|enqueued token", re.IGNORECASE)
+"""How a batch is refused when too many tokens wait already."""
+
+
+class OpenAIBatches(Batches):
+    """Batches of one model of one OpenAI-compatible endpoint."""
+
+    uploads = True
+    most_requests = 50_000
+    most_bytes = 64 << 20
+
+    def __init__(self, model: OpenAIModel, price: Price | None) -> None:
+        super().__init__(model.ref, price)
+        self._model = model
+
+    def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
+        """Return one line of the file of requests."""
+        body = self._model.body(messages, sampling)
+        return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
+
+    def missing(self, sampling: Sampling) -> tuple[str, ...]:
+        """Return what is left out of a request."""
+        return self._model.missing(sampling)
+
+    async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
+        """Upload the file of requests."""
+        import aiohttp
+
+        form = aiohttp.FormData()
+        form.add_field("purpose", "batch")
+        form.add_field(
+            "file", b"\n".join(lines), filename=f"{mark}.jsonl", content_type="application/jsonl"
+        )
+        return self.named((await self._ask("POST", "/files", form, {})).get("id"))
+
+    async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
+        """Begin a batch of an uploaded file."""
+        body = {
+            "input_file_id": file,
+            "endpoint": ROUTE,
+            "completion_window": "24h",
+            "metadata": {MARK: mark},
+        }
+        return self.named((await self._ask("POST", "/batches", orjson.dumps(body))).get("id"))
+
+    async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
+        """Return the batch with our mark, or of our file."""
+        after = ""
+        for _ in range(PAGES):
+            page = await self._ask("GET", f"/batches?limit=100{after}")
+            rows = [objects(row) for row in page.get("data") or () if isinstance(row, dict)]
+            for row in rows:
+                ours = file is not None and row.get("input_file_id") == file
+                if ours or objects(row.get("metadata")).get(MARK) == mark:
+                    return [self.named(row.get("id"))]
+            if not rows or not page.get("has_more"):
+                break
+            after = f"&after={self.named(rows[-1].get('id'))}"
+        return []
+
+    async def look(self, batch: str) -> BatchState:
+        """Return how far a batch is."""
+        found = await self._ask("GET", f"/batches/{batch}")
+        status, counts = str(found.get("status"))[:40], objects(found.get("request_counts"))
+        names = (found.get("output_file_id"), found.get("error_file_id"))
+        why = message(orjson.dumps(_first_error(found))) if status == "failed" else None
+        return BatchState(
+            status,
+            status in ENDED,
+            whole(counts.get("completed")),
+            whole(counts.get("failed")),
+            tuple(self.named(name) for name in names if name),
+            why,
+            bool(why and FULL.search(why)),
+        )
+
+    async def results(
+        self, batch: str, state: BatchState, most: int
+    ) -> AsyncIterator[tuple[str, Outcome] | None]:
+        """Yield the lines of the output file, then of the error file."""
+        for file in state.files:
+            url = f"{self._model.base}/files/{file}/content"
+            try:
+                async for line in self._model.http.lines(url, most):
+                    if line.strip():
+                        found = record(line)
+                        yield None if found is None else (found["custom_id"], self._outcome(found))
+            except BadStatus as error:
+                raise self._model.failure(
+                    error.status, message(error.body), error.headers
+                ) from None
+
+    async def cancel(self, batch: str) -> None:
+        """Ask the server to end a batch."""
+        await self._ask("POST", f"/batches/{batch}/cancel", b"{}")
+
+    def _outcome(self, found: dict[str, Any]) -> Outcome:
+        response = found.get("response")
+        if not isinstance(response, dict):
+            said = message(orjson.dumps({"error": objects(found.get("error"))}))
+            return TransientModelError(f"{self.ref}: {said or 'no reply in the batch'}")
+        body, status = orjson.dumps(response.get("body")), response.get("status_code")
+        if status != 200:
+            return refusal(self._model, self.ref, whole(status) or 500, body)
+        try:
+            return self._model.read(body, self._price)
+        except ModelError as error:
+            return error
+
+    async def _ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Return the object that one request gets; raises what another reply means."""
+        http, url = self._model.http, self._model.base + path
+        status, raw, told = await (
+            http.ask(method, url, body) if headers is None else http.ask(method, url, body, headers)
+        )
+        if status in (404, 405) and method == "POST" and "cancel" not in path:
+            raise unknown(self.ref, status, path)
+        if status not in (200, 201):
+            raise self._model.failure(status, message(raw), told)
+        try:
+            return objects(loads(raw))
+        except ValueError:
+            raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
+
+
+def _first_error(found: dict[str, Any]) -> dict[str, Any]:
+    rows = objects(found.get("errors")).get("data")
+    return {"error": rows[0] if isinstance(rows, list) and rows else "no reason given"}

@@ -1,0 +1,275 @@
+"""Provider batches in waves: half the price, the same conversations, nothing sent twice or lost."""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import convbench
+from convbench.cli.batches import say_cancel, say_status
+from convbench.commands.batches import cancel, status
+from convbench.commands.build import build
+from convbench.engine import RetryPolicy, flight
+from convbench.errors import BudgetError, ConvbenchError, FatalModelError
+from convbench.models.openai_batch import OpenAIBatches
+from convbench.options.build import BuildOptions
+from convbench.options.look import CancelOptions, StatusOptions
+from convbench.options.shared import CallOptions
+from convbench.rollout import calls as rollout_calls
+from tests.rollout.cli import ROOT, environment, finish, records, said, start, until
+from tests.support.batches import BatchProvider
+from tests.support.killer import post
+from tests.support.serve import spawn
+
+OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
+MOMENTS = (
+    "after intent", "stall uploaded", "after file", "stall created", "after batch",
+    "stall results", "after reply 2", "before ended", "after conversation",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(flight, "SETTLE_S", 0.1)
+    monkeypatch.setattr(flight, "SOONEST_S", 0.005)
+    monkeypatch.setattr(flight, "LISTED", 0.02)
+    quick = functools.partial(RetryPolicy, backoff_s=0.005, longest_s=0.01, patience_s=30.0)
+    monkeypatch.setattr(rollout_calls, "RetryPolicy", quick)
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-anthropic")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def provider() -> Iterator[BatchProvider]:
+    with BatchProvider() as server:
+        yield server
+
+
+def base(provider: BatchProvider, model: str) -> str:
+    return provider.api_base if model == OPENAI else provider.url
+
+
+def built(provider: BatchProvider, run: str, model: str = OPENAI, **more: Any) -> Path:
+    return convbench.build(
+        "demo", tasks=4, model=model, api_base=base(provider, model), run=run,
+        quiet=True, **more,
+    ).path  # fmt: skip
+
+
+def cost(run: Path) -> float:
+    frame = convbench.query("select sum(cost_usd) as usd from conversations", run)
+    return float(frame["usd"][0])
+
+
+def words(run: Path) -> dict[str, Any]:
+    """What was said, without what it cost."""
+    found = said(run)
+    for _, turns, _ in found.values():
+        for turn in turns:
+            turn.pop("cost_usd")
+    return found
+
+
+def sent(provider: BatchProvider) -> list[int]:
+    return [batch["requests"] for batch in provider.summary()["batches"]]
+
+
+@pytest.mark.parametrize("model", [OPENAI, ANTHROPIC])
+def test_three_turns_and_a_judge_are_four_waves_at_half_price(
+    provider: BatchProvider, model: str
+) -> None:
+    plain = built(provider, "plain", model)
+    provider.reset()
+    run = built(provider, "batched", model, batch=True, concurrency=2)
+    convbench.judge(run, model, api_base=base(provider, model), batch=True, quiet=True)
+    assert sent(provider) == [12, 12, 12, 12]
+    assert provider.summary()["calls"] == 0
+    assert words(run) == words(plain)
+    assert cost(run) == pytest.approx(cost(plain) / 2)
+    frame = convbench.query("select count(reward) as n, sum(cost_usd) as usd from verdicts", run)
+    assert frame["n"][0] == 12
+    key = "key-of-anthropic" if model == ANTHROPIC else "Bearer key-of-openai"
+    assert set(provider.keys) == {key}
+
+
+@pytest.mark.parametrize("model", [OPENAI, ANTHROPIC])
+def test_whatever_a_provider_does_the_same_conversations_are_had(
+    provider: BatchProvider, model: str
+) -> None:
+    plain = built(provider, "plain", model)
+    provider.reset()
+    provider.plan_batches(
+        fail=0.2, expire=(2,), look_503=3, create_502=(1,), create_503=(3,), unlisted=1,
+        lines=("repeated", "foreign", "unreadable", "missing"),
+    )  # fmt: skip
+    run = built(provider, "batched", model, batch=True)
+    assert words(run) == words(plain)
+    ended = [record for record in records(run / "batches.jsonl") if "ended" in record]
+    for name in ("failed", "missing", "repeated", "foreign", "unreadable"):
+        assert sum(record["counts"][name] for record in ended) > 0, name
+    names = {batch["metadata"].get("convbench") for batch in provider.summary()["batches"]}
+    assert len(names) in (1, len(sent(provider))), "a mark was sent twice"
+    replies = records(run / "calls.jsonl")
+    assert len({(reply["key"], reply["hash"]) for reply in replies}) == len(replies) == 36
+
+
+def test_killed_at_every_state_it_sends_nothing_twice_and_loses_nothing(tmp_path: Path) -> None:
+    arguments = ["build", "demo", "--tasks", "2", "--model", OPENAI, "--run", "run", "--batch"]
+    with spawn("batches") as url:
+        more = ["--api-base", f"{url}/v1", "--quiet"]
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.killer", url, str(tmp_path),
+             json.dumps(MOMENTS), json.dumps(arguments + more)],
+            cwd=ROOT, env=environment() | {"OPENAI_API_KEY": "k"}, capture_output=True, text=True,
+            timeout=240,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = post(url, "/_batch_state", None)
+    assert json.loads(done.stdout) == [-9] * len(MOMENTS) + [0], done.stderr
+    assert [batch["requests"] for batch in found["batches"]] == [6, 6, 6], "sent twice"
+    assert found["answered"] == 18
+    assert found["repeats"] == found["calls"] == 0
+    assert len(said(tmp_path / "run")) == 6
+    assert len(records(tmp_path / "run" / "calls.jsonl")) == 18
+
+
+def test_ctrl_c_leaves_the_batch_and_says_how_to_come_back(
+    provider: BatchProvider, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider.plan_batches(looks=0)
+    keys = {"OPENAI_API_KEY": "k"}
+    build = ["build", "demo", "--tasks", "2", "--model", OPENAI, "--api-base", provider.api_base]
+    process = start(tmp_path, *build, "--run", "run", "--batch", extra=keys)
+    until(lambda: provider.summary()["looks"] > 0, process)
+    process.send_signal(signal.SIGINT)
+    ended = finish(process)
+    assert ended.code == 130
+    assert "1 batch of 6 calls goes on at the provider: convbench status run" in ended.err
+    assert "convbench build --run run --batch" in ended.err
+
+    say_status(status(StatusOptions(Path("run"))))
+    assert "1 openai/gpt-4o-mini in_progress 6 0 0" in " ".join(capsys.readouterr().out.split())
+    assert say_cancel(cancel(CancelOptions(Path("run"))))
+    assert "6 calls of openai/gpt-4o-mini: cancelled" in capsys.readouterr().out
+
+    provider.plan_batches(looks=1)
+    convbench.build(run="run", quiet=True)
+    assert len(said(tmp_path / "run")) == 6
+    assert sent(provider) == [6], "a resume without --batch sends none"
+    assert provider.summary()["calls"] == 18 - 2, "two were answered before the end"
+    assert provider.summary()["repeats"] == 0
+
+
+def test_several_models_have_waves_of_their_own(
+    provider: BatchProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", provider.api_base)
+    run = convbench.build(
+        "demo", tasks=4, protocol="clarifying", model=OPENAI, teacher="openai/gpt-4o",
+        api_base=provider.api_base, run="both", batch=True, quiet=True,
+    ).path  # fmt: skip
+    by_model: dict[str, list[int]] = {}
+    for batch in provider.summary()["batches"]:
+        by_model.setdefault(batch["model"], []).append(batch["requests"])
+    assert set(by_model) == {"gpt-4o-mini", "gpt-4o"}
+    assert all(counts[0] == 12 for counts in by_model.values())
+    assert provider.summary()["calls"] == 0
+    assert len(said(run)) == 12
+
+
+def test_limits_of_a_batch_and_of_what_may_wait_split_a_wave(
+    provider: BatchProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenAIBatches, "most_requests", 5)
+    whole = built(provider, "requests", batch=True)
+    assert sent(provider) == [5, 5, 2] * 3
+    monkeypatch.setattr(OpenAIBatches, "most_bytes", 3000)
+    provider.batches.clear()
+    assert words(built(provider, "bytes", batch=True)) == words(whole)
+    assert max(sent(provider)) < 5
+    monkeypatch.undo()
+
+
+def test_a_full_queue_is_filled_no_further(provider: BatchProvider) -> None:
+    provider.plan_batches(most_queued=1200)
+    run = built(provider, "run", batch=True)
+    assert len(said(run)) == 12
+    good = [batch for batch in provider.summary()["batches"] if batch["status"] == "completed"]
+    assert sum(batch["requests"] for batch in good) == 36
+    assert len(good) > 3
+    assert provider.summary()["repeats"] == 0
+
+
+def test_a_budget_holds_the_worst_case_before_a_wave_is_sent(provider: BatchProvider) -> None:
+    with pytest.raises(BudgetError, match="the next call may"):
+        built(provider, "none", batch=True, budget=1e-6)
+    assert sent(provider) == []
+    run = built(provider, "some", batch=True, budget=0.003)
+    held = [record["usd"] for record in records(run / "batches.jsonl") if "calls" in record]
+    assert max(held) <= 0.003
+    assert len(held) > 3, "the whole of a wave does not fit at once"
+    assert len(said(run)) == 12
+
+
+def test_past_batch_wait_ordinary_calls_do_the_rest(provider: BatchProvider) -> None:
+    provider.plan_batches(looks=0)
+    run = built(provider, "run", batch=True, batch_wait=0.2)
+    assert len(said(run)) == 12
+    (state,) = {batch["status"] for batch in provider.summary()["batches"]}
+    assert state == "cancelled"
+    found = provider.summary()
+    assert found["calls"] == 36 - sum(batch["good"] for batch in found["batches"])
+    assert found["repeats"] == 0
+
+
+def test_a_parameter_that_is_refused_is_left_out_of_the_next_wave(provider: BatchProvider) -> None:
+    provider.plan_batches(refuse="temperature")
+    run = built(provider, "run", batch=True)
+    assert len(said(run)) == 12
+    assert sent(provider) == [12] * 4
+
+
+@pytest.mark.parametrize("model", [OPENAI, ANTHROPIC])
+def test_results_elsewhere_are_not_fetched_and_long_ones_are_cut(
+    provider: BatchProvider, model: str
+) -> None:
+    with BatchProvider() as other:
+        provider.plan_batches(redirect=f"{other.url}/v1/files/out-1/content")
+        with pytest.raises(ConvbenchError, match="no redirect is followed"):
+            built(provider, "away", model, batch=True)
+        assert other.keys == []
+    provider.plan_batches(redirect=None, lines=("huge", "usage"))
+    run = built(provider, "away", model, batch=True, budget_tokens=2_000_000)
+    assert len(said(run)) == 12
+    assert len(sent(provider)) == 3
+    tokens = [turn["prompt_tokens"] for _, turns, _ in said(run).values() for turn in turns]
+    assert max(count or 0 for count in tokens) < 10_000
+
+
+def test_what_has_no_batches_is_refused_in_one_line(provider: BatchProvider) -> None:
+    with pytest.raises(FatalModelError, match="local:pocket cannot go in batches"):
+        convbench.build("demo", tasks=1, model="local:pocket", batch=True, quiet=True, run="none")
+    run = built(provider, "run")
+    with pytest.raises(FatalModelError, match="rules cannot go in batches"):
+        convbench.judge(run, "rules", batch=True, quiet=True)
+    assert not Path("none").exists()
+
+
+def test_an_estimate_is_at_the_price_of_batches() -> None:
+    found = []
+    for batch in (False, True):
+        calls = CallOptions(batch=batch)
+        options = BuildOptions(task="demo", model=OPENAI, dry_run=True, calls=calls)
+        shown = build(options).preview
+        assert shown is not None
+        found.append(shown.usd)
+    assert found[1] == pytest.approx(found[0] / 2)
