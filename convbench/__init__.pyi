@@ -40,6 +40,7 @@ def build(
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
     seed: int | None = None,
     split: Literal["train", "validation", "test", "all"] | None = None,
+    regime: Literal["clean", "as-printed"] | None = None,
     run: str | os.PathLike[str] | None = None,
     model: str | None = None,
     teacher: str | None = None,
@@ -131,7 +132,7 @@ def query(
 def report(
     *runs: Run | str | os.PathLike[str] | None,
     paper: bool = False,
-    se: Literal["clustered", "naive"] = "clustered",
+    se: Literal["clustered", "naive"] | None = None,
     judge: str | None = None,
     split: Literal["train", "validation", "test", "all"] = "test",
     plots: bool = False,

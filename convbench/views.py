@@ -121,7 +121,30 @@ def view(
         _instruct(out, start, instruction, _side(protocol, speaker).opening)
     if _side(protocol, speaker).history == "last" and len(out) > start + 1:
         del out[start:-1]
+    return framed(out) if protocol.framing == "llama-2" else out
+
+
+def framed(messages: Sequence[Message]) -> list[Message]:
+    """Return messages with the marks of Llama 2's chat format in their text; the system prompt
+    stands in the first user message. Messages that a longer conversation begins with keep theirs,
+    so that contexts still extend each other."""
+    system, rest = "", list(messages)
+    if rest and rest[0]["role"] == "system":
+        system = f"<<SYS>>\n{text_of(rest.pop(0)['content'])}\n<</SYS>>\n\n"
+    out: list[Message] = []
+    for message in rest:
+        if message["role"] == "user":
+            before = f"[INST] {system}" if not out else "[INST] "
+            out.append({"role": "user", "content": _between(before, message["content"])})
+        else:
+            out.append(message)
     return out
+
+
+def _between(before: str, content: Content) -> Content:
+    if isinstance(content, str):
+        return f"{before}{content} [/INST]"
+    return (TextPart(text=before), *content, TextPart(text=" [/INST]"))
 
 
 def _instruct(out: list[Message], start: int, instruction: str | None, opening: str | None) -> None:

@@ -10,6 +10,8 @@ Split = Literal["train", "validation", "test"]
 """A question's part of the set."""
 SplitChoice = Literal["train", "validation", "test", "all"]
 """What a user names: one split, or all."""
+Regime = Literal["clean", "as-printed"]
+"""The rules an experiment goes by: today's defaults, or what the paper's printed tables show."""
 ErrorKind = Literal["clustered", "naive"]
 """Standard errors by group, or by conversation."""
 

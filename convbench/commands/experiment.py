@@ -111,6 +111,8 @@ def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
     sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
     first = _load(options.name, options, sets)
     shared = {key: value for key, value in sets.items() if key.partition(".")[0] not in AXES}
+    if first.regime:
+        shared["regime"] = first.regime
     return [first, *(_load(name, options, shared) for name in first.also)]
 
 

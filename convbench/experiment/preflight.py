@@ -35,6 +35,7 @@ from convbench.rollout.cast import make_member
 from convbench.schema import Member, RunManifest, TaskSpec, fingerprint
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
+from convbench.schema.regime import reply_limit
 from convbench.store import Run
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested
@@ -189,7 +190,9 @@ def _policy(spec: ExperimentSpec, options: ExperimentOptions) -> Member:
         spec.model, api_base=calls.api_base, vllm_python=calls.vllm_python,
         specs=options.specs.folders,
     )  # fmt: skip
-    return make_member(name, spec.max_tokens, calls.api_base, options.specs)
+    return make_member(
+        name, reply_limit(spec.max_tokens, spec.regime), calls.api_base, options.specs
+    )
 
 
 def _same(found: Preflight, one: Part, root: Path, record: Record) -> None:

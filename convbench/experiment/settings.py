@@ -37,6 +37,7 @@ def build_options(
             temperatures=spec.temperatures,
             max_tokens=spec.max_tokens,
             seed=cell.seed,
+            regime=spec.regime,
         ),
         model=spec.model,
         teacher=spec.teacher,

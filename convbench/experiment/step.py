@@ -28,7 +28,7 @@ from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 
-OF_BUILD = ("count", "samples", "temperatures", "max_tokens", "model", "teacher", "sets")
+OF_BUILD = ("count", "samples", "temperatures", "max_tokens", "regime", "model", "teacher", "sets")
 """What an experiment says of a build."""
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch.nn import ModuleList
-from torch.nn.functional import kl_div
+from torch.nn.functional import cross_entropy, kl_div
 from trl import SFTConfig
 
 from convbench.errors import TrainError
@@ -35,12 +38,47 @@ def distillation(
     return how.alpha * entropy + (1 - how.alpha) * heat**2 * apart
 
 
+GIBBERISH = 0.5
+"""Nats a token: a student that starts further than this from its teacher stayed far below its own
+base on the embedded world (docs/regimes.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How well the student says what it is to learn before its first step, nats a token over the
+    first batch."""
+
+    student: float
+    teacher: float
+    chance: float
+    """Of a guess among all words of the vocabulary: log of their number."""
+
+    @property
+    def gibberish(self) -> bool:
+        """Whether the student is further from its teacher than GIBBERISH."""
+        return not self.student - self.teacher < GIBBERISH
+
+    def describe(self) -> str:
+        """Say it in words."""
+        return (
+            f"the student starts near gibberish: {self.student:.2f} nats a token where the teacher "
+            f"has {self.teacher:.2f} and a blind guess {self.chance:.2f}; a short distillation "
+            "leaves it so; take the whole base with --set distil.student_layers=null, or another "
+            "student with --model"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return what `training.json` keeps."""
+        return {**asdict(self), "gibberish": self.gibberish}
+
+
 class Distiller(WeightedSFT):
     """WeightedSFT with the distillation loss of each token in place of -log pi."""
 
     def __init__(self, *, teacher: Any, **options: Any) -> None:
         """`teacher` is a model of the student's vocabulary."""
         super().__init__(**options)
+        self.start: Start | None = None
         self.teacher = teacher.to(self.args.device).eval().requires_grad_(False)
 
     def compute_loss(
@@ -59,12 +97,23 @@ class Distiller(WeightedSFT):
         logits = model(**chat, use_cache=False).logits[:, :-1]
         with torch.no_grad():
             wanted = self.teacher(**chat, use_cache=False).logits[:, :-1][on]
+        if self.start is None and self.state.global_step == 0 and on.any():
+            self._look(logits[on].detach(), wanted, labels[on])
         each = distillation(logits[on].to(wanted.dtype), wanted, labels[on], how)
         weight = inputs["weight"][:, None].expand_as(labels)[on]
         total = (each * weight.to(each.dtype)).sum() + 0.0 * logits.sum()  # 0: an empty batch
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
+
+    def _look(self, student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor) -> None:
+        """Note where the student starts; warn where that is near gibberish."""
+        mine, theirs = (
+            cross_entropy(logits.float(), labels).item() for logits in (student, teacher)
+        )
+        self.start = Start(mine, theirs, math.log(student.shape[-1]))
+        if self.start.gibberish and self.is_world_process_zero():
+            print(f"warning: {self.start.describe()}", file=sys.stderr)
 
 
 def first_layers(model: Any, count: int | None) -> Any:
@@ -106,4 +155,5 @@ def fit(job: Job, weighted: Weighted, teacher: str) -> None:
         peft_config=fitting.adapter(lora) if lora else None,
     )
     fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
-    fitting.finish(trainer, job, weighted, counts=rows.counts, teacher=teacher)
+    start = {"start": trainer.start.record()} if trainer.start else {}
+    fitting.finish(trainer, job, weighted, counts=rows.counts, teacher=teacher, **start)

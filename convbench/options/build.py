@@ -30,7 +30,7 @@ class BuildOptions(Asking):
     )
     ORDER: ClassVar = (
         "task", "mode", "protocol", "tasks", "samples", "temperatures", "turns", "max_tokens",
-        "reasoning_effort", "seed", "split", "run", "model", "teacher", "dry_run",
+        "reasoning_effort", "seed", "split", "regime", "run", "model", "teacher", "dry_run",
     )  # fmt: skip
 
     task: Annotated[

@@ -32,8 +32,9 @@ class ReportOptions:
         None
     )
     kind: Annotated[
-        ErrorKind, Opt("Standard errors by group, or by conversation as the paper's.", "--se")
-    ] = "clustered"
+        ErrorKind | None,
+        Opt("Standard errors by group, or by conversation as the paper's (the regime's).", "--se"),
+    ] = None
     paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
     plots: Annotated[bool, Opt("Draw pictures too: PNG, SVG and one HTML page.")] = False
     pool: Annotated[bool, Opt("Join methods of one name from runs that differ in the seed.")] = (

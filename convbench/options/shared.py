@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from convbench.options.declare import MODELS, SPECS, WHERE, Opt
-from convbench.words import Effort, Mode, SplitChoice
+from convbench.words import Effort, Mode, Regime, SplitChoice
 
 RunDir = Annotated[
     Path | None,
@@ -253,3 +253,7 @@ class Shape:
     ] = None
     seed: Annotated[int | None, Opt("Seed of everything that is drawn (0).")] = None
     split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None
+    regime: Annotated[
+        Regime | None,
+        Opt("Rules of the run and its tables: clean, or those of the paper's printed ones."),
+    ] = None

@@ -34,7 +34,7 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
     manifest = child.manifest
     section = Section(
         manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
-        manifest.split, (ours,) if unlike else (base, ours),
+        manifest.split, (ours,) if unlike else (base, ours), manifest.regime,
     )  # fmt: skip
     measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
     rows = [row for measure in measures if (row := _row(section, ours, measure))]

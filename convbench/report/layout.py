@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from convbench.report.document import Document, Part, Table
 from convbench.report.sections import Section
@@ -27,30 +28,39 @@ def document(
     sections: Sequence[Section],
     *,
     judge: str | None = None,
-    kind: ErrorKind = "clustered",
+    kind: ErrorKind | None = None,
     paper: bool = False,
 ) -> Document:
     """Return a report: a part for each section and judge (each judge there is where none is
-    named; one without judge where there are no verdicts)."""
+    named; one without judge where there are no verdicts). Standard errors are of the kind named, or
+    of each section's regime."""
     parts = [
-        Part(title=_title(section, name), tables=tuple(_tables(section, name, kind, paper)))
+        Part(
+            title=_title(section, name),
+            tables=tuple(
+                _named(table, section)
+                for table in _tables(section, name, section.errors(kind), paper)
+            ),
+        )
         for section in sections
         for name in judges_of(section, judge)
     ]
     return Document("convbench report", (*parts, *_across(sections, judge, kind)))
 
 
-def _across(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Iterator[Part]:
+def _across(
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
+) -> Iterator[Part]:
     """Yield what compares sections that differ in their protocol alone."""
-    alike: dict[tuple[str, str], list[Section]] = {}
+    alike: dict[tuple[str, str, str], list[Section]] = {}
     for section in sections:
-        alike.setdefault((section.task, section.mode), []).append(section)
-    for (task, mode), found in alike.items():
+        alike.setdefault((section.task, section.mode, section.regime), []).append(section)
+    for (task, mode, _), found in alike.items():
         for name in dict.fromkeys(name for one in found for name in judges_of(one, judge)):
-            table = kind_table(found, name, kind)
+            table = kind_table(found, name, found[0].errors(kind))
             if table is not None:
                 title = f"{task} · {mode}" + (f", judge {name}" if name else "")
-                yield Part(title=title, tables=(table,))
+                yield Part(title=title, tables=(_named(table, found[0]),))
 
 
 def judges_of(section: Section, judge: str | None) -> list[str | None]:
@@ -60,6 +70,11 @@ def judges_of(section: Section, judge: str | None) -> list[str | None]:
 
 def _title(section: Section, judge: str | None) -> str:
     return section.title + (f", judge {judge}" if judge else "")
+
+
+def _named(table: Table, section: Section) -> Table:
+    """Return a table with the regime in its caption."""
+    return replace(table, caption=f"{table.caption} ({section.regime} regime)")
 
 
 def _tables(section: Section, judge: str | None, kind: ErrorKind, paper: bool) -> Iterator[Table]:

@@ -28,6 +28,7 @@ NAMES = {
     "mt-dpo": "Multi-turn DPO",
     "rft": "Rejection fine-tuning",
     "seal": "SEAL",
+    "star-gate-d-first8": "STaR-GATE-D, first 8 layers",
 }
 """Recipes as the literature writes them, in the order of the papers' tables."""
 BASE = NAMES["base"]

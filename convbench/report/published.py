@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ TASKS = {
     "MathDial": "mathdial",
 }
 """The paper's datasets as our tasks."""
+ALSO = {"sciq": "sciqa"}
+"""Our tasks that a dataset of the paper may be, too: its "SciQA" is cited as SciQ (Welbl et al.
+2017) and described as ScienceQA ("multimodal", "text and diagrams"): both stand beside it."""
+
 CITATION = (
     "Mukherjee et al., Offline RL by Reward-Weighted Fine-Tuning for Conversation Optimization, "
     "NeurIPS 2025"
@@ -30,6 +35,10 @@ NAIVE = (
     "SWiFt on ARC; --se naive gives ours in the same way"
 )
 DEFAULT_TURNS = 3
+DIGIT = 1e-4 + 1e-9
+"""The last digit of a printed accuracy."""
+LARGEST = 1000
+"""Largest number of conversations that is tried."""
 
 _TITLE = re.compile(
     r"(?P<judge>Claude 4 Opus Judge)?.*- (?P<mode>Thinking|Standard) Mode "
@@ -110,6 +119,31 @@ def paper_key(key: str) -> str:
     return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)
 
 
+@cache
+def sample_size(number: int) -> int | None:
+    """Return the conversations that a table's errors of accuracy are over; None where they fit no
+    one number.
+
+    Of all n, the one for which most methods have both an accuracy of k/n for a whole k and an error
+    of sqrt(p(1 - p)/n), as printed. Base follows another rule in tables 1 to 12 and is no vote
+    against; neither are lines copied from another table (19), nor errors of 0.
+    """
+    (table,) = (table for table in paper_tables() if table.number == number)
+    printed = [numbers["accuracy"] for numbers in table.methods.values()]
+    votes = [sum(_fits(found, n) for found in printed) for n in range(1, LARGEST + 1)]
+    best = max(votes)
+    alone = best > 0 and votes.count(best) == 1
+    return votes.index(best) + 1 if alone else None
+
+
+def _fits(found: Number, n: int) -> bool:
+    """Whether n conversations give this accuracy and error, to the four digits that are printed."""
+    p = found.mean
+    share = round(p * n) / n
+    naive = math.sqrt(p * (1 - p) / n)
+    return 0 < p < 1 and abs(share - p) <= DIGIT / 2 and abs(naive - found.error) <= DIGIT
+
+
 def paper_table(
     task: str, mode: str, protocol: str, turns: int, judge: str | None = None
 ) -> PaperTable | None:
@@ -122,7 +156,8 @@ def paper_table(
     found = [
         table
         for table in paper_tables()
-        if (table.task, table.mode, table.protocol, table.turns) == (task, mode, protocol, turns)
+        if (table.task, table.mode, table.protocol, table.turns)
+        == (ALSO.get(task, task), mode, protocol, turns)
         and not table.by_size
     ]
     found.sort(key=lambda table: (table.judge == "claude-4-opus") != claude)
@@ -132,5 +167,6 @@ def paper_table(
 def size_table(task: str, mode: str) -> PaperTable | None:
     """Return the paper's table by number of training rows (20, 21), whose methods are `1000` and
     `2000` rows of ReFit; None where it has none."""
-    found = (t for t in paper_tables() if t.by_size and (t.task, t.mode) == (task, mode))
+    wanted = (ALSO.get(task, task), mode)
+    found = (t for t in paper_tables() if t.by_size and (t.task, t.mode) == wanted)
     return next(found, None)

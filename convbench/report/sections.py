@@ -9,7 +9,9 @@ from convbench.errors import RunError
 from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
 from convbench.report.naming import in_order, pooled, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
+from convbench.schema.regime import RULES
 from convbench.store import Run
+from convbench.words import ErrorKind, Regime
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Section:
     turns: int
     split: str
     policies: tuple[Policy, ...]
+    regime: Regime = "clean"
+    """The rules its conversations were had by, and its tables are made by."""
     notes: tuple[str, ...] = ()
     """What a reader must know of these policies."""
 
@@ -29,6 +33,10 @@ class Section:
     def title(self) -> str:
         """What is compared, in one line."""
         return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}"
+
+    def errors(self, wanted: ErrorKind | None) -> ErrorKind:
+        """Return the kind of standard errors: the one wanted, or the regime's."""
+        return wanted or RULES[self.regime].errors
 
     @property
     def base(self) -> Policy | None:
@@ -56,12 +64,23 @@ def grouped(
     found: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
 ) -> list[Section]:
     """Return the sections of families: a run's own policy and those of its children."""
-    groups: dict[tuple[str, str, str, int], list[Policy]] = {}
+    groups: dict[tuple[str, str, str, int, Regime], list[Policy]] = {}
     for family in found:
         manifest = family[0].run.manifest
-        key = (manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns)
+        key = (
+            manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
+            manifest.regime,
+        )  # fmt: skip
         groups.setdefault(key, []).extend(family)
-    return [Section(*key, split, *_joined(group, pool, allow)) for key, group in groups.items()]
+    return [_section(key, split, group, pool, allow) for key, group in groups.items()]
+
+
+def _section(
+    key: tuple[str, str, str, int, Regime], split: str, group: list[Policy], pool: bool, allow: bool
+) -> Section:
+    task, mode, protocol, turns, regime = key
+    policies, notes = _joined(group, pool, allow)
+    return Section(task, mode, protocol, turns, split, policies, regime, notes)
 
 
 def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:

@@ -26,6 +26,7 @@ from convbench.rollout.preview import Preview, preview
 from convbench.rollout.resume import resume
 from convbench.schema import Example, RunManifest, TaskSpec
 from convbench.schema.example import Split
+from convbench.schema.regime import reply_limit
 from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested
@@ -137,7 +138,7 @@ def begun(
         protocol,
         model=options.model if options.dry_run else _runnable(options),
         teacher=options.teacher,
-        max_tokens=options.shape.max_tokens,
+        max_tokens=reply_limit(options.shape.max_tokens, options.shape.regime),
         effort=options.shape.reasoning_effort,
         specs=options.specs,
         calls=options.calls,

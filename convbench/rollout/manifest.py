@@ -23,6 +23,7 @@ from convbench.schema import (
 )
 from convbench.schema.differ import differences
 from convbench.schema.reasoning import Effort
+from convbench.schema.regime import in_regime
 from convbench.words import SplitChoice
 
 DEFAULT_TEMPERATURES = (0.3, 0.7, 1.0)
@@ -48,6 +49,8 @@ def make_manifest(
     """Return the manifest of a new run; a mode or length the protocol lacks is refused."""
     samples, temperatures = spread(shape.samples, shape.temperatures)
     now = datetime.now(UTC)
+    regime = shape.regime or "clean"
+    protocol = in_regime(protocol, regime)
     mode, turns = mode_of(protocol, shape.mode), turns_of(protocol, shape.turns)
     marks = {
         "task": fingerprint(task),
@@ -67,6 +70,7 @@ def make_manifest(
         samples=samples,
         temperatures=temperatures,
         seed=seed,
+        regime=regime,
         split=shape.split or "all",
         cast=dict(cast),
         fingerprints=marks,
@@ -96,6 +100,7 @@ def ask_again(
         temperatures=old.temperatures,
         seed=old.seed,
         split=split,
+        regime=old.regime,
     )
     return make_manifest(
         old.task, protocol or old.protocol, shape, cast,
@@ -181,7 +186,9 @@ def sampling_of(max_tokens: int | None, effort: Effort | None = None) -> Samplin
 
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:
     """Raise RunError naming the differences where a resume would change the run's specs."""
-    keys = ("task", "protocol", "mode", "turns", "samples", "temperatures", "seed", "split")
+    keys = (
+        "task", "protocol", "mode", "turns", "samples", "temperatures", "seed", "regime", "split",
+    )  # fmt: skip
     found = [
         line
         for key in keys

@@ -12,6 +12,7 @@ from convbench.rollout.cast import make_member, teachers, with_fingerprint
 from convbench.rollout.manifest import refuse_changes, sampling_of
 from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.schema.reasoning import Effort
+from convbench.schema.regime import in_regime
 from convbench.store import Run
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
         if value is not None and name not in ("max_tokens", "reasoning_effort")
     }
     task = _task_again(old.task, options, sets)
-    protocol = _protocol_again(old.protocol, options, sets)
+    protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
     new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
     refuse_changes(old, new)  # before the cast, which another protocol may not even have
     refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from convbench.schema.noun import Mode, Name, Noun
+from convbench.words import Regime
 
 
 def _flat(value: Any) -> Any:
@@ -116,7 +117,10 @@ class ExperimentSpec(Noun):
     temperatures: tuple[float, ...] | None = None
     """Temperatures; null takes the defaults."""
     max_tokens: int | None = None
-    """Limit of one reply; null takes the default."""
+    """Limit of one reply; null takes the regime's."""
+    regime: Regime | None = None
+    """Rules of its runs and tables, and of the experiments that it adds: `clean` (today's defaults),
+    or `as-printed` (128 tokens a reply, framed messages, naive errors). Null is clean."""
     sets: Sets = Field(default_factory=dict)
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
     recipe_sets: dict[str, Sets] = Field(default_factory=dict)

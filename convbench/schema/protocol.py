@@ -8,6 +8,10 @@ from pydantic import Field, model_validator
 
 from convbench.schema.noun import Mode, Name, Noun, PythonRef, Text
 
+Framing = Literal["none", "llama-2"]
+"""Marks around the messages a speaker's model gets: none, or those of Llama 2's chat format written
+out in the messages' text (`[INST] <<SYS>> ... <</SYS>> ... [/INST]`)."""
+
 
 class Speaker(Noun):
     """One side of a conversation."""
@@ -112,6 +116,10 @@ class ProtocolSpec(Noun):
     discount: float | None = Field(default=None, gt=0, le=1)
     """gamma: the reward is multiplied by gamma^n, n policy turns that another speaker answers (the
     turn with the marker and the answer do not count); a judge may set its own."""
+    framing: Framing = Field(default="none", exclude_if=lambda framing: framing == "none")
+    """Marks written into the messages that every speaker's model gets. `llama-2`: the system prompt
+    stands between `<<SYS>>` marks in the first user message and each user message between `[INST]`
+    marks, in the text, whatever the model's own chat template then adds."""
     checks: tuple[Check, ...] = ()
     """Fidelity checks."""
     reference: str | None = None

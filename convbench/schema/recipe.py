@@ -93,7 +93,8 @@ class Distil(Noun):
     teacher: str | None = None
     """Teacher checkpoint; null takes the run's newest `star-gate` checkpoint."""
     student_layers: int | None = Field(default=None, ge=1)
-    """The student is the base's first k layers; null takes the whole base."""
+    """The student is the base's first k layers; null takes the whole base. A line warns where the
+    student starts further from the teacher than half a nat a token."""
     lora_on: Literal["teacher", "student"] = "teacher"
     """Who carries the LoRA adapter of `lora`. On the teacher, which is frozen, a fresh adapter
     changes nothing, and the student is trained in full."""

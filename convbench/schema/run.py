@@ -14,6 +14,7 @@ from convbench.schema.noun import Mode, Noun, Seed
 from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import TaskSpec
+from convbench.words import Regime
 
 RunKind = Literal["build", "import", "eval", "branch"]
 RENDERING = frozenset({
@@ -88,6 +89,8 @@ class RunManifest(Noun):
     """Temperature of each sample; one value serves all."""
     seed: Seed
     """Seed of sampling, splits and conversations."""
+    regime: Regime = "clean"
+    """The rules its tables go by."""
     split: Literal["train", "validation", "test", "all"] = "all"
     """Which split was built."""
     cast: dict[str, Member]

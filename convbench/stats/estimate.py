@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from convbench.stats.special import sign_test, t_critical, t_two_sided
@@ -83,6 +83,14 @@ def estimate(pairs: Iterable[tuple[str, float]], kind: ErrorKind = "clustered") 
         error = math.sqrt(groups / df * squares) / n
     # Sums of rounding errors are no variance: all values equal means an error of 0.
     return Estimate(mean, 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error, n, groups, df)
+
+
+def over(found: Estimate | None, n: int) -> Estimate | None:
+    """Return the estimate with the naive error that n conversations of the same mean and variance
+    would have; with the one it has where it is over fewer."""
+    if found is None or found.error is None or found.n <= n:
+        return found
+    return replace(found, error=found.error * math.sqrt(found.n / n), df=n - 1)
 
 
 @dataclass(frozen=True, slots=True)

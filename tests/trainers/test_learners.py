@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from convbench.errors import SpecError, TrainError
 from convbench.learn import fitting, launch
-from convbench.learn.distil import distillation
+from convbench.learn.distil import Start, distillation
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.start import TrainResult, train
@@ -131,17 +132,35 @@ def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert before < told.index("step 1/2"), "told before the first step"
 
 
-def test_star_gate_d_distils_the_newest_star_gate_checkpoint(run: Run) -> None:
+def test_gibberish_is_half_a_nat_from_the_teacher() -> None:
+    assert Start(student=1.0, teacher=0.4, chance=5.8).gibberish
+    assert not Start(student=0.8, teacher=0.4, chance=5.8).gibberish
+    assert Start(student=float("nan"), teacher=0.4, chance=5.8).gibberish
+
+
+def test_star_gate_d_distils_the_newest_star_gate_checkpoint(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(TrainError, match="convbench train star-gate"):
         do(run, "star-gate-d")
     teacher = do(run, "star-gate").path
     with pytest.raises(TrainError, match="the base has 2 layers"):
-        do(run, "star-gate-d")
-    path = do(run, "star-gate-d", "distil.student_layers=1").path
+        do(run, "star-gate-d-first8")
+    whole = do(run, "star-gate-d").path
+    assert whole is not None
+    assert len(AutoModelForCausalLM.from_pretrained(whole).model.layers) == 2, "the default"
+    path = do(run, "star-gate-d-first8", "distil.student_layers=1").path
     assert path is not None
     student = AutoModelForCausalLM.from_pretrained(path)
     assert student.config.num_hidden_layers == len(student.model.layers) == 1
-    assert json.loads((path / "training.json").read_text())["teacher"] == str(teacher)
+    kept = json.loads((path / "training.json").read_text())
+    assert kept["teacher"] == str(teacher)
+    assert kept["start"]["gibberish"], "half a model of random weights"
+    assert kept["start"]["chance"] == pytest.approx(math.log(student.config.vocab_size))
+    told = capsys.readouterr().err
+    number = f"{kept['start']['student']:.2f} nats a token"
+    assert f"warning: the student starts near gibberish: {number}" in told
+    assert told.index("near gibberish") < told.rindex("step 1/3"), "before the first step"
 
 
 def test_star_gate_d_with_an_adapter_on_the_student(run: Run) -> None:

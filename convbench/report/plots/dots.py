@@ -15,9 +15,9 @@ from convbench.stats.estimate import ErrorKind, Estimate
 COLUMNS = 3
 
 
-def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind) -> Picture | None:
+def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind | None) -> Picture | None:
     """Return a measure of all methods in all sections; None where nobody has it."""
-    shown = [s for s in sections if any(m is not None for m in _means(s, measure, kind).values())]
+    shown = [s for s in sections if any(measure.of(policy) for policy in s.policies)]
     if not shown:
         return None
     columns = min(COLUMNS, len(shown))
@@ -26,15 +26,16 @@ def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind) -> Pict
     figure = new_figure((0.55 + 0.24 * most) * rows + 0.35, width=2.7 * columns + 0.6)
     grid: Any = figure.subplots(rows, columns, sharex=True, squeeze=False)
     for place, section in enumerate(shown):
-        _panel(grid[place // columns][place % columns], section, measure, kind)
+        _panel(grid[place // columns][place % columns], section, measure, section.errors(kind))
     for place in range(len(shown), rows * columns):
         grid[place // columns][place % columns].set_visible(False)
     for place in range(max(0, len(shown) - columns), len(shown)):  # the lowest of each column
         axes = grid[place // columns][place % columns]
         axes.tick_params(labelbottom=True)
         axes.set_xlabel(f"{measure.head} ({measure.unit})")
+    kinds = " or ".join(sorted({section.errors(kind) for section in shown}))
     caption = (
-        f"{measure.head} by method, with 95% intervals ({kind} errors); the dotted line is Base."
+        f"{measure.head} by method, with 95% intervals ({kinds} errors); the dotted line is Base."
     )
     return picture(figure, slug(measure.head + " by task"), caption)
 

@@ -27,7 +27,7 @@ def with_pictures(
     sections: Sequence[Section],
     *,
     judge: str | None = None,
-    kind: ErrorKind = "clustered",
+    kind: ErrorKind | None = None,
     agreement: Sequence[Agreement] = (),
 ) -> Document:
     """Return the document with its pictures: in each part its own, in a last part what compares
@@ -35,7 +35,7 @@ def with_pictures(
     with drawing(policy.name for section in sections for policy in section.policies):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
-            replace(part, pictures=tuple(_of_part(section, name, kind)))
+            replace(part, pictures=tuple(_of_part(section, name, section.errors(kind))))
             for part, (section, name) in zip(made.parts, titles, strict=False)
         ]
         parts += made.parts[len(titles) :]  # what compares sections has tables alone
@@ -51,7 +51,10 @@ def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[P
 
 
 def _across(
-    sections: Sequence[Section], judge: str | None, kind: ErrorKind, agreement: Sequence[Agreement]
+    sections: Sequence[Section],
+    judge: str | None,
+    kind: ErrorKind | None,
+    agreement: Sequence[Agreement],
 ) -> Iterator[Picture]:
     names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
     found = dots(sections, ACCURACY, kind) or _rewards(sections, next(iter(names)), kind)
@@ -66,7 +69,9 @@ def _across(
             yield curves
 
 
-def _rewards(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Picture | None:
+def _rewards(
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
+) -> Picture | None:
     """Return the judge's headline by task, for tasks whose answers are not right or wrong."""
     measures = [m for section in sections for m in measures_of(section, judge)]
     top = headline(measures)

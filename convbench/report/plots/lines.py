@@ -30,7 +30,6 @@ class Axis:
 
 TEMPERATURE = Axis("sampling temperature", "temperature")
 TURNS = Axis("policy turns n", "number of turns")
-SIZE = Axis("training conversations", "size of the training set")
 
 
 def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
@@ -52,7 +51,9 @@ def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Pict
     return curves(section.title, _measures([section], judge), points, TEMPERATURE, judge)
 
 
-def by_turns(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> list[Picture]:
+def by_turns(
+    sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
+) -> list[Picture]:
     """Return accuracy and reward against n, for every setting that was run with several n."""
     found = []
     for key, group in _settings(sections).items():
@@ -63,7 +64,7 @@ def by_turns(sections: Sequence[Section], judge: str | None, kind: ErrorKind) ->
             names = dict.fromkeys(policy.name for section in group for policy in section.policies)
             return {
                 name: _known(
-                    (section.turns, measure.of(policy, kind))
+                    (section.turns, measure.of(policy, section.errors(kind)))
                     for section in sorted(group, key=lambda section: section.turns)
                     for policy in section.policies
                     if policy.name == name
@@ -71,17 +72,17 @@ def by_turns(sections: Sequence[Section], judge: str | None, kind: ErrorKind) ->
                 for name in names
             }
 
-        title = " · ".join(key)
+        title = " · ".join(part for part in key if part != "clean")
         found.append(curves(title, _measures(group, judge), points, TURNS, judge))
     return [item for item in found if item is not None]
 
 
 def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
-    """Return accuracy and reward against the number of conversations trained on; None where no
-    method was trained on several."""
+    """Return accuracy and reward against the number of rows trained on, in their unit; None where
+    no method was trained on several."""
     methods: dict[str, list[tuple[float, Policy]]] = {}
     for policy in section.policies:
-        size = policy.training.get("conversations")
+        size = _rows(policy)
         if size:
             methods.setdefault(_method(policy), []).append((float(size), policy))
     several = {m: found for m, found in methods.items() if len({size for size, _ in found}) > 1}
@@ -98,7 +99,26 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
         }
 
     measures = _measures([section], judge)
-    return curves(section.title, measures, points, SIZE, judge, base=section.base, kind=kind)
+    axis = _axis(policy for found in several.values() for _, policy in found)
+    return curves(section.title, measures, points, axis, judge, base=section.base, kind=kind)
+
+
+def _rows(policy: Policy) -> int | None:
+    """Return the rows a checkpoint was trained on: turns, pairs, or conversations (which is all
+    that checkpoints of old tell)."""
+    counts = policy.training.get("counts") or {}
+    unit = policy.training.get("unit")
+    return (
+        counts.get("pairs" if unit == "pair" else "rows")
+        if unit
+        else (policy.training.get("conversations"))
+    )
+
+
+def _axis(policies: Iterable[Policy]) -> Axis:
+    units = {str(policy.training.get("unit") or "conversation") for policy in policies}
+    one = f" (one a {units.pop()})" if len(units) == 1 else ""
+    return Axis(f"training rows{one}", "size of the training set")
 
 
 def _method(policy: Policy) -> str:
@@ -106,10 +126,11 @@ def _method(policy: Policy) -> str:
     return NAMES.get(trainer.replace("_", "-"), trainer)
 
 
-def _settings(sections: Sequence[Section]) -> dict[tuple[str, str, str], list[Section]]:
-    found: dict[tuple[str, str, str], list[Section]] = {}
+def _settings(sections: Sequence[Section]) -> dict[tuple[str, str, str, str], list[Section]]:
+    found: dict[tuple[str, str, str, str], list[Section]] = {}
     for section in sections:
-        found.setdefault((section.task, section.mode, section.protocol), []).append(section)
+        key = (section.task, section.mode, section.protocol, section.regime)
+        found.setdefault(key, []).append(section)
     return found
 
 

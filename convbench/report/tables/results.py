@@ -17,13 +17,14 @@ from convbench.report.published import (
     PaperTable,
     paper_key,
     paper_table,
+    sample_size,
     size_table,
 )
 from convbench.report.references import reference_of
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, column, measures_of, number
 from convbench.stats.constant import constant_answer
-from convbench.stats.estimate import ErrorKind, Estimate
+from convbench.stats.estimate import ErrorKind, Estimate, over
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -34,14 +35,19 @@ ERRORS = {
 def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: bool) -> Table:
     """Return the paper's table: one line a method, mean ± standard error, best and second."""
     measures = measures_of(section, judge)
+    beside = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
     found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
     ranks = [ranks_of([row[i] for row in found], m) for i, m in enumerate(measures)]
     notes = [f"Mean ± {ERRORS[kind]}; {_size(section)}."]
-    printed = (
-        paper_table(section.task, section.mode, section.protocol, section.turns, judge)
-        if paper
-        else None
-    )
+    size = _printed_size(section, kind, beside)
+    if size is not None:
+        found = [[over(e, size) for e in line] for line in found]
+        notes.append(
+            f"Errors are over {size} conversations, the paper's sample size as its own errors give "
+            f"it (table {beside.number if beside else '-'}), where we have as many."
+        )
+    notes += _rules(section)
+    printed = beside if paper else None
     rows = []
     for policy, line, marks in zip(section.policies, found, zip(*ranks, strict=True), strict=True):
         cells = (
@@ -76,6 +82,25 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     return Table("Results", columns, tuple(rows), (*notes, *section.notes), "results")
 
 
+def _printed_size(section: Section, kind: ErrorKind, beside: PaperTable | None) -> int | None:
+    """Return the paper's own sample size, over which the errors of its regime are."""
+    if section.regime != "as-printed" or kind != "naive" or beside is None:
+        return None
+    return sample_size(beside.number)
+
+
+def _rules(section: Section) -> list[str]:
+    """Return what the regime of a section comes to, where it is not this program's own."""
+    if section.regime == "clean":
+        return []
+    manifest = (section.base or section.policies[0]).run.manifest
+    limit = manifest.cast[manifest.protocol.policy].sampling.max_tokens
+    return [
+        f"Regime {section.regime}: replies of at most {limit} tokens, messages framed as "
+        f"{manifest.protocol.framing}."
+    ]
+
+
 def _judged(
     section: Section, judge: str
 ) -> Iterable[tuple[str, Mapping[str, float], Mapping[str, Any]]]:
@@ -98,8 +123,9 @@ def _printed(
     policy: Policy, printed: PaperTable | None, section: Section
 ) -> Mapping[str, Number] | None:
     """Return the paper's numbers of a policy: by its number of training rows, or its method."""
-    rows = (policy.recipe.get("data") or {}).get("rows")
-    if rows is not None:
+    data = policy.recipe.get("data") or {}
+    rows = data.get("rows")
+    if rows is not None and data.get("unit", "turn") == "turn":
         table = size_table(section.task, section.mode)
         return table.methods.get(str(rows)) if table and plain_name(policy) == "ReFit" else None
     return printed.methods.get(plain_name(policy)) if printed is not None else None

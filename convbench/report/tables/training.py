@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from convbench.report.document import Cell, Column, Table
@@ -42,7 +42,18 @@ def training_table(section: Section) -> Table | None:
         *(Column(name, name, numeric=name not in ("row", "ties")) for name, _ in COLUMNS),
     )
     rows = tuple(_line(name, member) for name, member in lines)
-    return Table("Training", columns, rows, NOTES, "training")
+    return Table("Training", columns, rows, (*NOTES, *_starts(lines)), "training")
+
+
+def _starts(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
+    """Yield the students whose distillation began near gibberish."""
+    for name, policy in lines:
+        start = policy.training.get("start") or {}
+        if start.get("gibberish"):
+            yield (
+                f"{name} began near gibberish: its student had {start['student']:.2f} nats a "
+                f"token, the teacher {start['teacher']:.2f}, a blind guess {start['chance']:.2f}."
+            )
 
 
 def _line(name: str, policy: Policy) -> tuple[Cell, ...]:
