@@ -119,8 +119,8 @@ class ExperimentSpec(Noun):
     max_tokens: int | None = None
     """Limit of one reply; null takes the regime's."""
     regime: Regime | None = None
-    """Rules of its runs and tables, and of the experiments that it adds: `clean` (today's defaults),
-    or `as-printed` (128 tokens a reply, framed messages, naive errors). Null is clean."""
+    """Rules of its runs and tables, and of the experiments that it adds: `clean` (today's
+    defaults), or `as-printed` (128 tokens a reply, framed messages, naive errors). Null: clean."""
     sets: Sets = Field(default_factory=dict)
     """`--set` of build: dotted keys `task.…` and `protocol.…`."""
     recipe_sets: dict[str, Sets] = Field(default_factory=dict)

@@ -48,7 +48,9 @@ def test_table_26(name: str) -> None:
 def test_table_27() -> None:
     found = recipe("star-gate-d")
     assert found.distil is not None
-    assert (found.distil.student_layers, found.distil.lora_on) == (8, "teacher")
+    assert (found.distil.student_layers, found.distil.lora_on) == (None, "teacher")
+    literal = recipe("star-gate-d-first8").distil
+    assert literal == found.distil.model_copy(update={"student_layers": 8})
     assert (found.distil.alpha, found.distil.temperature) == (0.5, 2.0)
     assert found.lora is not None
     assert (found.lora.r, found.lora.alpha, found.lora.dropout) == (8, 16, 0.05)

@@ -50,7 +50,7 @@ def manifest(
     shape = Shape(
         mode=more.pop("mode", "thinking"), turns=turns,
         samples=more.pop("samples", 3), temperatures=more.pop("temperatures", TEMPERATURES),
-        split=more.pop("split", "all"),
+        split=more.pop("split", "all"), regime=more.pop("regime", None),
     )  # fmt: skip
     cast = {
         "assistant": Member(model=more.pop("model", "local:tiny")),

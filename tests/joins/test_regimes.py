@@ -1,0 +1,167 @@
+"""Regimes: what is asked, what the run keeps, what its tables say and beside what they stand."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from convbench import catalog, views
+from convbench.commands.experiment import loaded
+from convbench.commands.report import report
+from convbench.errors import RunError
+from convbench.judge.evaluate import evaluate
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.report import ReportOptions
+from convbench.options.shared import CallOptions, Shape
+from convbench.report.published import paper_table, paper_tables, sample_size
+from convbench.rollout.build import build
+from convbench.schema import Conversation, ProtocolSpec, fingerprint
+from convbench.schema.regime import in_regime
+from convbench.store import Run
+from tests.report.synthetic import make, questions
+from tests.report.test_report_tables import cells, right_on, table_of
+from tests.rollout.table import played, protocol_of
+from tests.support.provider import Plan, Provider
+
+SIZES = {
+    1: 289, 2: 155, 3: 226, 4: 226, 5: 120, 6: 300,
+    7: 207, 8: 133, 9: 201, 10: 201, 11: 120, 12: 300,
+    13: 50, 14: 50, 15: 15, 16: 15, 17: 15, 18: 15, 19: 120, 20: 289, 21: 207,
+}  # fmt: skip
+"""Conversations that the accuracies of each printed table are over."""
+
+
+@pytest.mark.parametrize("number", SIZES)
+def test_the_papers_sample_sizes_follow_from_its_errors(number: int) -> None:
+    """error = sqrt(p(1 - p)/n), and p = k/n for a whole k: one n a table fits its methods."""
+    assert sample_size(number) == SIZES[number]
+    (table,) = (table for table in paper_tables() if table.number == number)
+    fit, unlike = [], []
+    for name, metrics in table.methods.items():
+        p, error = metrics["accuracy"].mean, metrics["accuracy"].error
+        naive = math.sqrt(p * (1 - p) / SIZES[number])
+        (fit if abs(naive - error) <= 1.01e-4 else unlike).append(name)
+    expected = ["Base"] if number <= 12 else ["STaR-GATE", "Base"] if number == 19 else []
+    assert unlike == expected, "Base has another rule; table 19 copies two lines of table 1"
+    assert len(fit) >= 2
+
+
+def test_sciq_and_scienceqa_both_stand_beside_sciqa() -> None:
+    for mode, protocol, number in (("thinking", "reasoning", 4), ("standard", "reasoning", 10),
+                                   ("thinking", "clarifying", 14)):  # fmt: skip
+        for task in ("sciqa", "sciq"):
+            found = paper_table(task, mode, protocol, 3)
+            assert found is not None
+            assert found.number == number
+
+
+@pytest.mark.parametrize("name", ["reasoning", "clarifying"])
+def test_framed_messages_extend_each_other(name: str) -> None:
+    protocol = in_regime(protocol_of(name), "as-printed")
+    table, talk = played(protocol)
+    sent = [call.messages for call in table.of("assistant")]
+    assert all(two[: len(one)] == one for one, two in pairwise(sent)), "the rows stay whole"
+    first, *later = [m["content"] for m in sent[-1] if m["role"] == "user"]
+    assert str(first).startswith("[INST] <<SYS>>\n")
+    assert "\n<</SYS>>\n\nQuestion: " in str(first)
+    assert later
+    assert all(str(one).startswith("[INST] ") and "SYS" not in str(one) for one in later)
+    assert all(str(one).endswith(" [/INST]") for one in (first, *later))
+    assert not any(message["role"] == "system" for message in sent[-1])
+    index = views.policy_turns(protocol, talk)[-1]
+    assert views.messages(protocol, talk, "assistant", index) == sent[-1], "training sees the same"
+
+
+def test_a_protocol_without_marks_keeps_its_fingerprint() -> None:
+    plain = protocol_of("reasoning")
+    assert "framing" not in plain.model_dump(mode="json")
+    assert fingerprint(in_regime(plain, "clean")) == fingerprint(plain)
+    assert fingerprint(in_regime(plain, "as-printed")) != fingerprint(plain)
+    again = in_regime(plain, "as-printed").model_dump(mode="json")
+    assert ProtocolSpec.model_validate(again).framing == "llama-2"
+
+
+def test_a_run_keeps_its_regime_and_so_does_what_follows_it(tmp_path: Path) -> None:
+    with Provider(Plan(keep_requests=100)) as provider:
+        calls = CallOptions(api_base=provider.api_base, quiet=True)
+        made = BuildOptions(
+            task="demo", tasks=4, model="openai/stand-in", run=tmp_path / "run", calls=calls,
+            shape=Shape(samples=1, temperatures=(0.7,), regime="as-printed"),
+        )  # fmt: skip
+        build(made)
+        asked = list(provider.requests)
+        assert {body.get("max_tokens") or body.get("max_completion_tokens") for body in asked} == {
+            128
+        }
+        assert all(body["messages"][0]["content"].startswith("[INST] <<SYS>>") for body in asked)
+        run = Run.open(tmp_path / "run")
+        assert run.manifest.regime == "as-printed"
+        build(BuildOptions(run=run.path, calls=calls))
+        build(made)
+        with pytest.raises(RunError, match="regime"):
+            build(BuildOptions(run=run.path, shape=Shape(regime="clean"), calls=calls))
+        evaluate(EvalOptions("openai/other", run.path, calls=calls))
+    (child,) = run.children()
+    assert child.manifest.regime == "as-printed"
+    assert child.manifest.protocol.framing == "llama-2"
+    result = report(ReportOptions((run.path,)))
+    table = table_of(result, "Results (as-printed regime)")
+    assert any("naive standard error" in note for note in table.notes)
+    assert any("at most 128 tokens, messages framed as llama-2" in note for note in table.notes)
+
+
+def test_tables_name_their_regime_and_its_errors(tmp_path: Path) -> None:
+    """Over 300 of our conversations the printed regime shows the error of the paper's 289."""
+    both = [
+        make(tmp_path / name, questions(100, "arc"), right_on(0, 1), task="arc", regime=name,
+             overall=lambda q, k: 5.0)
+        for name in ("clean", "as-printed")
+    ]  # fmt: skip
+    result = report(ReportOptions(tuple(run.path for run in both)))
+    assert len(result.document.parts) == 2, "regimes never share a table"
+    for part, name in zip(result.document.parts, ("clean", "as-printed"), strict=True):
+        assert all(table.caption.endswith(f"({name} regime)") for table in part.tables)
+    clean, printed = (
+        cells(next(t for t in part.tables if t.caption.startswith("Results")), "Base", "Accuracy")
+        for part in result.document.parts
+    )
+    p = float(clean.text)
+    assert printed.text == clean.text
+    assert printed.error == f"{math.sqrt(p * (1 - p) / 289):.4f}"
+    assert clean.error != printed.error
+    other = report(ReportOptions((both[1].path,), kind="clustered"))
+    table = table_of(other, "Results")
+    assert cells(table, "Base", "Accuracy").error == clean.error, "--se goes before the regime"
+
+
+def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", questions(4, "arc"), right_on(0, 1), task="arc",
+               regime="as-printed", overall=lambda q, k: 5.0)  # fmt: skip
+    found = cells(table_of(report(ReportOptions((run.path,))), "Results"), "Base", "Accuracy")
+    p = float(found.text)
+    assert found.error == f"{math.sqrt(p * (1 - p) / (4 * 3)):.4f}", "4 questions, not 289"
+
+
+def test_an_experiment_gives_its_regime_to_what_it_adds() -> None:
+    specs = loaded(ExperimentOptions("paper-as-printed"))
+    assert [spec.name for spec in specs] == ["paper-as-printed", "paper-clarifying"]
+    assert {spec.regime for spec in specs} == {"as-printed"}
+    assert {"sciq", "sciqa"} < set(specs[0].tasks)
+    assert {spec.regime for spec in loaded(ExperimentOptions("paper"))} == {None}
+
+
+def test_runs_of_old_are_clean(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", questions(2), right_on(0), overall=lambda q, k: 5.0)
+    file = run.path / "run.json"
+    kept = json.loads(file.read_text())
+    del kept["regime"]
+    file.write_text(json.dumps(kept))
+    assert Run.open(run.path).manifest.regime == "clean"
+    assert catalog.names("experiments")
+    assert all(isinstance(talk, Conversation) for talk in Run.open(run.path).conversations())
