@@ -36,7 +36,7 @@ class SlotCache(Cache):  # type: ignore[misc]
             sum(one.shape[1] * one.shape[3] * one.element_size() for one in pair)
             for pair in self._like
         ]
-        return sum(sizes) + max(sizes)
+        return int(sum(sizes) + max(sizes))
 
     def resize(self, slots: int, columns: int, keep: int) -> None:
         """Make room for `slots` x `columns`; the first `keep` slots keep what they hold.
@@ -48,7 +48,7 @@ class SlotCache(Cache):  # type: ignore[misc]
         if not self.held:
             self.held = [(one[:0], two[:0]) for one, two in self._like]
         for layer in range(len(self.held)):
-            self.held[layer] = tuple(self._grown(held, keep) for held in self.held[layer])  # type: ignore[assignment]
+            self.held[layer] = tuple(self._grown(held, keep) for held in self.held[layer])
             if self.held[layer][0].is_cuda:
                 torch.cuda.empty_cache()  # blocks of the old size hold nothing of the new one
 

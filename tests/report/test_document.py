@@ -132,7 +132,7 @@ def test_an_experiment_without_a_printed_table_has_its_usual_report(tmp_path):
     titles = [part.title for part in made.parts]
     assert titles[1] == "pocket · thinking · reasoning, n = 3, judge rules"
     assert not any("Table" in title or "Figure" in title for title in titles)
-    assert made.parts[1].tables[0].caption == "Results"
+    assert made.parts[1].tables[0].caption == "Results (clean regime)"
 
 
 @pytest.mark.parametrize(

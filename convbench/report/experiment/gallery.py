@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from convbench.report.document import Part, SideBySide, Transcript
-from convbench.report.experiment.regimes import regime_of
 from convbench.report.measures import ACCURACY, Measure, judge_measures, reward
 from convbench.report.naming import plain_name
 from convbench.report.paired import pairs
@@ -92,7 +91,7 @@ def _shown(pair: Pair) -> SideBySide:
     (first, example), (second, _) = _talk(pair.base, pair.unit), _talk(pair.learnt, pair.unit)
     what = "reward" if pair.judge else "right answers"
     facts = (
-        f"Regime {regime_of(section)}; {pair.unit.rpartition('/')[2]}; difference in {what} "
+        f"Regime {section.regime}; {pair.unit.rpartition('/')[2]}; difference in {what} "
         f"{pair.difference:+.3f}, the median of {pair.of} pairs"
         + (f", judge {pair.judge}." if pair.judge else "."),
         f"Expected answer: {example.answer or '-'}.",

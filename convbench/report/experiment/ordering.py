@@ -9,7 +9,6 @@ from math import fsum
 from convbench.report.document import Cell, Column, Table
 from convbench.report.experiment.beside import Beside
 from convbench.report.experiment.printed import measures_for
-from convbench.report.experiment.regimes import regime_of
 from convbench.report.measures import ACCURACY, Measure
 from convbench.report.policies import Policy
 from convbench.report.published import paper_key
@@ -55,7 +54,7 @@ def _line(one: Beside) -> tuple[Cell, ...] | None:
     if n < 2:
         return None
     number, _, setting = one.title.partition(": ")
-    regime = regime_of(one.section)
+    regime = one.section.regime
     return Cell(number), Cell(setting), Cell(regime), Cell(str(n)), *_cells(found)
 
 
@@ -78,7 +77,7 @@ def _by_turns(found: Sequence[Beside]) -> Iterator[tuple[Cell, ...]]:
         yield (
             Cell(f"Tables {numbers[0]} to {numbers[-1]}"),
             Cell(f"{section.task} · {section.mode} · {method}, by n"),
-            Cell(regime_of(section)), Cell(str(max(map(len, parts)))), *_cells(agreed),
+            Cell(section.regime), Cell(str(max(map(len, parts)))), *_cells(agreed),
         )  # fmt: skip
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median_low
 
 from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.experiment.beside import SIZED, Beside
-from convbench.report.experiment.regimes import regime_of
 from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric
-from convbench.report.policies import BASE, Policy, judge_spec
-from convbench.report.published import implied_n
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.published import sample_size
 from convbench.report.tables import difference_table
 from convbench.report.tables.cells import NONE, column, number
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
-from convbench.stats.estimate import ErrorKind
+from convbench.stats.estimate import ErrorKind, over
 
 SETS = {
     "arc": "the Challenge set, all splits pooled, as its section D reads",
@@ -56,7 +54,11 @@ def printed_table(one: Beside, kind: ErrorKind) -> Table:
     measures = measures_for(one)
     listed = [p for method in one.printed.methods for p in one.ours.get(method, ())]
     listed += one.extra
-    found = {id(policy): [m.of(policy, kind) for m in measures] for policy in listed}
+    size = sample_size(one.printed.number) if _as_printed(one, kind) else None
+    found = {
+        id(policy): [over(e, size) if size else e for e in (m.of(policy, kind) for m in measures)]
+        for policy in listed
+    }
     marks = [ranks_of([line[i] for line in found.values()], m) for i, m in enumerate(measures)]
     ranks = dict(zip(found, zip(*marks, strict=True), strict=True)) if found else {}
 
@@ -73,8 +75,14 @@ def printed_table(one: Beside, kind: ErrorKind) -> Table:
         rows.append((Cell(f"  {name}, printed", quiet=True), *printed_cells(numbers, measures)))
     rows += [ours(policy) for policy in one.extra]
     heads = (Column("Method", "Method", numeric=False), *map(column, measures))
-    caption = f"Table {one.printed.number}, ours beside the printed one"
+    regime = f" ({one.section.regime} regime)" if one.section else ""
+    caption = f"Table {one.printed.number}, ours beside the printed one{regime}"
     return Table(caption, heads, tuple(rows), tuple(_notes(one, kind)), "beside")
+
+
+def _as_printed(one: Beside, kind: ErrorKind) -> bool:
+    """Whether our errors are over the paper's own sample size, where we have as many."""
+    return one.section is not None and one.section.regime == "as-printed" and kind == "naive"
 
 
 def _facts(one: Beside, kind: ErrorKind) -> Iterator[str]:
@@ -83,24 +91,24 @@ def _facts(one: Beside, kind: ErrorKind) -> Iterator[str]:
         yield f"Missing: {one.missing['']}."
         return
     judge = f"judge {one.judge}" if one.judge else "not judged"
-    yield f"Regime {regime_of(one.section)}; {kind} errors; {judge}."
+    yield f"Regime {one.section.regime}; {kind} errors; {judge}."
     for method, why in one.missing.items():
         yield f"Missing, {method}: {why}."
 
 
 def _notes(one: Beside, kind: ErrorKind) -> Iterator[str]:
-    methods = one.printed.methods.items()
-    sizes = [n for name, row in methods if name != BASE and (n := implied_n(row))]
-    over = f", over about {median_low(sizes)} conversations as they imply" if sizes else ""
+    size = sample_size(one.printed.number)
+    at = f", over {size} conversations as they imply" if size else ""
     judge = one.printed.judge
-    rule = f"errors naive{over} (Base's by another rule)"
+    rule = f"errors naive{at} (Base's by another rule)"
     yield f"Printed: {one.printed.title}, judge {judge}; {rule}."
     if one.section is not None:
+        as_printed = size is not None and _as_printed(one, kind)
         first = one.section.base or one.section.policies[0]
         groups = len({row.group for row in first.rows})
         yield (
             f"Ours: mean ± {ERRORS[kind]}; {len(first.rows)} conversations of {first.name} about "
-            f"{groups} groups."
+            f"{groups} groups{', errors over as many as the printed' if as_printed else ''}."
         )
         if kind != "naive":
             yield "The rules of errors differ; --se naive, or the regime as-printed, has one rule."

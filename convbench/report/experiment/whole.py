@@ -14,7 +14,6 @@ from convbench.report.experiment.gallery import gallery
 from convbench.report.experiment.ordering import order_table
 from convbench.report.experiment.pictures import curves_by_size, curves_by_turns, radar_of
 from convbench.report.experiment.printed import printed_part
-from convbench.report.experiment.regimes import errors_of, regime_of
 from convbench.report.experiment.steps import Ends, read_ends
 from convbench.report.experiment.wording import wording_parts
 from convbench.report.layout import document
@@ -126,7 +125,7 @@ def _document(
 
 def _overview(found: Found, known: Sequence[Beside], facts: Sequence[str]) -> Part:
     """Return what is here, in a few lines, and how far the orders agree."""
-    regimes = dict.fromkeys(regime_of(section) for section in found.sections)
+    regimes = dict.fromkeys(section.regime for section in found.sections)
     cells = len(found.runs)
     said = [f"{cells} cell{'' if cells == 1 else 's'}; regime {' and '.join(regimes) or '-'}."]
     if known:
@@ -147,7 +146,7 @@ def _printed(known: Sequence[Beside], kind: ErrorKind | None, plots: bool) -> It
     """Yield a part for each printed table, with its pictures."""
     longer = [one for one in known if one.printed.turns > DEFAULT_TURNS and one.section]
     for one in known:
-        rule = kind or (errors_of(one.section) if one.section else "clustered")
+        rule = kind or (one.section.errors(None) if one.section else "clustered")
         part = printed_part(one, rule)
         pictures: list[Picture | None] = []
         if plots and one.section is not None:
@@ -172,7 +171,7 @@ def _others(alone: Sequence[Section], kind: ErrorKind | None, plots: bool) -> It
     """Yield the usual report of sections beside no printed table."""
     if not alone:
         return
-    rule = kind or errors_of(alone[0])
+    rule = kind or alone[0].errors(None)
     made = document(alone, kind=rule)
     if plots:
         made = with_pictures(made, alone, kind=rule)

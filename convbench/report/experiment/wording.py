@@ -8,7 +8,6 @@ from dataclasses import replace
 from convbench.errors import ConvbenchError
 from convbench.report.document import Cell, Column, Part, Table, slug
 from convbench.report.experiment.beside import ALSO
-from convbench.report.experiment.regimes import regime_of
 from convbench.report.naming import plain_name
 from convbench.report.patterns.analysis import patterns
 from convbench.report.patterns.present import patterns_document
@@ -71,7 +70,7 @@ def _part(section: Section, title: str) -> tuple[Part, Spread | None]:
         made = patterns_document(found, title).parts[0]
     except ConvbenchError as error:
         return Part(title, (f"Missing: {error}",)), None
-    facts = (f"Regime {regime_of(section)}.", *made.facts)
+    facts = (f"Regime {section.regime}.", *made.facts)
     pictures = tuple(replace(p, name=slug(f"patterns {section.title}")) for p in made.pictures)
     return replace(made, facts=facts, pictures=pictures), spread(found)
 
