@@ -23,6 +23,7 @@ WORDS = (
     "SELECT DISTINCT FROM JOIN LEFT ON WHERE AND OR NOT IN LIKE BETWEEN GROUP BY HAVING ORDER ASC",
     "DESC LIMIT UNION INTERSECT EXCEPT COUNT SUM AVG MIN MAX AS T1 T2 T3",
 )
+_WORDS = sum(len(line.split()) for line in WORDS)
 KINDS = (*(word for line in WORDS for word in line.split()), *"=<>,.()*", "<>", ">=", "<=")
 
 
@@ -80,31 +81,72 @@ def told(
     cluster: str = "group",
     model: str = "logistic",
     train: Callable[[str], bool] | None = None,
+    turns: bool = False,
+    tried: int = 1,
     seed: int = 0,
 ) -> tuple[float, float, float]:
     """Return how often a model picks the gold of clusters that it did not learn from, with the
-    95% interval clustered by them; five folds, or (`train`) learnt from these clusters alone."""
+    95% interval clustered by them; five folds, or (`train`) learnt from these clusters alone.
+
+    The interval is as wide as one of 95% over all adversaries `tried` (Bonferroni). Where it
+    `turns`, it takes the least likely option if that is oftener right in folds of the clusters that
+    it learns from.
+    """
     names = np.array([str(question[cluster]) for question in questions])
     cases = [np.hstack([feature(question) for feature in features]) for question in questions]
     hits = np.full(len(questions), np.nan)
     for fold in _folds(names, train, seed):
         held = np.flatnonzero(fold)
+        if not len(held):
+            continue
         learnt = [i for i in range(len(questions)) if not fold[i]]
-        scores = _scores(model, [cases[i] for i in learnt], [questions[i] for i in learnt], seed)
+        known = [questions[i] for i in learnt]
+        scores = _scores(model, [cases[i] for i in learnt], known, seed)
+        sign = 1
+        if turns:
+            inner = told(known, *features, cluster=cluster, model=model, seed=seed + 1)
+            sign = 1 if inner[0] >= 1 / len(cases[0]) else -1
         for i in held:
-            hits[i] = scores(cases[i]).argmax() == questions[i]["answer"]
+            hits[i] = (sign * scores(cases[i])).argmax() == questions[i]["answer"]
     there = ~np.isnan(hits)
-    return clustered(hits[there], names[there])
+    return clustered(hits[there], names[there], tried)
 
 
-def clustered(hits: np.ndarray, names: np.ndarray) -> tuple[float, float, float]:
-    """Return a share with its 95% interval over clusters (t, linearised ratio)."""
+def best_known(questions: Sequence[Question], sign: int) -> tuple[float, float, float]:
+    """Return how often the right query is that whose build (its text without names, values and
+    tables) the most right queries on other databases have (`sign` 1), or the fewest (-1)."""
+    names = np.array([str(question["database"]) for question in questions])
+    builds = [[_build(option) for option in question["choices"]] for question in questions]
+    hits = []
+    for question, name, own in zip(questions, names, builds, strict=True):
+        others = Counter(
+            build[other["answer"]]
+            for other, build, there in zip(questions, builds, names, strict=True)
+            if there != name
+        )
+        counts = sign * np.array([others[build] for build in own])
+        best = np.flatnonzero(counts == counts.max())
+        hits.append((question["answer"] in best) / len(best))
+    return clustered(np.array(hits), names)
+
+
+def _build(option: str) -> str:
+    """A query's keywords and marks, with one mark for any name and one for any value."""
+    bare = re.sub(r"\bFROM (?:(?! WHERE| GROUP| ORDER).)*", "", option)
+    kept = "|".join(KINDS[:_WORDS])
+    name = rf"(?:\bT\d\.)?\b(?!(?:{kept})\b)[A-Za-z_]\w*"
+    return re.sub(name, "x", re.sub(r"'[^']*'|\b\d+\b", "0", bare))
+
+
+def clustered(hits: np.ndarray, names: np.ndarray, tried: int = 1) -> tuple[float, float, float]:
+    """Return a share with its 95% interval over clusters (t, linearised ratio), widened for as many
+    as are `tried`."""
     scipy = pytest.importorskip("scipy.stats", reason="SciPy is not installed")
     mean = float(hits.mean())
     sums = np.array([(hits[names == name] - mean).sum() for name in np.unique(names)])
     count = len(sums)
     error = np.sqrt(count / (count - 1) * (sums**2).sum()) / len(hits)
-    half = float(scipy.t.ppf(0.975, count - 1) * error)
+    half = float(scipy.t.ppf(1 - 0.025 / tried, count - 1) * error)
     return mean, mean - half, mean + half
 
 
@@ -180,6 +222,31 @@ def attempted(question: Question) -> np.ndarray:
                 sum(value % n == 0 for n in known if n > 1),
                 min((abs(np.log((1 + value) / (1 + other))) for other in others), default=0),
                 sum(abs(value - other) in known for other in others),
+            ]
+        )  # fmt: skip
+    return beside(np.array(rows, float))
+
+
+def shown_wrong(question: Question) -> np.ndarray:
+    """Whether an option is the student's number."""
+    said = _numbers(question["student_attempt"])[-1]
+    return np.array([[float(option.replace(",", "")) == said] for option in question["choices"]])
+
+
+def digits(question: Question) -> np.ndarray:
+    """What the digits of every option show: the first and last, repeats, what divides it, whether
+    it is a prime or a square; and how near the others are."""
+    rows = []
+    sizes = [np.log1p(float(option.replace(",", ""))) for option in question["choices"]]
+    for option, size in zip(question["choices"], sizes, strict=True):
+        text = re.sub(r"\D", "", option)
+        number, far = int(text), sorted(abs(size - other) for other in sizes)
+        divides = [number % n == 0 for n in range(2, 26)]
+        rows.append(
+            [
+                int(text[0]), int(text[-1]), len(set(text)), text.count("0"), text == text[::-1],
+                *divides, not any(number % n == 0 for n in range(2, min(number, 1000))),
+                round(number**0.5) ** 2 == number, far[1], sum(far),
             ]
         )  # fmt: skip
     return beside(np.array(rows, float))

@@ -1,8 +1,8 @@
 """CoSQL (Yu et al. 2019) as multiple choice: which query answers the question?
 
 The form is that of Mukherjee et al. (NeurIPS 2025), section E.6. The paper does not say how the
-wrong queries were made; here each has the build of another question's right query (see
-`options`). All are written by one formatter, and kept only where made databases tell all four
+wrong queries were made; here each has the build of another question's or turn's right query
+(see `options`). All are written by one formatter, and kept only where made databases tell all four
 apart (see `results`).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ from sqlglot import exp
 from convbench.errors import DataError
 from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build, Shape
-from convbench.tasks.cosql.dialogues import Alone, stand_alone
+from convbench.tasks.cosql.dialogues import FIRST, GOAL, Alone, stand_alone
 from convbench.tasks.cosql.drawing import choose
 from convbench.tasks.cosql.options import Wrong, candidates
 from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
@@ -49,24 +49,26 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
     """Yield a question, or the reason why there is none, for each row of the builder's schema.
 
     The group is the dialogue. Rows must come in the data's order: it alone delimits dialogues.
-    A question's wrong queries have the builds of other questions in these rows (see `options`
+    A question's wrong queries have the builds of other right queries in these rows (see `options`
     and `drawing`). Raises DataError for another schema.
     """
     found: dict[str, Found] = {}
-    for alone in stand_alone(_checked(rows)):
+    every = list(_checked(rows))
+    for alone in stand_alone(every):
         made = alone if isinstance(alone, str) else Found.of(alone)
         if isinstance(made, str):
             yield {"reject": made}
         else:
             found[made.alone.key] = made
     sets: dict[str, list[Wrong]] = {}
-    for key, wrong in _wrong(list(found.values()), seed):
+    for key, wrong in _wrong(list(found.values()), _lent(every), seed):
         if isinstance(wrong, str):
             yield {"reject": wrong}
         else:
             sets[key] = wrong
     texts = {key: (found[key].alone.text, found[key].build.query.text) for key in sets}
-    chosen = choose(sets, texts, _random("draw", seed, ""))
+    forms = {key: one.build.form for key, one in found.items()}
+    chosen = choose(sets, texts, forms, _random("draw", seed, ""))
     for key in sets:
         drawn = chosen.get(key)
         yield {"reject": FEW} if drawn is None else _question(found[key], drawn, seed)
@@ -102,9 +104,21 @@ class Found:
             return str(reason)
 
 
-def _wrong(found: Sequence[Found], seed: int) -> Iterator[tuple[str, list[Wrong] | str]]:
+def _lent(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Build]]:
+    """Yield the builds of later turns' right queries: those turns are no questions."""
+    for number, row in enumerate(rows):
+        if row["turn_idx"] not in (GOAL, FIRST):
+            with suppress(BadQuery):
+                yield f"turn-{number}", Build.of(canonical(row["query"], Tables.of(row)))
+
+
+def _wrong(
+    found: Sequence[Found], lent: Iterable[tuple[str, Build]], seed: int
+) -> Iterator[tuple[str, list[Wrong] | str]]:
     """Yield by question the wrong queries that it may have, or why it has none."""
     by_shape: dict[Shape, list[tuple[str, Build]]] = defaultdict(list)
+    for name, build in lent:
+        by_shape[build.shape].append((name, build))
     popular: dict[str, Counter[int]] = defaultdict(Counter)
     for one in found:
         by_shape[one.build.shape].append((one.alone.key, one.build))

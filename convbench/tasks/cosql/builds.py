@@ -40,6 +40,8 @@ class Build:
     query: Query
     slots: tuple[Slot, ...]
     shape: Shape
+    form: str
+    """Its text without names and values, tables and joins."""
     words: frozenset[str]
     """Words of its keywords."""
 
@@ -50,7 +52,9 @@ class Build:
         texts = sum(literal.is_string for literal in values)
         tables = tuple(len(sources(select)) for select in selects(query.tree))
         slots = tuple(_slot(node, number, values) for number, node in columns(query.tree))
-        return cls(query, slots, (tables, texts, len(values) - texts), _keywords(query))
+        form = _form(query)
+        shape = (tables, texts, len(values) - texts)
+        return cls(query, slots, shape, form, frozenset(words(form) - {"x", "0"}))
 
 
 def selects(tree: exp.Expression) -> list[exp.Expression]:
@@ -103,14 +107,15 @@ def _kinds(node: exp.Column) -> tuple[str, ...]:
     return ("number", "time") if isinstance(node.parent, _ORDERED) else ()
 
 
-def _keywords(query: Query) -> frozenset[str]:
-    """Return the words that any query of this build has: the names and values are dropped."""
+def _form(query: Query) -> str:
+    """Return what any query of this build has: the names and values are dropped."""
     tree = query.tree.copy()
     for node in list(tree.find_all(exp.Literal)):
         node.set("this", "0")
     for _, column in columns(tree):
         column.set("this", exp.to_identifier("x"))
+        column.set("table", None)
     for select in selects(tree):
         for part in ("from_", "joins"):
             select.set(part, None)
-    return frozenset(words(tree.sql(dialect="sqlite")) - {"x", "0"})
+    return str(tree.sql(dialect="sqlite"))

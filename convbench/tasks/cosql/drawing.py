@@ -1,11 +1,14 @@
 """Which wrong options each question takes, so that nothing that can be counted tells the right one.
 
-Wrong options have the builds of questions that are asked, and of no others. Sets of three are drawn
-by chance, evened out by what shows (`looks`, `convbench.tasks.evening`).
+Wrong options have the builds of right queries: of other questions that are asked, and of turns that
+stand not alone. Sets of three are drawn by chance, evened out by what shows (`looks`,
+`convbench.tasks.evening`) and by how many other right answers have an option's build: else the
+right one would be the one whose build is new.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 
@@ -14,36 +17,62 @@ import numpy as np
 from convbench.tasks import evening
 from convbench.tasks.cosql.looks import looks
 from convbench.tasks.cosql.options import Wrong
+from convbench.tasks.evening import among, standing
 
 Texts = Mapping[str, tuple[str, str]]
 """Each question and its right query, by key."""
 
 _WRONG = 3
+_OFTEN = (1, 2, 4, 8, 16)
+"""Where kinds of how often a build is known end."""
 _DRAWS = 60
 """Sets of three drawn for one question."""
 
 
 def choose(
-    sets: Mapping[str, Sequence[Wrong]], texts: Texts, rng: Random
+    sets: Mapping[str, Sequence[Wrong]], texts: Texts, forms: Mapping[str, str], rng: Random
 ) -> dict[str, list[Wrong]]:
-    """Return three wrong options by question; questions without fair ones are left out."""
+    """Return three wrong options by question; questions without fair ones are left out.
+
+    `forms` are the builds of all questions' right queries, by key (`Build.form`).
+    """
     drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
     drawn = {key: triples for key, triples in drawn.items() if triples}
     if not drawn:
         return {}
+    known = Counter(forms.values())
     shown = [
-        [looks(texts[key][0], [texts[key][1], *(w.query.text for w in three)]) for three in triples]
+        [
+            np.hstack([looks(*_texts(texts[key], three)), _known(known, forms[key], three)])
+            for three in triples
+        ]
         for key, triples in drawn.items()
     ]
     places = evening.drawn(np.array(shown), rng)
     return {key: drawn[key][place] for key, place in zip(drawn, places, strict=True)}
 
 
+def _texts(text: tuple[str, str], three: Sequence[Wrong]) -> tuple[str, list[str]]:
+    """Return the question and its four options, the right one first."""
+    question, right = text
+    return question, [right, *(w.query.text for w in three)]
+
+
+def _known(known: Counter[str], own: str, three: Sequence[Wrong]) -> np.ndarray:
+    """Return how often the right query's build is that of another right query, beside how often
+    the wrong ones' are."""
+    counts = [known[form] - (form == own) for form in (own, *(w.form for w in three))]
+    kinds = np.searchsorted(_OFTEN, np.array(counts), side="right")[:, None]
+    return np.concatenate([standing(np.array(counts)[:, None]), among(kinds, len(_OFTEN) + 1)])
+
+
 def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:
-    """Return the sets of three donors and more, all of them questions that have such a set."""
+    """Return the sets of three donors and more, all of them questions that have such a set, or
+    none that could be."""
     kept = {key: list(wrong) for key, wrong in sorted(sets.items())}
     while True:
-        left = {key: [w for w in wrong if w.donor in kept] for key, wrong in kept.items()}
+        gone = sets.keys() - kept.keys()
+        left = {key: [w for w in wrong if w.donor not in gone] for key, wrong in kept.items()}
         left = {key: w for key, w in left.items() if len({one.donor for one in w}) >= _WRONG}
         if left == kept:
             return kept

@@ -1,6 +1,6 @@
-"""Wrong queries: what other questions ask, over the tables, columns and values of this one.
+"""Wrong queries: what other turns ask, over the tables, columns and values of this one.
 
-A wrong query takes the build of another question's right query (`builds`) and this question's
+A wrong query takes the build of another turn's right query (`builds`) and this question's
 tables, joins and values; its columns are drawn by how often right queries on the database name
 them. So each option, looked at alone, is as much like a right query as the right one: whatever
 can be counted in it, it has from a right query. It shares as many words with the question as the
@@ -38,7 +38,9 @@ class Wrong:
     """A possible wrong option."""
 
     donor: str
-    """Key of the question whose build it has."""
+    """Key of the question, or later turn, whose build it has."""
+    form: str
+    """Text of that build (`Build.form`)."""
     query: Query
     told: Told
 
@@ -57,7 +59,7 @@ def candidates(
         for query in itertools.islice(transplanted(build, asked, rng), _EACH):
             told = bench.told(query)
             if told.any_row and told.differs(gold):
-                found.append(Wrong(key, query, told))
+                found.append(Wrong(key, build.form, query, told))
     return found
 
 

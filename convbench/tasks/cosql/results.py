@@ -119,11 +119,12 @@ def _result(pair: Sequence[sqlite3.Connection], text: str, ordered: bool) -> Dig
     if first is None or second is None or Counter(first) != Counter(second):
         return None
     certain = ordered and first == second
+    first = _in_one_column_order(first)
     rows = hash(frozenset(Counter(first).items()))
     return Digest(rows, hash(tuple(first)) if certain else None, not first)
 
 
-def _run(connection: sqlite3.Connection, text: str) -> list[object] | None:
+def _run(connection: sqlite3.Connection, text: str) -> list[tuple[object, ...]] | None:
     """Return a query's rows, None where it fails or does too much."""
     # Counts virtual machine steps, not seconds, so that every machine stops at the same point.
     ticks = iter(range(_TICKS))
@@ -133,6 +134,13 @@ def _run(connection: sqlite3.Connection, text: str) -> list[object] | None:
     except (sqlite3.Error, OverflowError):
         return None
     return None if len(rows) == _MOST_ROWS else [tuple(map(_plain, row)) for row in rows]
+
+
+def _in_one_column_order(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Return rows with their columns sorted by what they hold: who lists the same columns in
+    another order answers the same."""
+    columns = sorted(zip(*rows, strict=True), key=lambda column: sorted(map(repr, column)))
+    return list(zip(*columns, strict=True))
 
 
 def _plain(value: object) -> object:

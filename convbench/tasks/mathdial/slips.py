@@ -1,9 +1,10 @@
 """Two more wrong numbers, such that neither the numbers nor the texts tell which one is right.
 
 The student's number is known to be wrong: the attempt shows it. The two slips stand to what is
-shown as the right answer does: they are in the problem and in the attempt or not, as it is, and one
-operation on two numbers of the texts makes them or not, as it makes it. They come from such
-operations, and from the student's number as other right answers stand to their students'.
+shown as the right answer does: they are in the problem or the attempt or in neither, as it is, and
+one operation on numbers of the texts makes them or not, as it makes it; where there are enough
+numbers that are in the same text and made of the same numbers, most slips are such ones. They come
+from such operations, and from the student's number as other right answers stand to their students'.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from random import Random
 
 import numpy as np
 
-from convbench.tasks.evening import among, standing
+from convbench.tasks.evening import among, apart, standing
 from convbench.tasks.mathdial.numbers import Format, numbers
 
 DRAWS = 60
@@ -30,7 +31,9 @@ _USUAL = (0.5, 0.6, 0.75, 0.8, 0.9, 1.1, 1.2, 1.25, 1.5, 2.0)
 """Ratios that are tried for every question."""
 _LEAST = 3
 """A question with fewer possible slips is left out: the right number could not be hidden."""
-_STEPS = (2, 3, 5, 10)
+_STRICT = 8
+"""How much likelier a slip is for each stricter way in which it stands as the right answer does."""
+_STEPS = (2, 3, 4, 5, 7, 8, 9, 10, 12, 100)
 """By what numbers may be divisible."""
 
 _BELOW = (1 / 8, 1 / 4, 0.4, 0.499, 0.501, 0.66, 0.8, 0.95, 1)
@@ -52,7 +55,7 @@ class Case:
     made: Counter[int]
     """What one operation on two numbers of the texts makes, and in how many ways."""
     from_student: frozenset[int]
-    """What one operation on the student's number and another one makes."""
+    """What one operation on the student's number and any number makes, itself among them."""
 
     @classmethod
     def of(cls, problem: str, attempt: str, gold: int, student: int, form: Format) -> Case:
@@ -60,7 +63,7 @@ class Case:
         texts = [list(numbers(text)) for text in (problem, attempt)]
         said = Decimal(student).scaleb(-form.decimals)
         known = sorted({*texts[0], *texts[1]} - {said})
-        own = (x for other in known for x in _made(said, other))
+        own = (x for other in (*known, said) for x in _made(said, other))
         pairs = itertools.combinations_with_replacement(known, 2)
         return cls(
             gold,
@@ -71,25 +74,33 @@ class Case:
             from_student=frozenset(_units(form, own)),
         )
 
-    def stands(self, number: int) -> tuple[bool, bool]:
-        """Return whether the texts say a number, and whether one operation on theirs makes it."""
+    def stands(self, number: int) -> Sequence[tuple[bool, ...]]:
+        """Return how a number stands to the texts, the strictest first: whether each says it, and
+        whether one operation on theirs, or on the student's, makes it."""
+        asked, tried = number in self.problem, number in self.attempt
+        made, onwards = number in self.made, number in self.from_student
         return (
-            number in self.problem or number in self.attempt,
-            number in self.made or number in self.from_student,
+            (asked, tried, made, onwards),
+            (asked, tried, made or onwards),
+            (asked or tried, made or onwards),
         )
+
+    def alike(self, number: int) -> int:
+        """Return in how many ways (`stands`) a number stands to the texts as the right answer."""
+        both = zip(self.stands(number), self.stands(self.gold), strict=True)
+        return sum(own == right for own, right in both)
 
     def slips(self, ratios: Sequence[float], rng: Random) -> list[int]:
         """Return the numbers that stand to what is shown as the right answer does."""
         some = (*_USUAL, *rng.sample(ratios, min(_RATIOS, len(ratios))))
         like = (near for ratio in some for near in _near(self.student * ratio))
         pool = {*self.problem, *self.attempt, *self.made, *self.from_student, *like}
-        wanted = self.stands(self.gold)
         low, high = sorted((self.gold, self.student))
         return sorted(
             number
             for number in pool - {self.gold, self.student}
             if number > 0 and low / 10 <= number <= max(10, high * 10)
-            if self.stands(number) == wanted
+            if self.alike(number)
         )
 
     def pairs(self, ratios: Sequence[float], rng: Random) -> list[tuple[int, int]]:
@@ -98,9 +109,12 @@ class Case:
         if len(found) < _LEAST:
             return []
         weights = _likely(np.log(np.array(found) / max(1, self.student)), np.log(ratios))
+        strict = [
+            weight * _STRICT ** self.alike(x) for weight, x in zip(weights, found, strict=True)
+        ]
         drawn: list[tuple[int, int]] = []
         while len(drawn) < DRAWS:
-            first, second = rng.choices(found, weights, k=2)
+            first, second = rng.choices(found, strict, k=2)
             if first != second:
                 drawn.append((first, second))
         return drawn
@@ -110,13 +124,14 @@ class Case:
         shown, and among all four by the numbers alone."""
         three = [self.gold, *slips]
         four = [*three, self.student]
-        alone = np.array([_form(number, four) for number in four])
+        alone = np.array([(*_form(number), *_far(number, four)) for number in four])
         place = sum(number < self.gold for number in four)
         ranks = [float(place == rank) - 0.25 for rank in range(4)]
-        shown = [(*_form(number, three), *self._shown(number)) for number in three]
+        far = np.array([(*_far(number, three), *_far(number, four)) for number in three])
+        shown = np.hstack([[(*_form(number), *self._shown(number)) for number in three], far])
         kinds = np.array([self._kinds(number) for number in three])
         return np.concatenate(
-            [standing(np.array(shown)), among(kinds, _KINDS), standing(alone), ranks]
+            [standing(shown), apart(far), among(kinds, _KINDS), standing(alone), ranks]
         )
 
     def _kinds(self, number: int) -> tuple[int, ...]:
@@ -156,18 +171,23 @@ def _likely(ratios: np.ndarray, others: np.ndarray) -> list[float]:
     return [float(weight) for weight in np.exp(-(apart**2) / 2).sum(1) + 1e-3]
 
 
-def _form(number: int, options: Sequence[int]) -> tuple[float, ...]:
-    """Return what shows in a number among others: size, end, and how near the others are."""
+def _form(number: int) -> tuple[float, ...]:
+    """Return what shows in a number: size, end, digits, and what divides it."""
     text = str(number)
-    others = [abs(math.log(max(1, number) / max(1, other))) for other in options if other != number]
     return (
         number,
         len(text),
         len(text) - len(text.rstrip("0")),
+        len(set(text)),
+        float(text == text[::-1]),
         *(float(number % step == 0) for step in _STEPS),
-        min(others),
-        sum(others),
     )
+
+
+def _far(number: int, options: Sequence[int]) -> tuple[float, float]:
+    """Return how far the nearest other option lies, and all of them (logarithms)."""
+    others = [abs(math.log((1 + number) / (1 + other))) for other in options if other != number]
+    return min(others), sum(others)
 
 
 def _made(a: Decimal, b: Decimal) -> Iterator[Decimal]:
