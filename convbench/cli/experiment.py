@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
 from convbench.cli.command import command
+from convbench.cli.console import err, out
+from convbench.cli.say import fact, next_command, note, printable, shown, table, told
 from convbench.options.experiment import ExperimentOptions
+
+if TYPE_CHECKING:
+    from convbench.commands.experiment import ExperimentResult, Planned
+    from convbench.experiment.estimate import Amount
+    from convbench.experiment.run import Progress
+    from convbench.report.document import Document
+
+MANY = 12
+"""Addresses shown of those that were left out."""
+FEW = 3
+"""Cells whose tables are all printed."""
+OF_ALL = ("Overview", "Missing", "Cost and time")
+"""Parts of the report that are printed of more."""
+ASSUMED = (
+    "Upper bounds: replies at full length, every train conversation, one ask a verdict. Device "
+    "hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a weight and token in "
+    "training, 2 in reading, and 2,500 tokens a second written by 8 billion weights; loading, "
+    "compiling and waiting are not in them."
+)
 
 
 @command("experiment", ExperimentOptions)
 def experiment(options: ExperimentOptions) -> None:
     """Run an experiment."""
-    from convbench.cli.say_experiment import say_experiment, say_missing, say_progress
     from convbench.commands.experiment import experiment as command
     from convbench.errors import PreflightError
 
@@ -24,3 +49,123 @@ def experiment(options: ExperimentOptions) -> None:
         say_missing(error.missing)
         raise typer.Exit(1) from None
     say_experiment(result, shlex.join(["convbench", *sys.argv[1:]]))
+
+
+def say_progress(progress: Progress) -> None:
+    """Print the step that begins, and how many failed so far."""
+    failed = f", {progress.failed} failed or waiting" if progress.failed else ""
+    told(err, f"[{progress.number}/{progress.of}] ", "bold", f"{progress.address}{failed}")
+
+
+def say_missing(missing: Sequence[str]) -> None:
+    """Print all that is missing, one line each."""
+    for line in missing:
+        told(err, "missing: ", "red", line)
+    count = "1 thing is" if len(missing) == 1 else f"{len(missing)} things are"
+    told(err, "error: ", "red", f"{count} missing; nothing was begun")
+
+
+def say_experiment(result: ExperimentResult, command: str) -> None:
+    """Print what an experiment did, or would do; raises the exit code where something is missing.
+
+    `command` is what goes on with it.
+    """
+    from convbench.report.terminal import terminal
+
+    fact("experiment", f"{result.spec.name}: {result.spec.title}")
+    fact("runs", shown(result.root))
+    for line in result.notes:
+        note(line)
+    if not result.outcomes:
+        _say_plan(result.planned)
+        if result.planned.missing:
+            say_missing(result.planned.missing)
+            raise typer.Exit(1)
+        next_command("the same command without --dry-run")
+        return
+    if result.report is not None:
+        for item in terminal(_in_short(result), out):
+            out.print(item)
+    _say_ended(result)
+    pages = [shown(path) for path in result.files if path.suffix == ".html"]
+    for path in result.files:
+        if path.suffix in (".html", ".tex", ".md"):
+            told(err, "written ", "bold", shown(path))
+    after = [f"open {pages[0]}"] if pages else []
+    if result.broken:
+        next_command(f"{command}   tries again what failed", *after)
+        raise typer.Exit(1)
+    next_command(*after, *([f"{command}   does what was left out"] if result.left else []))
+
+
+def _in_short(result: ExperimentResult) -> Document:
+    """Return the report; of many cells the parts that are about all of them."""
+    assert result.report is not None
+    made = result.report.document
+    if len(result.runs) <= FEW:
+        return made
+    return replace(made, parts=tuple(part for part in made.parts if part.title in OF_ALL))
+
+
+def _say_ended(result: ExperimentResult) -> None:
+    """Print how many steps are done, what failed and why, and what was left out."""
+    failed = [one for one in result.outcomes if one.state == "failed"]
+    waits = [one for one in result.outcomes if one.state == "waits"]
+    done = len(result.outcomes) - len(failed) - len(waits)
+    line = f"{done} of {len(result.outcomes)} done, {len(failed)} failed, {len(waits)} waiting"
+    fact("steps", line + (f", {len(result.left)} left out" if result.left else ""))
+    for one in result.outcomes:
+        for text in one.said if one.state == "done" else ():
+            note(f"{one.address}: {text}")
+    for one in (*failed, *waits):
+        told(err, f"{one.state}: ", "red", f"{one.address}: {'; '.join(one.said)}")
+    if result.left:
+        more = len(result.left) - MANY
+        names = ", ".join(result.left[:MANY]) + (f" and {more} more" if more > 0 else "")
+        note(f"left out and not done: {names}")
+
+
+def _say_plan(planned: Planned) -> None:
+    """Print every step that is left, then what they take."""
+    for part in planned.parts:
+        out.print(escape(printable(f"  {part.step.address}")), soft_wrap=True)
+    if not planned.parts:
+        out.print("  nothing is left to do")
+        return
+    found = Table(box=None, pad_edge=False)
+    heads = ("cell", "conversations", "calls", "verdicts", "tokens at most", "dollars at most",
+             "optimiser steps")  # fmt: skip
+    for head in heads:
+        found.add_column(head, justify="left" if head == "cell" else "right")
+    for name, amount in planned.amounts.items():
+        found.add_row(escape(name), *_figures(amount))
+    found.add_row("all", *_figures(planned.total))
+    out.print()
+    table(found)
+    _say_total(planned)
+
+
+def _figures(amount: Amount) -> tuple[str, ...]:
+    usd = f"{amount.usd:,.2f}" + (" + ?" if amount.unpriced else "")
+    counts = (amount.conversations, amount.calls, amount.verdicts, amount.tokens)
+    return (*(f"{count:,}" for count in counts), usd, f"{amount.steps:,}")
+
+
+def _say_total(planned: Planned) -> None:
+    amount = planned.total
+    fact("disk", f"about {_bytes(amount.disk)}, and {_bytes(amount.passing)} while the largest "
+         "training runs")  # fmt: skip
+    fact("device hours", f"about {amount.hours:,.1f}")
+    for line in planned.notes:
+        note(line)
+    if amount.unpriced:
+        note(f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not in "
+             "the dollars")  # fmt: skip
+    if amount.unweighed:
+        note(f"how many weights {', '.join(sorted(amount.unweighed))} has is not known here: its "
+             "disk and hours are not in these")  # fmt: skip
+    out.print(f"[dim]{ASSUMED}[/]", soft_wrap=True)
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"

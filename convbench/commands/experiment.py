@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from convbench import catalog
-from convbench.commands.report import ReportResult, report
-from convbench.errors import PreflightError, RunError
+from convbench.commands.report import ReportResult, experiment_report
+from convbench.errors import ConvbenchError, PreflightError
 from convbench.experiment.cells import Part, chosen, steps_of
 from convbench.experiment.estimate import Amount, estimate, total
 from convbench.experiment.preflight import Preflight, preflight, whole
@@ -18,6 +18,7 @@ from convbench.experiment.room import check_room
 from convbench.experiment.run import Tell, run
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
+from convbench.report.files import WRITERS, write
 from convbench.rollout.calls import share_ledger
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store.run import Run
@@ -60,6 +61,9 @@ class ExperimentResult:
     left: list[str] = field(default_factory=list)
     """Steps that --only or --from left out and that are not done."""
     report: ReportResult | None = None
+    """One document of all cells."""
+    files: list[Path] = field(default_factory=list)
+    """Where it lies."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -102,7 +106,7 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     record = Record(root)
     skipped = [part for part in everything if part not in parts]
     result.left = [part.step.address for part in skipped if not whole(part, root, record)]
-    _report(result, everything, pool=len(specs[0].seeds) > 1)
+    _report(result, everything)
     return result
 
 
@@ -146,23 +150,25 @@ def _unmet(specs: Sequence[ExperimentSpec]) -> list[str]:
     return notes
 
 
-def _report(result: ExperimentResult, parts: Sequence[Part], *, pool: bool) -> None:
-    """Report on all runs that hold a conversation and a verdict."""
-    names = list(dict.fromkeys(part.step.cell.name for part in parts))
+def _report(result: ExperimentResult, parts: Sequence[Part]) -> None:
+    """Report on all cells in one document, which is written beside the runs."""
+    names = dict.fromkeys(part.step.cell.name for part in parts)
     paths = [result.root / name for name in names]
-    result.runs = [path for path in paths if _reportable(path)]
-    if not result.runs:
+    result.runs = [path for path in paths if (path / "run.json").exists()]
+    if not any(_judged(path) for path in result.runs):
         result.notes.append("no cell came so far that it could be reported")
         return
+    planned = {part.step.address for part in parts}
+    title = f"{result.spec.name}: {result.spec.title}"
     try:
-        result.report = report(ReportOptions(tuple(result.runs), pool=pool))
-    except RunError as error:
-        if result.complete:
-            raise
-        result.notes.append(f"no report yet: {error}")
+        result.report = experiment_report(
+            result.root, ReportOptions(), title=title, planned=planned
+        )
+        made = result.report
+        result.files = write(made.document, made.folder, WRITERS)
+    except ConvbenchError as error:
+        result.notes.append(f"no report: {error}; try: convbench report {result.root}")
 
 
-def _reportable(path: Path) -> bool:
-    if not (path / "run.json").exists():
-        return False
+def _judged(path: Path) -> bool:
     return any(True for _ in Run.open(path).verdicts())

@@ -76,7 +76,8 @@ def test_a_killed_experiment_goes_on_and_a_broken_step_breaks_no_other(folder: P
     assert (cell / "conversations.jsonl").read_bytes() == before
     said = " ".join((done.out + done.err).split())
     assert "4 of 6 done, 1 failed, 1 waiting" in said
-    assert said.count("ArithmeticError: the moon is in the way") == 1
+    assert " ".join(done.err.split()).count("ArithmeticError: the moon is in the way") == 1
+    assert (folder / "root" / "report" / "report.html").exists()
     assert "eval/broken: waits for pocket-thinking-seed0/train/broken" in said
     assert "next: convbench experiment quick.yaml --run root -q" in said
     assert "Traceback" not in done.err
