@@ -114,6 +114,23 @@ def uses(path: Path, known: Mapping[str, Path]) -> set[str]:
     return {name for name in found if name in known and known[name] != path}
 
 
+def test_every_module_of_ours_that_is_imported_is_there() -> None:
+    """Those in functions too, which nothing else reads until they run."""
+    known = {*modules(), "convbench"}
+    lost = []
+    for path in [*FILES, *(ROOT / "trainers").glob("*.py"), *(ROOT / "tests").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            else:
+                continue
+            lost += [f"{path.relative_to(ROOT)}: {name}" for name in names
+                     if name.split(".")[0] == "convbench" and name not in known]  # fmt: skip
+    assert not lost
+
+
 def test_no_circle_anywhere() -> None:
     """Not between rooms, not between two files of one room."""
     known = modules()
