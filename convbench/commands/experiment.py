@@ -18,6 +18,7 @@ from convbench.experiment.room import check_room
 from convbench.experiment.run import Tell, run
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
+from convbench.report.experiment.steps import write_plan
 from convbench.report.files import WRITERS, write
 from convbench.rollout.calls import share_ledger
 from convbench.schema.experiment import ExperimentSpec
@@ -102,6 +103,8 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     if planned.missing:
         raise PreflightError(planned.missing)
     inner = replace(inner, calls=share_ledger(options.calls, root))
+    title = f"{specs[0].name}: {specs[0].title}"
+    write_plan(root, title, [part.step.address for part in everything])
     result.outcomes = run(parts, root, inner, tell)
     record = Record(root)
     skipped = [part for part in everything if part not in parts]
@@ -158,13 +161,8 @@ def _report(result: ExperimentResult, parts: Sequence[Part]) -> None:
     if not any(_judged(path) for path in result.runs):
         result.notes.append("no cell came so far that it could be reported")
         return
-    planned = {part.step.address for part in parts}
-    title = f"{result.spec.name}: {result.spec.title}"
     try:
-        result.report = experiment_report(
-            result.root, ReportOptions(), title=title, planned=planned
-        )
-        made = result.report
+        made = result.report = experiment_report(result.root, ReportOptions())
         result.files = write(made.document, made.folder, WRITERS)
     except ConvbenchError as error:
         result.notes.append(f"no report: {error}; try: convbench report {result.root}")

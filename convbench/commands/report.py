@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from convbench.report.experiment.whole import (
 )
 from convbench.report.layout import document
 from convbench.report.sections import Section, sections
-from convbench.stats.estimate import ErrorKind
 from convbench.store import Run, find_run
 
 
@@ -60,15 +59,12 @@ def report(options: ReportOptions) -> ReportResult:
     return ReportResult(runs, found, made)
 
 
-def experiment_report(
-    root: Path, options: ReportOptions, *, title: str | None = None, planned: Collection[str] = ()
-) -> ReportResult:
+def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     """Return the document of a whole experiment, with pictures. Runs that differ are reported with
     a note, seeds are pooled, and what is missing is said in its place."""
     found = read_experiment(root, options.split)
-    kind: ErrorKind | None = "naive" if options.kind == "naive" else None
-    named = title or f"Experiment {root.resolve().name}"
-    made = experiment_document(found, named, kind=kind, planned=planned)
+    title = found.plan.title or f"Experiment {root.resolve().name}"
+    made = experiment_document(found, title, kind=options.kind)
     return ReportResult(list(found.runs), list(found.sections), made, root=root)
 
 

@@ -9,10 +9,8 @@ from typing import Literal
 
 import orjson
 
+from convbench.report.experiment.steps import FILE
 from convbench.store.jsonl import Appender, records
-
-FILE = "steps.jsonl"
-"""In an experiment's folder: one line for each step that ended, the newest of a step counts."""
 
 State = Literal["done", "failed", "waits"]
 """`waits`: a step that it needs is not there."""

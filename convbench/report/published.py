@@ -105,15 +105,6 @@ def is_second_judge(name: str) -> bool:
     return "claude" in name and "opus" in name
 
 
-def implied_n(numbers: Mapping[str, Number]) -> int | None:
-    """Return the conversations that a printed accuracy's error was taken over, p(1-p)/SE²; None
-    where that says nothing."""
-    found = numbers.get("accuracy")
-    if found is None or not found.error or not 0 < found.mean < 1:
-        return None
-    return round(found.mean * (1 - found.mean) / found.error**2)
-
-
 def paper_key(key: str) -> str:
     """Return a measure's key as `results.csv` has it."""
     return {"r_comprehensiveness": "r_comprehensive", "r_pedagogical": "r_pedagogic"}.get(key, key)

@@ -10,6 +10,7 @@ import pytest
 from convbench.commands.report import experiment_report, report
 from convbench.options.report import ReportOptions
 from convbench.report.experiment.gallery import median_pair
+from convbench.report.experiment.steps import write_plan
 from convbench.report.experiment.whole import (
     experiment_document,
     is_experiment,
@@ -86,8 +87,8 @@ def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
         ("arc-thinking-seed0/eval/dpo", "waits", ["train dpo"], 0.0),
         ("mmlu-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0),
     )
-    planned = ["cosql-thinking-seed0/build"]
-    made = experiment_document(read_experiment(tmp_path), "x", planned=planned, plots=False)
+    write_plan(tmp_path, "Tables", ["cosql-thinking-seed0/build"])
+    made = experiment_document(read_experiment(tmp_path), "x", plots=False)
     arc = part_of(made, "Table 1: ")
     assert cells(arc.tables[0], "DPO: missing", "Accuracy").text == "-"
     assert any(

@@ -9,12 +9,17 @@ from dataclasses import dataclass, replace
 from convbench.report.experiment.steps import Ends, StepEnd
 from convbench.report.naming import plain_name, with_unique_names
 from convbench.report.policies import NAMES, Policy
-from convbench.report.published import DEFAULT_TURNS, PaperTable, is_second_judge, paper_tables
+from convbench.report.published import (
+    ALSO,
+    DEFAULT_TURNS,
+    PaperTable,
+    is_second_judge,
+    paper_tables,
+)
 from convbench.report.sections import Section
 
-ALSO = {"sciq": "sciqa"}
-"""Tasks that stand for another one's printed tables, too: the paper cites SciQ for its SciQA and
-describes ScienceQA."""
+PRINTED_UNIT = "turn"
+"""What one row of the tables by size is, as we read them."""
 SIZED = "ReFit"
 """The method of the tables by size of the logged set."""
 
@@ -106,7 +111,7 @@ def _filled(table: PaperTable, section: Section, ends: Ends) -> Beside | None:
     ours: dict[str, tuple[Policy, ...]] = {}
     for policy in shown:
         method = _rows(policy) if table.by_size else plain_name(policy)
-        if method in table.methods:
+        if method in table.methods and not (table.by_size and _unit(policy) != PRINTED_UNIT):
             ours[method] = (*ours.get(method, ()), policy)
     kept = replace(section, policies=tuple(shown))
     missing = {method: _why(table, method, ends) for method in table.methods if method not in ours}
@@ -117,6 +122,10 @@ def _whole(section: Section) -> list[Policy]:
     """Return the policy that all rows trained, which the paper's tables by size lack."""
     found = (p for p in section.policies if not _rows(p) and plain_name(p) == SIZED)
     return [replace(policy, name=f"{SIZED} (all rows)") for policy in found]
+
+
+def _unit(policy: Policy) -> str:
+    return str((policy.recipe.get("data") or {}).get("unit") or PRINTED_UNIT)
 
 
 def _rows(policy: Policy) -> str:

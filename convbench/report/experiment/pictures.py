@@ -3,22 +3,22 @@ printed points."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from convbench.report.document import Picture
 from convbench.report.experiment.beside import SIZED, Beside
 from convbench.report.experiment.printed import measures_for
 from convbench.report.measures import Measure
-from convbench.report.plots.lines import TURNS, Axis, Points, curves
+from convbench.report.plots.lines import TURNS, Axis, Points, curves, trained_rows
 from convbench.report.plots.radar import radar
 from convbench.report.policies import Policy
-from convbench.report.published import Number, implied_n, paper_key
+from convbench.report.published import PaperTable, paper_key, sample_size
 from convbench.stats.estimate import ErrorKind, Estimate
 
 ROWS = Axis("rows of the logged set", "size of the logged set")
-LENGTHS = "by length"
-SIZES = "by size"
+MANY = 1000
+"""Conversations of a table that does not imply how many: enough for a normal interval."""
 
 
 def radar_of(one: Beside, kind: ErrorKind) -> Picture | None:
@@ -52,8 +52,8 @@ def curves_by_turns(found: Sequence[Beside], kind: ErrorKind) -> Picture | None:
     def theirs(measure: Measure) -> Points:
         points: Points = {}
         for one in some:
-            for method, numbers in one.printed.methods.items():
-                _add(points, method, one.printed.turns, _printed(numbers, measure))
+            for method in one.printed.methods:
+                _add(points, method, one.printed.turns, _printed(one.printed, method, measure))
         return points
 
     section = some[0].section
@@ -77,8 +77,8 @@ def curves_by_size(one: Beside, kind: ErrorKind) -> Picture | None:
 
     def theirs(measure: Measure) -> Points:
         points: Points = {}
-        for rows, numbers in one.printed.methods.items():
-            _add(points, SIZED, float(rows), _printed(numbers, measure))
+        for rows in one.printed.methods:
+            _add(points, SIZED, float(rows), _printed(one.printed, rows, measure))
         return points
 
     title = f"{section.task} · {section.mode} · {section.protocol}"
@@ -97,15 +97,12 @@ def _add(points: Points, name: str, x: float | None, found: Estimate | None) -> 
 def _rows(policy: Policy) -> float | None:
     """Return the rows that a policy was trained on; None where nothing tells."""
     asked = (policy.recipe.get("data") or {}).get("rows")
-    counted = (policy.training.get("counts") or {}).get("rows")
-    found = counted if asked is None else asked
+    found = trained_rows(policy) if asked is None else asked
     return float(found) if isinstance(found, int | float) else None
 
 
-def _printed(numbers: Mapping[str, Number], measure: Measure) -> Estimate | None:
-    """Return a printed number as an estimate: naive over the conversations that it implies."""
-    found = numbers.get(paper_key(measure.key))
-    if found is None:
-        return None
-    n = implied_n(numbers) or 2
-    return Estimate(found.mean, found.error, n, n, max(1, n - 1))
+def _printed(table: PaperTable, method: str, measure: Measure) -> Estimate | None:
+    """Return a printed number as an estimate, over the conversations that its table implies."""
+    found = table.methods[method].get(paper_key(measure.key))
+    n = sample_size(table.number) or MANY
+    return None if found is None else Estimate(found.mean, found.error, n, n, n - 1)

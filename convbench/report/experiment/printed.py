@@ -9,7 +9,7 @@ from convbench.report.experiment.beside import SIZED, Beside
 from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import sample_size
-from convbench.report.tables import difference_table
+from convbench.report.tables import difference_table, training_table
 from convbench.report.tables.cells import NONE, column, number
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
 from convbench.stats.estimate import ErrorKind, over
@@ -40,12 +40,12 @@ def measures_for(one: Beside) -> list[Measure]:
 
 
 def printed_part(one: Beside, kind: ErrorKind) -> Part:
-    """Return the table's part: what is compared under which regime, the table, and paired
-    differences to Base."""
+    """Return the table's part: what is compared under which regime, the table, paired differences
+    to Base, and how the methods were trained."""
     tables = [printed_table(one, kind)]
     if one.section is not None:
-        more = difference_table(one.section, one.judge, kind)
-        tables += [more] if more is not None and more.rows else []
+        more = (difference_table(one.section, one.judge, kind), training_table(one.section))
+        tables += [table for table in more if table is not None and table.rows]
     return Part(one.title, tuple(_facts(one, kind)), tuple(tables), notes=tuple(_apart(one)))
 
 

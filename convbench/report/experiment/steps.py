@@ -1,15 +1,56 @@
-"""How the steps of an experiment ended, as its folder's record says."""
+"""What an experiment's folder says of its steps: which were to be, and how they ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.store.jsonl import records
+import orjson
+
+from convbench.store.jsonl import disk_error, records, write_whole
+from convbench.store.shape import read_object
 
 FILE = "steps.jsonl"
 """In the experiment's folder: a line a step that ended, the newest of a step counts."""
+PLAN = "plan.json"
+"""In the experiment's folder: the title and all steps of the newest command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an experiment was to do."""
+
+    title: str = ""
+    steps: tuple[str, ...] = ()
+    """Addresses."""
+
+
+def write_plan(root: Path, title: str, steps: Sequence[str]) -> None:
+    """Keep what an experiment is to do, so that a report says what is missing."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(root, error) from None
+    data = orjson.dumps({"title": title, "steps": list(steps)}, option=orjson.OPT_APPEND_NEWLINE)
+    write_whole(root / PLAN, data)
+
+
+def read_plan(root: Path) -> Plan:
+    """Return what an experiment was to do; nothing where no plan lies there."""
+    found = read_object(root / PLAN)
+    steps = found.get("steps")
+    return Plan(
+        str(found.get("title") or ""),
+        tuple(str(step) for step in steps) if isinstance(steps, list) else (),
+    )
+
+
+def in_order_of(plan: Plan, cells: Sequence[Path]) -> list[Path]:
+    """Return the folders of cells in the plan's order, others after them."""
+    names = list(dict.fromkeys(step.partition("/")[0] for step in plan.steps))
+    place = {name: number for number, name in enumerate(names)}
+    return sorted(cells, key=lambda path: (place.get(path.name, len(place)), path.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from convbench.report.experiment.gallery import gallery
 from convbench.report.experiment.ordering import order_table
 from convbench.report.experiment.pictures import curves_by_size, curves_by_turns, radar_of
 from convbench.report.experiment.printed import printed_part
-from convbench.report.experiment.steps import Ends, read_ends
+from convbench.report.experiment.steps import Ends, Plan, in_order_of, read_ends, read_plan
 from convbench.report.experiment.wording import wording_parts
 from convbench.report.layout import document
 from convbench.report.plots.draw import with_pictures
@@ -36,6 +36,7 @@ class Found:
     runs: tuple[Run, ...]
     sections: tuple[Section, ...]
     ends: Ends
+    plan: Plan
     unread: tuple[tuple[str, str], ...] = ()
     """(run, why) of what could not be read, or holds nothing of the split yet."""
 
@@ -51,7 +52,8 @@ def read_experiment(root: Path, split: str = "test") -> Found:
     runs: list[Run] = []
     families: list[list[Policy]] = []
     unread: list[tuple[str, str]] = []
-    for path in cells_in(root):
+    plan = read_plan(root)
+    for path in in_order_of(plan, cells_in(root)):
         try:
             run = Run.open(path)
             runs.append(run)
@@ -61,7 +63,7 @@ def read_experiment(root: Path, split: str = "test") -> Found:
     pool = len({run.manifest.seed for run in runs}) > 1
     known = [family for family in families if family]
     sections = grouped(known, split, pool=pool, allow=True)
-    return Found(tuple(runs), tuple(sections), read_ends(root), tuple(unread))
+    return Found(tuple(runs), tuple(sections), read_ends(root), plan, tuple(unread))
 
 
 def _family(run: Run, split: str, unread: list[tuple[str, str]]) -> list[Policy]:
@@ -86,29 +88,26 @@ def experiment_document(
     title: str,
     *,
     kind: ErrorKind | None = None,
-    planned: Collection[str] = (),
     plots: bool = True,
 ) -> Document:
-    """Return the document. `kind` is the rule of errors; None takes each regime's own. `planned`
-    holds addresses of the steps that were to be (CELL/build, CELL/train/LEARNER, …)."""
+    """Return the document. `kind` is the rule of errors; None takes each regime's own."""
     if plots:
         try:
             with drawing(policy.name for one in found.sections for policy in one.policies):
-                return _document(found, title, kind, planned, True, ())
+                return _document(found, title, kind, True, ())
         except MissingDependency as error:
-            return _document(found, title, kind, planned, False, (f"No pictures: {error}",))
-    return _document(found, title, kind, planned, False, ())
+            return _document(found, title, kind, False, (f"No pictures: {error}",))
+    return _document(found, title, kind, False, ())
 
 
 def _document(
     found: Found,
     title: str,
     kind: ErrorKind | None,
-    planned: Collection[str],
     plots: bool,
     facts: Sequence[str],
 ) -> Document:
-    tables = beside(found.sections, found.ends, planned)
+    tables = beside(found.sections, found.ends, found.plan.steps)
     known = [one for one in tables if one.asked]
     alone = _without_table(found.sections, known)
     parts = [
@@ -146,7 +145,7 @@ def _printed(known: Sequence[Beside], kind: ErrorKind | None, plots: bool) -> It
     """Yield a part for each printed table, with its pictures."""
     longer = [one for one in known if one.printed.turns > DEFAULT_TURNS and one.section]
     for one in known:
-        rule = kind or (one.section.errors(None) if one.section else "clustered")
+        rule = one.section.errors(kind) if one.section else "naive"
         part = printed_part(one, rule)
         pictures: list[Picture | None] = []
         if plots and one.section is not None:
@@ -171,10 +170,9 @@ def _others(alone: Sequence[Section], kind: ErrorKind | None, plots: bool) -> It
     """Yield the usual report of sections beside no printed table."""
     if not alone:
         return
-    rule = kind or alone[0].errors(None)
-    made = document(alone, kind=rule)
+    made = document(alone, kind=kind)
     if plots:
-        made = with_pictures(made, alone, kind=rule)
+        made = with_pictures(made, alone, kind=kind)
     yield from made.parts
 
 

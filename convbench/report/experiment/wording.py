@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from convbench.errors import ConvbenchError
 from convbench.report.document import Cell, Column, Part, Table, slug
-from convbench.report.experiment.beside import ALSO
 from convbench.report.naming import plain_name
 from convbench.report.patterns.analysis import patterns
 from convbench.report.patterns.present import patterns_document
 from convbench.report.patterns.responses import responses_of
 from convbench.report.patterns.spread import Spread, spread
 from convbench.report.policies import BASE, NAMES, Policy
+from convbench.report.published import ALSO
 from convbench.report.sections import Section
 
 SHOWN = ("arc", "sciqa")

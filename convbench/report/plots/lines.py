@@ -82,7 +82,7 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
     no method was trained on several."""
     methods: dict[str, list[tuple[float, Policy]]] = {}
     for policy in section.policies:
-        size = _rows(policy)
+        size = trained_rows(policy)
         if size:
             methods.setdefault(_method(policy), []).append((float(size), policy))
     several = {m: found for m, found in methods.items() if len({size for size, _ in found}) > 1}
@@ -103,7 +103,7 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
     return curves(section.title, measures, points, axis, judge, base=section.base, kind=kind)
 
 
-def _rows(policy: Policy) -> int | None:
+def trained_rows(policy: Policy) -> int | None:
     """Return the rows a checkpoint was trained on: turns, pairs, or conversations (which is all
     that checkpoints of old tell)."""
     counts = policy.training.get("counts") or {}
