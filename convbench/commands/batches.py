@@ -69,8 +69,20 @@ def cancel(options: CancelOptions) -> BatchesShown:
             await _ask(run, shown, _calls(options), end=True)
 
     with run.lock():
-        run_loop(go)
+        if options.forget:
+            _forget(run, found.open)
+        else:
+            run_loop(go)
     return found
+
+
+def _forget(run: Run, batches: list[BatchShown]) -> None:
+    """Write an end to batches; all that may have been billed of them counts as lost."""
+    file = Submitted(run.path / FILE)
+    for shown in batches:
+        lost = {"tokens": shown.sent.tokens, "usd": shown.sent.usd or 0.0}
+        file.note(shown.sent, ended="forgotten", lost=lost)
+    file.close()
 
 
 def _found(run: Run) -> BatchesShown:

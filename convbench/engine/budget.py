@@ -124,6 +124,8 @@ class Budget:
         """Hold it no longer; the next may go."""
         self._sent["usd"] -= need.usd or 0.0
         self._sent["tokens"] -= need.tokens
+        if self._sent["tokens"] < 1:  # what sums of fractions leave over
+            self._sent = {"usd": 0.0, "tokens": 0.0}
         self._wake()
 
     async def reserve(self, rates: Rates, size: Size) -> None:

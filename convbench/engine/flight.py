@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,8 @@ class Desk:
     ordinary calls. None: as long as the provider takes."""
     collect_only: bool = False
     """Nothing is sent in a batch; what earlier processes sent is waited for."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What came of the calls of all batches that ended."""
     known: set[str] = field(default_factory=set)
     """Names of the provider's batches that are some batch of ours."""
 
@@ -108,8 +111,8 @@ class Flight:
         self._errors: dict[int, ModelError] = {}
         self._counts = dict.fromkeys(("repeated", "foreign", "unreadable"), 0)
         self._lost = [0, 0.0]
+        self._billed: set[int] = set()
         self._met = False
-        self._guessed = False
 
     async def fly(self, lines: Sequence[bytes] | None) -> None:
         """See it to its end; the journal then has every reply, and all who wait are told.
@@ -150,10 +153,18 @@ class Flight:
             return
         mark = self.sent.mark
         if self.sent.file is None:
-            file = await self._patiently(lambda: self.batches.upload(mark, lines), TRANSFER_S)
+            try:
+                file = await self._patiently(lambda: self.batches.upload(mark, lines), TRANSFER_S)
+            except FatalModelError:
+                self._close("refused")
+                raise
             if file is not None:
                 self._note(file=file)
-        self._begun(await self._created(lines))
+        found = await self._sought(0.0) if self.sent.others else None
+        if found is not None:
+            self._begun(found, guessed=True)
+            return
+        self._begun(*await self._created(lines))
 
     async def _found_or_not(self) -> None:
         """Take up the batch that an earlier process may have begun."""
@@ -162,27 +173,28 @@ class Flight:
         if found is None:
             self._close("never sent")
             raise NotSent(f"{self.batches.ref}: a batch was not begun")
-        self._guessed = True
-        self._begun(found)
+        self._begun(found, guessed=True)
 
-    async def _created(self, lines: Sequence[bytes]) -> str:
-        """Begin the batch, once: where it is not sure that it failed, look for it first."""
+    async def _created(self, lines: Sequence[bytes]) -> tuple[str, bool]:
+        """Begin the batch, once: where it is not sure that it failed, look for it first. Returns
+        its name, and whether that was found in a list."""
         tries, since = 0, time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(TRANSFER_S):
-                    return await self.batches.create(self.sent.mark, self.sent.file, lines)
+                    batch = await self.batches.create(self.sent.mark, self.sent.file, lines)
+                    return batch, False
             except (TimeoutError, TransientModelError) as raised:
                 error = _said(raised, self.batches.ref)
-            except FatalModelError:
-                self._close("refused")
+            except FatalModelError as refused:
+                if not isinstance(refused, BadBody):  # after that one it may have begun
+                    self._close("refused")
                 raise
             tries += 1
             if not error.rate_limited and not isinstance(error, Unreachable):
                 found = await self._sought(time.time() + SETTLE_S)
                 if found is not None:
-                    self._guessed = True
-                    return found
+                    return found, True
             await self._again(error, tries, since)
 
     async def _sought(self, until: float) -> str | None:
@@ -198,9 +210,9 @@ class Flight:
                 return None
             await asyncio.sleep(min(LISTED, max(0.0, until - time.time())))
 
-    def _begun(self, batch: str) -> None:
+    def _begun(self, batch: str, guessed: bool = False) -> None:
         self.desk.known.add(batch)
-        self._note(batch=batch)
+        self._note(batch=batch, guessed=guessed)
 
     async def _ended(self) -> BatchState:
         """Look at the batch now and then, until it has ended."""
@@ -233,7 +245,7 @@ class Flight:
             most = min(max(LEAST_BYTES, CALL_BYTES * len(self.sent.calls)), MOST_BYTES)
             self._errors.clear()
             self._counts = dict.fromkeys(self._counts, 0)
-            self._lost, seen = [0, 0.0], set[int]()
+            seen = set[int]()
             try:
                 async for item in self.batches.results(self.sent.batch or "", state, most):
                     self._take(item, seen)
@@ -243,7 +255,7 @@ class Flight:
             self._met = bool(seen)
 
         await self._patiently(read, TRANSFER_S)
-        return self._met or not self._guessed or not self._counts["foreign"]
+        return self._met or not self.sent.guessed or not self._counts["foreign"]
 
     def _take(self, item: tuple[str, Outcome] | None, seen: set[int]) -> None:
         """Take one line of results."""
@@ -281,7 +293,8 @@ class Flight:
     def _lose(self, number: int, error: ModelError) -> None:
         """Remember why a call has no reply; one that was answered in vain is billed."""
         self._errors[number] = error
-        if error.usage is not None:
+        if error.usage is not None and number not in self._billed:
+            self._billed.add(number)
             booked, told = book(error.usage, self.sent.calls[number].size, self.rates)
             self._lost[0] += booked.tokens
             self._lost[1] += booked.usd or 0.0
@@ -307,6 +320,7 @@ class Flight:
         }
         lost = {"tokens": int(self._lost[0]), "usd": self._lost[1]}
         self._note(ended=status, counts=counts, lost=lost)
+        self.desk.counts.update(calls=len(self.sent.calls), **counts)
 
     # ------------------------------------------------------------------ both
 

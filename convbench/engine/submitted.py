@@ -55,6 +55,8 @@ class SentBatch:
     """Its requests, as the provider named them."""
     batch: str | None = None
     """The provider's name for it; None: not known to have begun."""
+    guessed: bool = False
+    """`batch` was found in the provider's list, and only its results can tell that it is ours."""
     others: set[str] = field(default_factory=set)
     """Batches that were taken for it and are not."""
     ended: str | None = None
@@ -184,7 +186,8 @@ def _learn(sent: SentBatch, record: dict[str, Any]) -> None:
     """Take what a later line says."""
     sent.at = dollars(record.get("at")) or sent.at
     sent.file = _text(record.get("file")) or sent.file
-    sent.batch = _name(record.get("batch")) or sent.batch
+    if batch := _name(record.get("batch")):
+        sent.batch, sent.guessed = batch, record.get("guessed") is True
     if other := _name(record.get("other")):
         sent.others.add(other)
         sent.batch = None

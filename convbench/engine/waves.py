@@ -118,13 +118,13 @@ class Waves:
         gate, task, batches = CURRENT.get(), asyncio.current_task(), model.batches
         if batches is None or gate is None or task is None or task not in gate.tasks:
             return None
-        if not self._belongs(key, hash):
+        size, tries = size_of(model, messages, sampling), 0
+        waiting = Waiting(model, batches, messages, sampling, key, hash, size, time.monotonic())
+        if not self._goes(waiting):
             return None
         await self._started(model)
         self._gate, gate.on_end = gate, self._look_soon
-        size, tries = size_of(model, messages, sampling), 0
-        waiting = Waiting(model, batches, messages, sampling, key, hash, size, time.monotonic())
-        while not self._late(waiting) and self._belongs(key, hash):
+        while self._goes(waiting):
             enter()
             try:
                 reply = await self._reply(waiting, task)
@@ -141,11 +141,28 @@ class Waves:
                 self.desk.status.retries += 1
         return None
 
-    def _belongs(self, key: str, hash: str) -> bool:
-        """Whether a call goes in a batch, or is in one."""
-        name = key, hash
-        known = name in self._open or name in self._claims or name in self._early
-        return known or not self.desk.collect_only
+    def _goes(self, waiting: Waiting) -> bool:
+        """Whether a call waits for a batch: one that is in a batch does, however long it took."""
+        name = waiting.key, waiting.hash
+        if name in self._open or name in self._claims or name in self._early:
+            return True
+        return not self.desk.collect_only and not self._late(waiting)
+
+    def told(self) -> str:
+        """Return what became of the batches of this command in one line; empty where none
+        ended."""
+        counts = self.desk.counts
+        if not counts["calls"]:
+            return ""
+        parts = [f"batches: {counts['answered']:,} of {counts['calls']:,} calls answered"]
+        again = counts["failed"] + counts["missing"]
+        parts += [f"{again:,} without a reply"] if again else []
+        for name in ("repeated", "foreign", "unreadable"):
+            if counts[name]:
+                parts.append(f"{counts[name]:,} {name} line{'' if counts[name] == 1 else 's'}")
+        if counts["cut short"]:
+            parts.append(f"{counts['cut short']} file(s) of results longer than is read")
+        return " · ".join(parts)
 
     async def aclose(self) -> None:
         """Look no longer after what is on its way; the provider goes on with it."""
@@ -171,7 +188,7 @@ class Waves:
             lane.waiting[waiting] = None
         self._parked[waiting] = task
         self._look_soon()
-        timer = self._timer(waiting, lane)
+        timer = self._timer(waiting, lane) if claim is None else None
         try:
             with idle():
                 return await waiting.done

@@ -142,7 +142,8 @@ class _Cell:
             cast = {name: member.model_copy(update={"sampling": limits})
                     for name, member in cast.items()}  # fmt: skip
             manifest = ask_again(manifest, cast, split="test", protocol=protocol)
-        return preview(manifest, self.ready.loaded.examples, self.options.specs.folders)
+        return preview(manifest, self.ready.loaded.examples, self.options.specs.folders,
+                       batch=self.options.calls.batch)  # fmt: skip
 
     def _protocol(self, recipe: Recipe | None) -> ProtocolSpec | None:
         if recipe is None or recipe.eval_protocol is None:
@@ -173,7 +174,8 @@ class _Cell:
         prompt += shown.replies
         folders = self.options.specs.folders
         reply = judge.spec.max_tokens + headroom(judge.model, folders, judge.short)
-        price = dollars(judge.model, prompt, reply, folders, judge.short)
+        batch = self.options.calls.batch
+        price = dollars(judge.model, prompt, reply, folders, judge.short, batch=batch)
         return Amount(
             verdicts=count, tokens=count * (prompt + reply), usd=count * (price or 0.0),
             unpriced=set() if price is not None else {judge.model},

@@ -20,6 +20,7 @@ from convbench.models.batch import (
     Batches,
     BatchState,
     Outcome,
+    gone,
     objects,
     record,
     refusal,
@@ -109,6 +110,8 @@ class AnthropicBatches(Batches):
                     found = record(line)
                     yield None if found is None else (found["custom_id"], self._outcome(found))
         except BadStatus as error:
+            if error.status == 404:
+                raise gone(self.ref, batch) from None
             raise self._model.failure(error.status, message(error.body), error.headers) from None
 
     async def cancel(self, batch: str) -> None:
@@ -166,6 +169,8 @@ class AnthropicBatches(Batches):
         status, raw, told = await self.http.ask(method, self._url + path, body)
         if status in (404, 405) and method == "POST" and not path:
             raise unknown(self.ref, status, "/v1/messages/batches")
+        if status == 404 and path.startswith("/"):
+            raise gone(self.ref, path.split("/")[1])
         if status not in (200, 201):
             raise self._model.failure(status, message(raw), told)
         try:

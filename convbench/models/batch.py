@@ -164,6 +164,14 @@ def no_batches(*refs: str) -> str:
     )
 
 
+def gone(ref: str, batch: str) -> FatalModelError:
+    """Return the error of a provider that does not know a batch that we sent."""
+    return FatalModelError(
+        f"{ref}: HTTP 404: no batch {batch}, or its results are gone; is this the key and the "
+        "server that it was sent with? To send its calls again: convbench cancel RUN --forget"
+    )
+
+
 def unknown(ref: str, status: int, path: str) -> FatalModelError:
     """Return the error of a server that knows no batches."""
     return FatalModelError(f"{ref}: HTTP {status} at {path}; {no_batches(ref)}")

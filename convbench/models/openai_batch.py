@@ -18,6 +18,7 @@ from convbench.models.batch import (
     Batches,
     BatchState,
     Outcome,
+    gone,
     objects,
     record,
     refusal,
@@ -124,6 +125,8 @@ class OpenAIBatches(Batches):
                         found = record(line)
                         yield None if found is None else (found["custom_id"], self._outcome(found))
             except BadStatus as error:
+                if error.status == 404:
+                    raise gone(self.ref, batch) from None
                 raise self._model.failure(
                     error.status, message(error.body), error.headers
                 ) from None
@@ -155,6 +158,8 @@ class OpenAIBatches(Batches):
         )
         if status in (404, 405) and method == "POST" and "cancel" not in path:
             raise unknown(self.ref, status, path)
+        if status == 404 and path.startswith("/batches/"):
+            raise gone(self.ref, path.split("/")[2])
         if status not in (200, 201):
             raise self._model.failure(status, message(raw), told)
         try:

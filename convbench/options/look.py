@@ -84,6 +84,14 @@ class CancelOptions(StatusOptions):
 
     EXAMPLES: ClassVar = ("convbench cancel", "convbench cancel runs/latest")
 
+    forget: Annotated[
+        bool,
+        Opt(
+            "Ask nobody: forget batches that the provider no longer knows, so that the next resume "
+            "sends their calls again. What they cost is counted at the most it may be."
+        ),
+    ] = False
+
 
 @dataclass(frozen=True)
 class ViewOptions:

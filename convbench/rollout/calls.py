@@ -110,8 +110,10 @@ async def calling(
     if waits and any(model.batches is not None for model in models):
         caller.in_waves(options.batch_wait, collect_only=not options.batch)
     try:
-        with Progress(status, label, quiet=options.quiet):
+        with Progress(status, label, quiet=options.quiet) as shown:
             yield caller
+            if caller.waves is not None and (line := caller.waves.told()):
+                shown.print(line)
     finally:
         if caller.waves is not None:
             await caller.waves.aclose()

@@ -24,8 +24,13 @@ from convbench.options.build import BuildOptions
 from convbench.options.look import CancelOptions, StatusOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout import calls as rollout_calls
+from convbench.rollout.branch import branches
+from convbench.rollout.fill import fill
+from convbench.store import Run
+from convbench.views import policy_turns
 from tests.rollout.cli import ROOT, environment, finish, records, said, start, until
 from tests.support.batches import BatchProvider
+from tests.support.chat.replies import Call, scripted_reply
 from tests.support.killer import post
 from tests.support.serve import spawn
 
@@ -60,8 +65,8 @@ def base(provider: BatchProvider, model: str) -> str:
 
 def built(provider: BatchProvider, run: str, model: str = OPENAI, **more: Any) -> Path:
     return convbench.build(
-        "demo", tasks=4, model=model, api_base=base(provider, model), run=run,
-        quiet=True, **more,
+        "demo", model=model, api_base=base(provider, model), run=run,
+        **{"tasks": 4, "quiet": True, **more},
     ).path  # fmt: skip
 
 
@@ -231,10 +236,16 @@ def test_past_batch_wait_ordinary_calls_do_the_rest(provider: BatchProvider) -> 
     assert found["repeats"] == 0
 
 
-def test_a_parameter_that_is_refused_is_left_out_of_the_next_wave(provider: BatchProvider) -> None:
+def test_a_parameter_that_is_refused_is_left_out_of_the_next_wave(
+    provider: BatchProvider, capsys: pytest.CaptureFixture[str]
+) -> None:
     provider.plan_batches(refuse="temperature")
-    run = built(provider, "run", batch=True)
+    run = built(provider, "run", batch=True, quiet=False)
     assert len(said(run)) == 12
+    line = "batches: 36 of 48 calls answered · 12 without a reply"
+    assert line in " ".join(capsys.readouterr().err.split())
+    sent_so = [record["sent"] for record in records(run / "conversations.jsonl")]
+    assert all("temperature" in next(iter(one.values()))["left_out"] for one in sent_so)
     assert sent(provider) == [12] * 4
 
 
@@ -273,3 +284,84 @@ def test_an_estimate_is_at_the_price_of_batches() -> None:
         assert shown is not None
         found.append(shown.usd)
     assert found[1] == pytest.approx(found[0] / 2)
+
+
+def test_conversations_that_end_early_leave_the_waves(tmp_path: Path) -> None:
+    """Adaptive: whoever is ready ends at another turn than the others; branches of each of their
+    turns then go in waves too."""
+
+    def ready(call: Call) -> str:
+        done = sum(role == "assistant" for role, _ in call.messages) >= len(call.question) % 3
+        return "READY TO ANSWER" if done and "ONE specific" in call.asked else scripted_reply(call)
+
+    options = {"tasks": 4, "protocol": "clarifying-adaptive", "turns": 4, "quiet": True}
+    with BatchProvider(reply=ready) as provider, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", provider.api_base)
+        named = {"model": OPENAI, "teacher": "openai/gpt-4o", "api_base": provider.api_base}
+        plain = convbench.build("demo", run="plain", **named, **options).path
+        made = convbench.build("demo", run="waves", batch=True, **named, **options).path
+        assert words(made) == words(plain)
+        lengths = {len(turns) for _, turns, _ in said(made).values()}
+        assert len(lengths) > 1, "all ended at one turn"
+        waves = [b["requests"] for b in provider.summary()["batches"] if b["model"] == "gpt-4o"]
+        assert waves == sorted(waves, reverse=True)
+        assert len(waves) <= 3
+
+        run, before = Run.open(made), len(sent(provider))
+        parents = list(run.conversations())
+        fill(
+            run, CallOptions(batch=True, quiet=True, api_base=provider.api_base),
+            planned=lambda held: branches(held.manifest, parents, on_disk=held.attempts()),
+        )  # fmt: skip
+        turns = sum(len(policy_turns(run.manifest.protocol, parent)) for parent in parents)
+        assert len(said(made)) == 12 + turns
+        assert len(sent(provider)) - before <= 2 * max(lengths)
+
+
+def test_a_batch_taken_for_ours_is_told_by_its_results(
+    provider: BatchProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A creation fails while somebody else's batch of as many requests is under way."""
+    built(provider, "other", ANTHROPIC, batch=True)
+    theirs = sent(provider)
+    provider.plan_batches(create_503=(4,))
+    run = built(provider, "ours", ANTHROPIC, batch=True, seed=5)
+    assert len(said(run)) == 12
+    assert sent(provider) == theirs * 2
+    others = [record["other"] for record in records(run / "batches.jsonl") if "other" in record]
+    assert set(others) <= {"msgbatch_1", "msgbatch_2", "msgbatch_3"}
+    assert others
+
+
+def test_a_batch_that_nobody_knows_any_more_can_be_forgotten(
+    provider: BatchProvider, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path("run/batches.jsonl")
+    run = built(provider, "run", batch=True)
+    kept = [line for line in file.read_text().splitlines() if '"ended"' not in line]
+    file.write_text("\n".join(kept[-3:]) + "\n")
+    for name in ("calls.jsonl", "conversations.jsonl"):
+        (run / name).write_text("")
+    provider.batches.clear()
+    with pytest.raises(FatalModelError, match="convbench cancel RUN --forget"):
+        built(provider, "run", batch=True)
+    say_status(status(StatusOptions(Path("run"))))
+    assert "HTTP 404" in capsys.readouterr().err
+    assert say_cancel(cancel(CancelOptions(Path("run"), forget=True)))
+    assert len(said(built(provider, "run", batch=True))) == 12
+
+
+def test_records_from_elsewhere_lead_nowhere(provider: BatchProvider) -> None:
+    """A batch's name becomes part of an address: one that is none is not asked for."""
+    run = built(provider, "run", batch=True)
+    file = run / "batches.jsonl"
+    first = json.loads(file.read_text().splitlines()[0])
+    for line in ({"batch": "../../admin?x="}, {"batch": 7}, {"calls": [[1]]}, {"mark": []}, [], 3):
+        with file.open("a") as out:
+            more = line if isinstance(line, dict) else {}
+            out.write(json.dumps({**first, "mark": "new", **more}) + "\n")
+            out.write(json.dumps({"mark": first["mark"], **more} if more else line) + "\n")
+    keys = len(provider.keys)
+    names = {one.sent.batch for one in status(StatusOptions(run)).batches}
+    assert names - {None} == {"batch_1", "batch_2", "batch_3"}
+    assert len(provider.keys) == keys

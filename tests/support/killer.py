@@ -54,10 +54,15 @@ def once(url: str, moment: str | None, arguments: list[str]) -> int:
     if child == 0:
         run(how, what, arguments)
     if step is not None:
-        wait_until(lambda: step in post(url, "/_batch_state", None)["stalled"])
+        wait_until(lambda: step in post(url, "/_batch_state", None)["stalled"] or over(child))
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+def over(child: int) -> bool:
+    """Whether a process has ended by itself; it stays to be waited for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def run(how: str, what: str, arguments: list[str]) -> None:
@@ -113,7 +118,7 @@ def post(url: str, path: str, value: object) -> Any:
 
 def wait_until(true: Callable[[], bool]) -> None:
     """Wait for something that must come."""
-    ends = time.monotonic() + LONG_S
+    ends = time.monotonic() + 10 * LONG_S
     while not true():
         if time.monotonic() > ends:
             raise SystemExit("waited in vain")
