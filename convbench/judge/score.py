@@ -28,6 +28,8 @@ _UNCLEAR = re.compile(
       (?:the\s+|a\s+|max\w*\s+)?\d
     | (?:[^\W\d]+\s+)?on\s+a\s+scale\b
     | [,;]?\s*\(?\s*(?:up|down|was|were|or)\b[^.\d]{0,20}\d            # 7, up from 5; 7 (was 5)
+    | [,;–—-]?\s*\(?\s*(?:but\s+)?(?:really|honestly|truly|in\s+fact|should\s+be|more\s+like)\b
+      [^.\d]{0,8}\d                                       # 10/10 (but really 3)
     | for\s+\w+[,;]\s*\d | =
     | for\s+(?:the\s+)?(?:turn|step|part|first|last|previous)\b
     | (?:before|previously|earlier|initially|at\s+first|originally)\b
