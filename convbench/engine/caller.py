@@ -14,6 +14,7 @@ from convbench.engine.gate import enter, idle
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
 from convbench.engine.need import size_of
+from convbench.engine.priming import Priming
 from convbench.engine.retry import RetryPolicy
 from convbench.engine.status import Status
 from convbench.engine.waves import Waves
@@ -44,6 +45,7 @@ class Caller:
         self._answered: set[str] = set()
         self._exhausted: dict[str, int] = {}
         self._checked: set[str] = set()
+        self._priming = Priming()
         self._starting: dict[str, asyncio.Future[None]] = {}
 
     async def complete(
@@ -134,7 +136,8 @@ class Caller:
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
     ) -> _Reply:
         self._check(model)
-        return await _Call(self, model, messages, sampling, key).run()
+        async with self._priming.turn(model, messages):
+            return await _Call(self, model, messages, sampling, key).run()
 
 
 @dataclass(frozen=True, slots=True)

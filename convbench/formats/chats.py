@@ -7,15 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from pydantic import ValidationError
+
 from convbench.errors import DataError
-from convbench.formats.extra import CALLS, MESSAGES, SAID, TOOLS, extra, meant
+from convbench.formats.extra import (
+    ASSISTANTS,
+    BLOCKS,
+    CALLS,
+    MESSAGES,
+    SAID,
+    THOUGHT,
+    TOOLS,
+    extra,
+    meant,
+)
+from convbench.schema import Reasoning, ThinkingBlock
 from convbench.schema.example import Split
 
 ROLES = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user", "prompter": "user",
-    "assistant": "assistant", "gpt": "assistant", "model": "assistant", "chatgpt": "assistant",
-    "bot": "assistant",
+    **dict.fromkeys(ASSISTANTS, "assistant"),
 }  # fmt: skip
 """Who speaks, by the names in use (OpenAI, ShareGPT and others)."""
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -30,6 +42,8 @@ class Chat:
     system: str | None
     messages: tuple[tuple[str, str], ...]
     """(`user` or `assistant`, text), in order."""
+    thoughts: Mapping[int, Reasoning]
+    """What an assistant thought before a message, by the message's place."""
     reward: float | None
     scores: Mapping[str, float]
     """All named rewards."""
@@ -57,13 +71,13 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
     metadata = extra(row, where)
-    system, messages = _messages(row, where)
+    system, messages, thoughts = _messages(row, where)
     reward, scores = _reward(row, where)
     split = _text(row, ("split",), where)
     if split is not None and split not in SPLITS:
         raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
     return Chat(
-        line, system, messages, reward, scores,
+        line, system, messages, thoughts, reward, scores,
         example=_text(row, ("example_id", "task_id"), where),
         group=_text(row, ("group", "group_id"), where),
         split=split,  # type: ignore[arg-type]  # checked above
@@ -75,8 +89,10 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     )  # fmt: skip
 
 
-def _messages(row: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tuple[str, str], ...]]:
-    """Return (system prompt, the other messages)."""
+def _messages(
+    row: Mapping[str, Any], where: str
+) -> tuple[str | None, tuple[tuple[str, str], ...], dict[int, Reasoning]]:
+    """Return (system prompt, the other messages, what was thought before them by place)."""
     key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
     if not isinstance(items, list) or not items:
@@ -85,7 +101,13 @@ def _messages(row: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tup
             "(or conversations: [{from, value}, …])"
         )
     said = [_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
+    thoughts = {
+        index: reasoning
+        for index, item in enumerate(items)
+        if (reasoning := _thought(item, f"{where}: {key}[{index}]")) is not None
+    }
     system = _text(row, ("system",), where)
+    first = len(said)
     while said and said[0][0] == "system":
         text = said.pop(0)[1]
         system = text if system is None else f"{system}\n\n{text}"
@@ -95,7 +117,29 @@ def _messages(row: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tup
         raise DataError(f"{where}: found no assistant message; expected at least one")
     if said[-1][0] != "assistant":
         raise DataError(f"{where}: the last message is of the user; expected the assistant's")
-    return system, tuple(said)
+    first -= len(said)
+    return system, tuple(said), {index - first: found for index, found in thoughts.items()}
+
+
+def _thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
+    """Return what an assistant thought before a message, as other programs write it."""
+    if ROLES.get(str(item.get("role", item.get("from"))).lower()) != "assistant":
+        return None
+    name = next((name for name in THOUGHT if item.get(name) not in (None, "")), None)
+    said, blocks = item.get(name) if name else "", item.get(BLOCKS) or ()
+    if not isinstance(said, str):
+        raise DataError(f"{where}: {name}: found {type(said).__name__}; expected text")
+    if not said and not blocks:
+        return None
+    try:
+        found = Reasoning.model_validate({"text": said, "blocks": blocks})
+    except ValidationError as error:
+        why = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise DataError(f"{where}: {BLOCKS}: {why[:200]}") from None
+    if not blocks:
+        return found
+    shown = "\n".join(b.thinking for b in found.blocks if isinstance(b, ThinkingBlock))
+    return found.model_copy(update={"via": "blocks", "text": said or shown})
 
 
 def _message(item: object, where: str) -> tuple[str, str]:

@@ -21,10 +21,16 @@ KNOWN = {name for names in SAME for name in names} | {
 """Keys of a row."""
 SAID = {"role", "from", "content", "value"}
 """Keys of a message."""
+THOUGHT = ("reasoning_content", "reasoning", "thinking")
+"""Names of what an assistant thought before a message, a text; the first that is there counts."""
+BLOCKS = "thinking_blocks"
+"""Name of a provider's own blocks of it."""
 TOOLS = {"tool", "function", "ipython", "function_call", "observation"}
 """Roles of tools."""
 CALLS = ("tool_calls", "function_call", "tool_call_id")
 """Keys of messages that call tools or answer such calls."""
+ASSISTANTS = ("assistant", "gpt", "model", "chatgpt", "bot")
+"""Roles of who thinks."""
 FIELDS = "message_fields"
 """Key of the metadata that holds what messages have beside role and content, one each."""
 DEEPEST = 32
@@ -75,7 +81,8 @@ def _fields(item: object, where: str) -> dict[str, Any]:
         return {}
     if item.get("content", item.get("value")) is None:
         return {}
-    found = _unknown(item, SAID, where)
+    own = str(item.get("role", item.get("from"))).lower() in ASSISTANTS
+    found = _unknown(item, SAID | {*THOUGHT, BLOCKS} if own else SAID, where)
     return {key: value for key, value in found.items() if value not in ("", [], {})}
 
 

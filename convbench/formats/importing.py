@@ -192,8 +192,9 @@ def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> l
                 step="reply" if role == "assistant" else "say",
                 content=text,
                 finish_reason="stop" if role == "assistant" else "scripted",
+                reasoning=chat.thoughts.get(place),
             )
-            for role, text in chat.messages
+            for place, (role, text) in enumerate(chat.messages)
         )
         out.append(
             Conversation(

@@ -66,12 +66,28 @@ def judge_fields(
     }
 
 
-def judge_messages(spec: JudgeSpec, conversation: Conversation, example: Example) -> list[Message]:
-    """Return what a rubric's model is sent: question, options, gold letter and transcript."""
+def judge_messages(
+    spec: JudgeSpec, conversation: Conversation, example: Example, *, several: bool = False
+) -> list[Message]:
+    """Return what a rubric's model is sent: question, options, gold letter and transcript.
+
+    `several`: the question has other conversations, whose prompts begin alike.
+    """
     fields = judge_fields(conversation, example, reasoning=spec.sees_reasoning)
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
-    return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
+    asked: Message = {"role": "user", "content": prompt}
+    before = prompt.find(fields["transcript"]) if several else 0
+    if before > 0:
+        asked["stable"] = before + len(_opening(conversation))
+    return [{"role": "system", "content": system}, asked]
+
+
+def _opening(conversation: Conversation) -> str:
+    """Return how the transcripts of all samples of a question begin: what is said by script."""
+    own = (i for i, turn in enumerate(conversation.turns) if turn.finish_reason != "scripted")
+    turns = conversation.turns[: next(own, 0)]
+    return transcript(conversation.model_copy(update={"turns": turns}))
 
 
 async def ask(

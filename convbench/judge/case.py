@@ -24,3 +24,5 @@ class Case:
     asked: int = 0
     """`attempts` of this judge's newest, failed verdict on it: a new try goes on counting, so that
     the journal does not answer with the old replies."""
+    several: bool = False
+    """Whether its question has other conversations, which are judged too."""

@@ -83,8 +83,9 @@ async def _all(
         example = run.examples[conversation.example_id]
         asked = pending[conversation.conversation_id]
         case = Case(
-            judge, conversation, example, manifest.protocol, manifest.mode, run.examples, asked
-        )
+            judge, conversation, example, manifest.protocol, manifest.mode, run.examples, asked,
+            several=manifest.samples > 1,
+        )  # fmt: skip
         return await verdict_on(case, tools)
 
     recording = Recording[Conversation, Verdict](

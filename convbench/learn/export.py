@@ -7,10 +7,10 @@ from pathlib import Path
 
 from convbench.errors import SpecError
 from convbench.formats.export import Exported, Plan, export, export_pairs
-from convbench.formats.targets import FORMATS, Target
+from convbench.formats.targets import FORMATS, THOUGHT, Target, tagged
 from convbench.learn import weights as weighing
 from convbench.learn.flagged import findings
-from convbench.learn.pairs import Pairs
+from convbench.learn.pairs import Pairs, Reply
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
@@ -74,9 +74,16 @@ def export_paired(
     """Write pairs of replies."""
     if scale is not None:
         raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
-    items = ((p.messages, p.chosen.text, p.rejected.text) for p in learnt.items)
+    bare = FORMATS[target].drops or recipe.data.reasoning == "drop"
+    items = ((p.messages, _said(p.chosen, bare), _said(p.rejected, bare)) for p in learnt.items)
     done = export_pairs(target, folder, items)
     done.notes += learnt.selection.describe(recipe.data.metric)
     done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
     done.notes.append(f"pairs for DPO; the recipe trains them with beta {recipe.pairing.beta:g}")
     return done
+
+
+def _said(reply: Reply, bare: bool) -> str:
+    """Return a reply's text, with its reasoning in tags before it unless `bare`."""
+    thought = reply.reasoning.text if reply.reasoning and not bare else ""
+    return tagged({"content": reply.text, THOUGHT: thought})

@@ -53,6 +53,10 @@ class Alias(Noun):
     """Dollars for a million prompt tokens, where the price list does not say."""
     output_per_million: float | None = Field(default=None, ge=0)
     """Dollars for a million reply tokens."""
+    cached_per_million: float | None = Field(default=None, ge=0)
+    """Dollars for a million prompt tokens that the provider had cached; null: as any other."""
+    cache_write_per_million: float | None = Field(default=None, ge=0)
+    """Dollars for a million prompt tokens that it caches; null: as any other."""
     retired: str | None = None
     """Why this name is no longer answered."""
     successor: str | None = None

@@ -12,7 +12,7 @@ from convbench.errors import FatalModelError, MissingDependency, ModelError, Usa
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
 from convbench.models.parameters import Parameters
-from convbench.models.prices import Price
+from convbench.models.prices import Price, cache_counts
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
 from convbench.models.thought import FIELDS, thought
@@ -67,6 +67,8 @@ class LitellmModel(Model):
         self._parameters, self._price, self._media = parameters, price, media
         self._answered = False
         self.headroom = parameters.headroom
+        self.caches = price.caches if price else None
+        self._marks = takes_marks(ref)
         self.litellm: Any = None
         self._variable = "the environment"
 
@@ -119,7 +121,7 @@ class LitellmModel(Model):
     def fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """Return what a call asks, as litellm takes it."""
         return {
-            "messages": wire(self._parameters.messages(messages), self._media),
+            "messages": wire(self._parameters.messages(messages), self._media, marks=self._marks),
             **self._parameters.fields(sampling),
         }
 
@@ -214,9 +216,13 @@ class LitellmModel(Model):
         price = price or self._price
         if price is None or prompt is None or reply is None:
             return Usage(prompt, reply)
-        details = getattr(read, "prompt_tokens_details", None)
-        cached = count(getattr(details, "cached_tokens", None)) or 0
-        return Usage(prompt, reply, price.of(prompt, reply, min(cached, prompt)))
+        return Usage(prompt, reply, price.of(prompt, reply, *cache_counts(read)))
+
+
+def takes_marks(ref: str) -> bool:
+    """Whether a model's provider caches what is marked for it, and only that."""
+    provider, _, name = ref.partition("/")
+    return provider == "anthropic" or (provider in ("bedrock", "vertex_ai") and "claude" in name)
 
 
 def _variable(ref: str) -> str:

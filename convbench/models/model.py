@@ -26,6 +26,9 @@ class Model(Protocol):
     """True where the dollars of a call are known (0 for a local model)."""
     concurrency: int | None = None
     """Calls at once that it does best with; None leaves it to the user."""
+    caches: int | None = None
+    """Tokens from which on a beginning of a prompt that was sent before costs less; None where it
+    does not, or nobody knows."""
     patient: bool = False
     """An attempt has no time limit: it runs in this process and ends by itself."""
     headroom: int = 0

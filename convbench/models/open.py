@@ -188,7 +188,12 @@ def price_of(found: Resolved) -> Price | None:
     """Return the alias's price, else the list's; None where neither knows it."""
     alias = found.alias
     if alias.input_per_million is not None and alias.output_per_million is not None:
-        return Price(alias.input_per_million / 1e6, alias.output_per_million / 1e6)
+        return Price(
+            alias.input_per_million / 1e6,
+            alias.output_per_million / 1e6,
+            _each(alias.cached_per_million),
+            _each(alias.cache_write_per_million),
+        )
     return prices.price(found.ref)
 
 
@@ -202,3 +207,7 @@ def batch_price_of(found: Resolved) -> Price | None:
 def has_batches(found: Resolved) -> bool:
     """Return whether calls of this model can be sent in batches."""
     return found.provider in (*OPENAI_LIKE, "anthropic")
+
+
+def _each(per_million: float | None) -> float | None:
+    return None if per_million is None else per_million / 1e6

@@ -16,7 +16,7 @@ from convbench.models.failures import BrokenReply
 from convbench.models.http import Http
 from convbench.models.model import Model
 from convbench.models.parameters import Parameters
-from convbench.models.prices import Price
+from convbench.models.prices import Price, cache_counts
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
 from convbench.models.thought import thought
@@ -51,6 +51,7 @@ class OpenAIModel(Model):
         self._parameters, self._price, self._media = parameters, price, media
         self._hint = hint
         self.headroom = parameters.headroom
+        self.caches = price.caches if price else None
         self._answered = False
 
     @property
@@ -149,9 +150,7 @@ class OpenAIModel(Model):
         prompt, reply = count(told.get("prompt_tokens")), count(told.get("completion_tokens"))
         cost = dollars(told.get("cost"))
         if cost is None and price and prompt is not None and reply is not None:
-            details = told.get("prompt_tokens_details")
-            cached = count(details.get("cached_tokens")) if isinstance(details, dict) else None
-            cost = price.of(prompt, reply, min(cached or 0, prompt))
+            cost = price.of(prompt, reply, *cache_counts(told))
         return Usage(prompt, reply, cost)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from convbench.net.tidy import count
+
 LIST = "model_prices_and_context_window_backup.json"
 OPENAI_LIKE = (
     "openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai",
@@ -28,11 +30,42 @@ class Price:
     """A reply token."""
     cached: float | None = None
     """A prompt token that the provider had cached; None: as any other."""
+    write: float | None = None
+    """A prompt token that it caches now; None: as any other."""
+    least: int = 1024
+    """Tokens of the shortest beginning that it caches."""
 
-    def of(self, prompt: int, reply: int, cached: int = 0) -> float:
-        """Return the dollars of a call."""
+    @property
+    def caches(self) -> int | None:
+        """Tokens from which on a repeated beginning costs less; None where none does."""
+        return self.least if self.cached is not None and self.cached < self.input else None
+
+    def of(self, prompt: int, reply: int, cached: int = 0, written: int = 0) -> float:
+        """Return the dollars of a call; tokens read from a cache or written to one are part of the
+        prompt's, and never more than those."""
+        cached = min(cached, prompt)
+        written = min(written, prompt - cached)
         cheap = self.input if self.cached is None else self.cached
-        return (prompt - cached) * self.input + cached * cheap + reply * self.output
+        dear = self.input if self.write is None else self.write
+        plain = prompt - cached - written
+        return plain * self.input + cached * cheap + written * dear + reply * self.output
+
+
+def cache_counts(usage: object) -> tuple[int, int]:
+    """Return (tokens read from a cache, tokens written to one) that a usage tells, in whatever
+    object: OpenAI's names, DeepSeek's, Anthropic's."""
+    details = _field(usage, "prompt_tokens_details")
+    told = (
+        _field(details, "cached_tokens"),
+        _field(usage, "cache_read_input_tokens"),
+        _field(usage, "prompt_cache_hit_tokens"),
+    )
+    read = max(count(value) or 0 for value in told)
+    return read, count(_field(usage, "cache_creation_input_tokens")) or 0
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
 @lru_cache(maxsize=1)
@@ -67,6 +100,8 @@ def price(ref: str) -> Price | None:
         float(found["input_cost_per_token"]),
         float(found["output_cost_per_token"]),
         found.get("cache_read_input_token_cost"),
+        found.get("cache_creation_input_token_cost") or None,
+        int(found.get("prompt_cache_min_tokens") or 1024),
     )
 
 
@@ -74,10 +109,13 @@ def in_batches(ref: str, listed: Price) -> Price:
     """Return the price of a call within a batch: the list's own figures, else half."""
     found = entry(ref) if listed == price(ref) else {}
     half = None if listed.cached is None else listed.cached / 2
+    dear = None if listed.write is None else listed.write / 2
     return Price(
         float(found.get("input_cost_per_token_batches", listed.input / 2)),
         float(found.get("output_cost_per_token_batches", listed.output / 2)),
         found.get("cache_read_input_token_cost_batches", half),
+        found.get("cache_creation_input_token_cost_batches", dear),
+        listed.least,
     )
 
 

@@ -13,10 +13,29 @@ from convbench.schema import ImagePart, Message, Reasoning, text_of
 from convbench.schema.chat import Part
 from convbench.views import shown
 
+MARK = {"type": "ephemeral"}
+"""Says that all up to here is to be cached (Anthropic's `cache_control`)."""
 
-def wire(messages: Sequence[Message], media: Path | None) -> list[Any]:
-    """Return messages in JSON form; `media` is the folder of the images' bytes."""
-    return [_one(message, media) for message in messages]
+
+def wire(messages: Sequence[Message], media: Path | None, *, marks: bool = False) -> list[Any]:
+    """Return messages in JSON form; `media` is the folder of the images' bytes. With `marks` what
+    other calls begin with is marked: the `stable` head of a message, and the system prompt."""
+    found = [_one(message, media) for message in messages]
+    if marks and any("stable" in message for message in messages):
+        return [_marked(out, message) for out, message in zip(found, messages, strict=True)]
+    return found
+
+
+def _marked(out: dict[str, Any], message: Message) -> dict[str, Any]:
+    """Return a message whose stable head ends in a mark."""
+    content = out["content"]
+    stable = len(content) if message["role"] == "system" else message.get("stable", 0)
+    if not stable or not isinstance(content, str) or not content[:stable].strip():
+        return out
+    head: dict[str, Any] = {"type": "text", "text": content[:stable], "cache_control": MARK}
+    rest = content[stable:]
+    tail = [{"type": "text", "text": rest}] if rest.strip() else []
+    return {**out, "content": [head, *tail]}
 
 
 def _one(message: Message, media: Path | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from convbench.schema import (
     Sent,
     Step,
     Turn,
+    text_of,
 )
 from convbench.schema.conversation import Stop
 from convbench.views import heard, view
@@ -154,6 +155,7 @@ async def _speak(state: Play, step: Step) -> None:
             f"protocol {run.protocol.name}: step {step.id}: {step.speaker} has nothing to answer; "
             "give the step `ask`, or a speaker that begins `opening`"
         )
+    _mark_stable(state, messages)
     model = _bound(state, step.speaker)
     reply = await state.caller.complete(
         model,
@@ -176,6 +178,17 @@ async def _speak(state: Play, step: Step) -> None:
             cost_usd=reply.cost_usd,
         ),
     )
+
+
+def _mark_stable(state: Play, messages: list[Message]) -> None:
+    """Mark what another call will begin with: all of it where the talk goes on, or where other
+    samples ask the same; else what the call before it was asked."""
+    asked = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    goes_on = state.spoken + 1 < state.run.turns
+    alike = state.spoken == 0 and len(asked) == 1 and state.run.samples > 1
+    mark = asked[-1:] if goes_on or alike else asked[-2:-1]
+    for place in mark:
+        messages[place]["stable"] = len(text_of(messages[place]["content"]))
 
 
 def _keep(state: Play, turn: Turn) -> None:

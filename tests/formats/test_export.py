@@ -18,6 +18,7 @@ from tests.publish.runs import (
     conversation,
     example,
     failed,
+    thoughtful,
     verdict,
     write_run,
 )
@@ -142,3 +143,18 @@ def test_a_run_without_verdicts_or_conversations(tmp_path: Path) -> None:
     empty = write_run(tmp_path / "e", count=1, conversations=[failed(0)])
     with pytest.raises(ConvbenchError, match="no conversation to export"):
         export(empty, "trl", tmp_path / "o")
+
+
+def test_reasoning_in_each_formats_shape(tmp_path: Path) -> None:
+    """All of the policy's own, whatever was sent back; OpenAI's API has no place for it."""
+    run = thoughtful(tmp_path / "run")
+    done = {to: export(run, to, tmp_path / to) for to in ("trl", "openai", "sharegpt", "ms-swift")}
+    first = {to: rows(found.files["train"])[0] for to, found in done.items()}
+    said = [m for m in first["trl"]["messages"] if m["role"] == "assistant"]
+    assert [m["reasoning_content"] for m in said] == ["T1", "T3"]
+    assert "reasoning_content" not in json.dumps(first["openai"])
+    assert done["openai"].notes == ["the reasoning of 1 conversations has no place in openai"]
+    for shape, key in (("sharegpt", "value"), ("ms-swift", "content")):
+        lines = first[shape].get("conversations") or first[shape]["messages"]
+        assert lines[2][key] == f"<think>\nT1\n</think>\n\n{said[0]['content']}"
+    assert "TEACHER-ONLY" not in json.dumps(first)

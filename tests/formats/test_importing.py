@@ -196,12 +196,12 @@ def test_an_imported_run_opens_again(tmp_path: Path) -> None:
     assert len(run.examples) == 1
 
 
-THOUGHT = {**FOUR, "reasoning_content": "2 and 2"}
+THOUGHT = {**FOUR, "reasoning_content": "2 and 2", "turn_id": "t9"}
 META = {"user": "u1", "scores": [1, 2]}
 
 
 def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Path) -> None:
-    """Metadata, keys of its own, reasoning and other fields of messages; the note counts them."""
+    """Metadata, keys of its own and fields of messages; the note counts them."""
     done = bring(
         tmp_path,
         row(metadata=META, reward=1, id="chat-7", model="m1"),
@@ -209,25 +209,29 @@ def test_what_a_log_says_beside_is_kept_queried_and_exported_again(tmp_path: Pat
         row(reward=0.5, source=None),
     )
     (note,) = [note for note in done.notes if "kept as metadata" in note]
-    assert note.endswith(
-        "model (2), user (1), scores (1), id (1), of messages reasoning_content (1)"
-    )
+    assert note.endswith("model (2), user (1), scores (1), id (1), of messages turn_id (1)")
     found = query(
         "SELECT metadata->>'$.user', metadata->>'$.model', "
-        "metadata->>'$.message_fields[1].reasoning_content' FROM conversations "
+        "metadata->>'$.message_fields[1].turn_id' FROM conversations "
         "ORDER BY conversation_id",
         [done.run],
     ).rows
-    assert found == [("u1", "m1", None), (None, "m2", "2 and 2"), (None, None, None)]
+    assert found == [("u1", "m1", None), (None, "m2", "t9"), (None, None, None)]
     lines = done.run.conversations_file.read_text().splitlines()
     assert ["metadata" in json.loads(line) for line in lines] == [True, True, False]
     file = export(done.run, "trl", tmp_path / "out").files["train"]
     bare = export(done.run, "openai", tmp_path / "bare")
-    assert bare.notes == ["the metadata of 2 conversations has no place in openai"]
+    assert bare.notes == [
+        "the metadata of 2 conversations has no place in openai",
+        "the reasoning of 1 conversations has no place in openai",
+    ]
     again = import_file(file, tmp_path / "again", "id2", "log")
     assert [talk.metadata for talk in again.run.conversations()] == [
         talk.metadata for talk in done.run.conversations()
     ]
+    for run in (done.run, again.run):
+        thoughts = [turn.reasoning for talk in run.conversations() for turn in talk.turns]
+        assert [found.text for found in thoughts if found] == ["2 and 2"]
     policy = done.run.manifest.protocol.policy
     for talk in done.run.conversations():
         assert messages(done.run.manifest.protocol, talk, policy) == [USER, FOUR]

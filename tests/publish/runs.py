@@ -15,9 +15,13 @@ from convbench.schema import (
     JudgeSpec,
     Member,
     ProtocolSpec,
+    Reasoning,
+    RedactedBlock,
     Reward,
     RunManifest,
+    Sent,
     TaskSpec,
+    ThinkingBlock,
     Turn,
     Verdict,
 )
@@ -143,3 +147,18 @@ def append(path: Path, records: Sequence[Conversation | Verdict]) -> None:
     with path.open("ab") as file:
         for record in records:
             file.write(record.model_dump_json().encode() + b"\n")
+
+
+def thoughtful(path: Path, replay: str = "never") -> Run:
+    """One conversation whose two policy turns were thought of before they were said."""
+    talk = conversation(0)
+    turns = list(talk.turns)
+    for place in (1, 3):
+        block = ThinkingBlock(thinking=f"T{place}", signature="sig==")
+        hidden = RedactedBlock(data="enc==")
+        reasoning = Reasoning(text=f"T{place}", tokens=7, via="blocks", blocks=(block, hidden))
+        turns[place] = turns[place].model_copy(update={"reasoning": reasoning})
+    turns[2] = turns[2].model_copy(update={"reasoning": Reasoning(text="TEACHER-ONLY")})
+    sent = {"assistant": Sent(left_out=("temperature",), replay=replay)}  # type: ignore[arg-type]
+    talk = talk.model_copy(update={"turns": tuple(turns), "sent": sent})
+    return write_run(path, examples=[example(0)], conversations=[talk])

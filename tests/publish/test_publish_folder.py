@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from convbench.errors import RunError
+from convbench.errors import HubError, RunError
+from convbench.formats.check import check_run
 from convbench.publish.folder import lay_out
 from convbench.publish.publish import publish
 from convbench.publish.secrets import Scanner
@@ -21,6 +22,7 @@ from tests.publish.runs import (
     example,
     failed,
     manifest,
+    thoughtful,
     verdict,
     write_run,
 )
@@ -276,3 +278,53 @@ def test_leaking_conversations_can_be_left_out(tmp_path: Path) -> None:
     kept = [json.loads(line)["conversation_id"]
             for line in (done.laid.folder / "run/conversations.jsonl").open()]  # fmt: skip
     assert kept == ["run-q0-1"]
+
+
+def test_reasoning_is_published_and_loads_in_datasets(tmp_path: Path) -> None:
+    """Beside the content in `messages`, with tokens and blocks in `turns`; records bit by bit."""
+    import datasets
+
+    run = thoughtful(tmp_path / "run")
+    laid = lay_out(run, "me/set", tmp_path / "set")
+    loaded = datasets.load_dataset("parquet", data_dir=str(laid.folder / "conversations"))
+    row = loaded["train"][0]
+    said = [m["reasoning_content"] for m in row["messages"] if m["role"] == "assistant"]
+    assert said == ["T1", "T3"]
+    assert row["temperature"] is None
+    assert (row["reasoned"], row["reasoning_tokens"]) == (True, 14)
+    turns = datasets.load_dataset("parquet", data_dir=str(laid.folder / "turns"))["train"]
+    assert json.loads(turns[1]["reasoning_blocks"])[0]["signature"] == "sig=="
+    assert turns[3]["reasoning"] == "T3"
+    before, after = (path / "conversations.jsonl" for path in (run.path, laid.folder / "run"))
+    assert before.read_bytes() == after.read_bytes()
+    names = {path.name: path.stat().st_size for path in (laid.folder / "run").iterdir()}
+    assert names
+    manifest = check_run(laid.folder / "run", "me/set")
+    assert list(Run(laid.folder / "run", manifest).conversations()) == list(run.conversations())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"text": "x" * (5 << 20)}, "characters"),
+        ({"blocks": [{"type": "thinking", "thinking": "x"}] * 300}, "at most 256"),
+        ({"blocks": [{"type": "python", "code": "x"}]}, "thinking"),
+        ({"blocks": [{"type": "thinking", "thinking": "x", "run": "rm"}]}, "not permitted"),
+        ({"tokens": -4}, "greater than or equal"),
+        ({"tokens": 1e300}, "tokens"),
+        ({"via": "telepathy"}, "reasoning_content"),
+        ({"frame": ["a", "b", "c"]}, "frame"),
+        ({"text": ["a"]}, "string"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_another_s_reasoning_is_plain_and_bounded(
+    tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    laid = lay_out(thoughtful(tmp_path / "run"), "me/set", tmp_path / "set")
+    file = laid.folder / "run" / "conversations.jsonl"
+    record = json.loads(file.read_text())
+    record["turns"][1]["reasoning"].update(change)
+    file.write_text(json.dumps(record) + "\n")
+    with pytest.raises(HubError, match=why):
+        check_run(laid.folder / "run", "me/set")

@@ -25,6 +25,7 @@ from typing import Any
 from aiohttp import web
 
 from .chat.billing import bill, charged
+from .chat.caching import Ledger
 from .chat.checks import check, check_key, first_words, read_body, request_key
 from .chat.dialects import Anthropic, Dialect, OpenAI, Refusal
 from .chat.faults import IMMEDIATE, failed, rate_limited
@@ -55,6 +56,8 @@ class Provider(LocalServer):
         self.plan = plan or Plan()
         self.stats = Stats.load(state) if state else Stats()
         self.requests: deque[dict[str, Any]] = deque(maxlen=self.plan.keep_requests)
+        self.ledger: Ledger | None = None
+        """Where it bills by a cache: what that comes to."""
         self._reply = reply
         self._state = state
 
@@ -150,13 +153,19 @@ class Provider(LocalServer):
             return rate_limited(plan, dialect, header=True)
         self.stats.enter()
         try:
-            return await self._answer(request, dialect, call, key, number)
+            return await self._answer(request, dialect, call, body, number)
         finally:
             self.stats.in_flight -= 1
 
     async def _answer(
-        self, request: web.BaseRequest, dialect: Dialect, call: Call, key: str, number: int
+        self,
+        request: web.BaseRequest,
+        dialect: Dialect,
+        call: Call,
+        body: dict[str, Any],
+        number: int,
     ) -> web.StreamResponse:
+        key = request_key(call, body)
         plan, stats = self.plan, self.stats
         attempt = stats.by_request[key]
         fault = plan.fault(number, key, attempt, stats.faulted_by_request[key], call.text)
@@ -180,7 +189,15 @@ class Provider(LocalServer):
         reply: Any = dialect.write(call, key, sent, said.prompt, said.reply, cut)
         if plan.message:
             reply["choices"][0]["message"].update(plan.message)
-        return json_reply(with_thought(plan.thinks, reply))
+        reply = with_thought(plan.thinks, reply)
+        if self.ledger is not None:
+            words = len(sent) // 4
+            reply["usage"] = (
+                self.ledger.openai(call.model, call.text, words)
+                if dialect is OPENAI
+                else self.ledger.anthropic(body, words)
+            )
+        return json_reply(reply)
 
 
 def main(arguments: list[str] | None = None) -> None:
