@@ -111,15 +111,16 @@ def assign(value: dict[str, Any], dotted: str, new: Any, origin: str) -> None:
     at[last] = new
 
 
-def parse_sets(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read `a.b=c` pairs; the value is YAML, so numbers, lists and null mean themselves."""
+def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
+    """Read `a.b=c` pairs of a flag; the value is YAML, so numbers, lists and null mean
+    themselves."""
     out: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
         if not sign or not key.strip():
-            raise SpecError(f"--set {pair!r}: expected key=value, e.g. sample.count=100")
+            raise SpecError(f"{flag} {pair!r}: expected key=value, e.g. sample.count=100")
         try:
-            out[key.strip()] = parse(f"value: {text}", f"--set {key}")["value"]
+            out[key.strip()] = parse(f"value: {text}", f"{flag} {key}")["value"]
         except (SpecError, yaml.YAMLError):
             out[key.strip()] = text
     return out

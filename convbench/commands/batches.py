@@ -116,7 +116,7 @@ async def _ask(run: Run, shown: BatchShown, calls: CallOptions, *, end: bool = F
 async def _opened(run: Run, ref: str, calls: CallOptions) -> AsyncIterator[Batches]:
     """Open what has the batches of a model of this run."""
     base, short = next(_where(run, ref), (None, None))
-    model = open_for(run, ref, calls.api_base or base, calls, short=short)
+    model = open_for(run, ref, calls.api_base or base, calls, short=short, role="policy")
     try:
         if model.batches is None:
             raise FatalModelError(f"{ref}: has no batches")

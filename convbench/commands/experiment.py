@@ -16,8 +16,10 @@ from convbench.experiment.preflight import Preflight, preflight, whole
 from convbench.experiment.record import Outcome, Record
 from convbench.experiment.room import check_room
 from convbench.experiment.run import Tell, run
+from convbench.models.devices import check as check_devices
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
+from convbench.options.shared import as_devices, devices_of
 from convbench.report.experiment.steps import write_plan
 from convbench.report.files import WRITERS, write
 from convbench.rollout.calls import share_ledger
@@ -95,6 +97,9 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     root = options.root or Path("runs") / "experiments" / specs[0].name
     everything = [part for spec in specs for part in steps_of(spec)]
     parts = chosen(everything, options.only, options.start)
+    devices = (*as_devices(specs[0].devices), *options.calls.devices)
+    options = replace(options, calls=replace(options.calls, devices=devices))
+    check_devices(devices_of(devices))
     inner = replace(options, specs=replace(options.specs, sets=()))
     planned = _planned(parts, root, inner)
     result = ExperimentResult(specs[0], root, planned, notes=_unmet(specs))

@@ -247,7 +247,7 @@ def _training(
         recipe = trainable(asked, policy)
         found.recipes[one.step.address, one.spec.name] = recipe
         sets = sort_sets(asked.specs.sets)[1]
-        launch, notes = choose_launch(asked, recipe, sets, accelerators())
+        launch, notes = choose_launch(asked, recipe, sets, accelerators(asked.calls))
         found.processes[recipe.launch] = launch.processes
         found.notes.update(dict.fromkeys(notes))
         if policy is not None:

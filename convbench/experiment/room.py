@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from convbench.experiment.cells import Part
 from convbench.experiment.estimate import Amount
 from convbench.experiment.preflight import Preflight
 from convbench.experiment.weights import weights_of
+from convbench.models.devices import inventory
 from convbench.schema.recipe import Recipe
 
 GB = 1e9
@@ -63,14 +63,4 @@ def _least(found: Preflight, one: Part, recipe: Recipe) -> int:
 def memory() -> int:
     """Return the bytes of this machine's memory and of its accelerators'."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return own + _accelerators()
-
-
-def _accelerators() -> int:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return 0
-    asked = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
-    sizes = [line.strip() for line in done.stdout.splitlines()]
-    return sum(int(size) << 20 for size in sizes if size.isdigit())
+    return own + sum(device.memory for device in inventory())

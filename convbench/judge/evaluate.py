@@ -10,6 +10,7 @@ from typing import Any
 from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
+from convbench.models.where import folder_of
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
@@ -44,7 +45,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
     The teacher stays the parent's, so that a policy is never met by a changed one.
     """
     load_plugins(options.specs)
-    folder = Path(options.policy.removeprefix("local:"))
+    folder = folder_of(options.policy)
     parent = _parent(options, folder)
     if parent.manifest.kind == "import":
         raise RunError(
@@ -141,7 +142,7 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
 
 def _trained(policy: str) -> dict[str, Any]:
     """Return what a report needs of the recipe, should the checkpoint be gone by then."""
-    recipe = Checkpoint(Path(policy.removeprefix("local:"))).recipe
+    recipe = Checkpoint(folder_of(policy)).recipe
     kept = {key: recipe[key] for key in ("name", "eval_protocol", "data", "args") if key in recipe}
     return {"recipe": kept} if kept else {}
 

@@ -37,7 +37,7 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     if judge.model is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     address = judge.spec.api_base
-    model = open_for(work.run, judge.model, address, work.calls, short=judge.short)
+    model = open_for(work.run, judge.model, address, work.calls, short=judge.short, role="judge")
     try:
         many = at_once(work.calls, [model])
         async with work.calling(many, model) as caller:

@@ -46,7 +46,7 @@ def _asked(
                 ref, api_base=base, vllm_python=calls.vllm_python, specs=calls.specs, short=short
             )
             if run is None
-            else open_for(run, ref, base, calls, short=short)
+            else open_for(run, ref, base, calls, short=short, role="judge")
         )
         try:
             affordable(model, calls)

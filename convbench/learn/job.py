@@ -103,7 +103,8 @@ class Means:
     launch: Launch
     """How trainers are started."""
     in_process: bool = False
-    """Train in this process where one is enough."""
+    """Train in this process where one is enough and no device is used, whose memory would stay
+    taken."""
     locks: list[int] = field(default_factory=list)
     """Descriptors of the locks that the workers hold on, as they are taken."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import deque
@@ -19,7 +18,9 @@ import yaml
 
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.install import with_extra
+from convbench.models.devices import VISIBLE, inventory, placed
 from convbench.models.guard import guarded
+from convbench.options.shared import CallOptions, devices_of
 from convbench.schema.recipe import Fit, Launch, Recipe
 
 TAIL = 200
@@ -62,16 +63,17 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def accelerators() -> int:
-    """Count the GPUs this process may use, without torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return 0
-    found = subprocess.run([program, "-L"], capture_output=True, text=True, check=False)  # noqa: S603
-    return len(found.stdout.splitlines()) if found.returncode == 0 else 0
+def given(calls: CallOptions) -> tuple[str, ...] | None:
+    """Return the names of the devices that are training's, as CUDA_VISIBLE_DEVICES calls them;
+    None where nobody says: all there are."""
+    found = placed(devices_of(calls.devices), "trainer")
+    return None if found is None else found.names
+
+
+def accelerators(calls: CallOptions) -> int:
+    """Count the accelerators that training may use, without torch."""
+    names = given(calls)
+    return len(inventory() if names is None else names)
 
 
 def check(launch: Launch, fit: Fit) -> None:
@@ -125,29 +127,37 @@ def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
     return found
 
 
-def command(launch: Launch, script: Path, recipe: Path, fit: Fit, gpus: int) -> list[str]:
+def command(
+    launch: Launch, script: Path, recipe: Path, fit: Fit, gpus: int, port: int | None = None
+) -> list[str]:
     """Return the command; for accelerate, its configuration is written beside the recipe, under
-    a name of its own for each machine, since these may share the folder."""
+    a name of its own for each machine, since these may share the folder. `port` is where its
+    processes meet, where nothing else is said: two trainings side by side need two."""
     tail = [str(script), "--recipe", str(recipe)]
     if launch.accelerate is None:
         return [sys.executable, *tail]
     bf16 = fit.precision == "bf16" or (fit.precision == "auto" and gpus > 0)
     rank = int(launch.accelerate.get("machine_rank") or 0)
     file = recipe.with_name(f"accelerate-{rank}.yaml" if rank else "accelerate.yaml")
-    file.write_text(yaml.safe_dump(configuration(launch, fit, bf16)))
+    settings = configuration(launch, fit, bf16)
+    if port is not None and int(settings.get("num_machines") or 1) == 1:
+        settings.setdefault("main_process_port", port)
+    file.write_text(yaml.safe_dump(settings))
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *tail]
 
 
-def environment(launch: Launch, gpus: int) -> dict[str, str]:
-    """Return the worker's environment: convbench importable, one GPU for one process."""
+def environment(launch: Launch, gpus: int, names: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the worker's environment: convbench importable, its own devices (`names`; None: all
+    that are visible), one of them for one process."""
     found = dict(os.environ)
     parent = str(Path(str(resources.files("convbench"))).parent)
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
     found.update(hush(gpus))
     found[GUARDED] = "1"
+    if names is not None:
+        found[VISIBLE] = ",".join(names)
     if launch.accelerate is None and gpus > 1:
-        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-        found["CUDA_VISIBLE_DEVICES"] = first
+        found[VISIBLE] = found.get(VISIBLE, "0").split(",")[0]
     return found
 
 

@@ -65,7 +65,9 @@ def train(options: TrainOptions) -> TrainResult:
     run = find_run(options.run)
     recipe_sets, launch_sets = sort_sets(options.specs.sets)
     recipe = resolve(options, run, recipe_sets)
-    launch, notes = choose_launch(options, recipe, launch_sets, launching.accelerators())
+    launch, notes = choose_launch(
+        options, recipe, launch_sets, launching.accelerators(options.calls)
+    )
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     found = counted(example.split for example in run.examples.values())
     if not found["test"] and not result.imported:
@@ -132,7 +134,7 @@ def trainable(options: TrainOptions, policy: Member | None = None) -> Recipe:
     recipe_sets, launch_sets = sort_sets(options.specs.sets)
     recipe = recipe_of(options, recipe_sets)
     launching.locate(recipe.trainer or "")
-    choose_launch(options, recipe, launch_sets, launching.accelerators())
+    choose_launch(options, recipe, launch_sets, launching.accelerators(options.calls))
     if policy is not None and not (options.model or recipe.model):
         member_weights(policy, f"train {recipe.name}")
     return recipe

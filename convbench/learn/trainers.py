@@ -11,6 +11,7 @@ import yaml
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Means
+from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
 
@@ -20,14 +21,15 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
     reading its data again. TrainError where it fails."""
     file = write_recipe(job)
     script = launching.locate(job.recipe.trainer or "")
-    gpus = launching.accelerators()
-    if means.in_process and means.launch.accelerate is None:
+    gpus, names = launching.accelerators(means.calls), launching.given(means.calls)
+    if means.in_process and means.launch.accelerate is None and names is None and not gpus:
         os.environ.update(launching.hush(gpus))
         module, own = launching.load(script), Job.read(file)
         module.fit(own, module.data(own) if learnt is None else learnt)
     else:
-        parts = launching.command(means.launch, script, file, job.recipe.fit, gpus)
-        env = launching.environment(means.launch, gpus)
+        port = None if names is None else free_port()
+        parts = launching.command(means.launch, script, file, job.recipe.fit, gpus, port)
+        env = launching.environment(means.launch, gpus, names)
         log = file.with_name("train.log")
         launching.run(parts, env, log, job.recipe.fit, means.locks)
     if not Checkpoint(job.folder).finished:

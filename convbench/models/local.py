@@ -44,11 +44,14 @@ class LocalModel(Model):
         device: str | None = None,
         reads: Reads = "field",
         template: Mapping[str, Any] | None = None,
+        share: float | None = None,
     ) -> None:
+        """`share` is the part of a CUDA device's memory that weights and cache may take, 0 to 1;
+        None: all that is free."""
         self.ref, self.reads = ref, reads
         self._options = dict(template or {})
         self.path = where(ref.removeprefix("local:"))
-        self._context, self._device = context, device
+        self._context, self._device, self._share = context, device, share
         self._limit = 0
         self._starting = asyncio.Lock()
         self._batcher: Batcher | None = None
@@ -86,7 +89,7 @@ class LocalModel(Model):
             self._load,
             loop=asyncio.get_running_loop(),
             most=ROWS,
-            memory=_memory,
+            memory=lambda model: _memory(model, self._share),
         )
         try:
             await batcher.ready
@@ -165,12 +168,12 @@ class LocalModel(Model):
         """Return the prompt's token ids by the model's own chat template; the system prompt
         stands in the first user message where the template shows none."""
         options = self._options | ({EFFORT: effort} if effort else {})
-        plain: list[Message] = [{**m, "content": _text(self.ref, m)} for m in messages]
+        said = plain(self.ref, messages)
         if self._folds_system:
-            plain = without_system(plain)
+            said = without_system(said)
         try:
             ids: list[int] = self._tokenizer.apply_chat_template(
-                for_template(plain, parts=self._parts),
+                for_template(said, parts=self._parts),
                 add_generation_prompt=True,
                 tokenize=True,
                 return_dict=False,
@@ -225,6 +228,11 @@ def _names(messages: Sequence[Message]) -> tuple[tuple[object, ...], tuple[objec
     return (whole[:-2], whole, whole[:1]), (whole, whole[:1])
 
 
+def plain(ref: str, messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose contents are text; FatalModelError for an image."""
+    return [{**message, "content": _text(ref, message)} for message in messages]
+
+
 def _text(ref: str, message: Message) -> str:
     content = message["content"]
     if isinstance(content, str):
@@ -249,11 +257,21 @@ def _longest(ref: str, config: Any) -> int:
     return min(longest, int(window)) if window and used else longest
 
 
-def _memory(model: Any) -> int:
+def _memory(model: Any, share: float | None) -> int:
     """Return the bytes that the cache may take."""
     if model.device.type != "cuda":
         return CPU_MEMORY
     import torch
 
     free, total = torch.cuda.mem_get_info(model.device)
-    return int((free + torch.cuda.memory_reserved(model.device)) * CUDA_SHARE) if total else free
+    held, used = (
+        torch.cuda.memory_reserved(model.device),
+        torch.cuda.memory_allocated(model.device),
+    )
+    return cache_bytes(free + held - used, int(total * share) - used if share else None)
+
+
+def cache_bytes(room: int, allowed: int | None = None) -> int:
+    """Return the bytes that the cache may take of what is free on a device, where no more than
+    `allowed` may be taken beside the weights; the rest is for what a pass needs."""
+    return max(0, int(min(room, room if allowed is None else allowed) * CUDA_SHARE))

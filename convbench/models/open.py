@@ -6,10 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.aliases import Resolved, default_policy, resolve
+from convbench.models.devices import Placement, inventory
 from convbench.models.model import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
@@ -28,6 +30,7 @@ def open_model(
     specs: Sequence[Path] = (),
     short: str | None = None,
     member: Member | None = None,
+    placement: Placement | None = None,
     note: Note = to_stderr,
 ) -> Model:
     """Return the model that a reference or short name names, with that name's settings.
@@ -37,8 +40,8 @@ def open_model(
     the folder of image bytes, `log_dir` where a server's log goes, `downloaded` true for a
     reference from a pulled run (it may then name no function but convbench's own), `short` the
     name that a recorded reference was asked for by, `member` what a run recorded of how it is
-    asked, in place of its name's settings. Raises FatalModelError for an unknown or retired name or
-    a missing key, MissingDependency.
+    asked, in place of its name's settings, `placement` its devices where convbench runs it itself.
+    Raises FatalModelError for an unknown or retired name or a missing key, MissingDependency.
     """
     found = resolve(ref, api_base=api_base, specs=specs, short=short)
     if member is not None:
@@ -53,10 +56,7 @@ def open_model(
 
         return scripted(rest)
     if scheme == "local":
-        from convbench.models.local import LocalModel
-
-        kwargs = found.alias.extra_body.get("chat_template_kwargs")
-        return LocalModel(found.ref, context=context, reads=found.alias.reads, template=kwargs)
+        return _local(found, context, placement, note)
     if scheme == "vllm":
         from convbench.models.vllm import VLLMModel
 
@@ -67,8 +67,31 @@ def open_model(
             context=context,
             media=media,
             parameters=_parameters(found, None, note),
+            placement=placement or Placement(),
         )
     return _remote(found, api_base, media, note)
+
+
+def _local(found: Resolved, context: int | None, placement: Placement | None, note: Note) -> Model:
+    """Return a model of our own engine: in a process of its own where it is placed, or where there
+    is a device whose memory it must give back; else in this one, which costs no start."""
+    settings: dict[str, Any] = {
+        "context": context,
+        "reads": found.alias.reads,
+        "template": found.alias.extra_body.get("chat_template_kwargs"),
+    }
+    if placement is None and not inventory():
+        from convbench.models.local import LocalModel
+
+        return LocalModel(found.ref, **settings)
+    if placement is not None and placement.vllm is not None:
+        raise FatalModelError(
+            f"{found.ref}: found arguments of vLLM among its devices; expected "
+            f"vllm:{found.ref.removeprefix('local:')}, or none"
+        )
+    from convbench.models.child import ChildModel
+
+    return ChildModel(found.ref, placement or Placement(), settings, note=note)
 
 
 def recorded(found: Resolved, member: Member) -> Resolved:

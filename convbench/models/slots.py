@@ -32,7 +32,7 @@ class SlotCache(Cache):  # type: ignore[misc]
     def token_bytes(self) -> int:
         """Bytes of one token in one slot over all layers, and in one layer once more: so much is
         held while the cache grows."""
-        sizes = [
+        sizes: list[int] = [
             sum(one.shape[1] * one.shape[3] * one.element_size() for one in pair)
             for pair in self._like
         ]
@@ -48,8 +48,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         if not self.held:
             self.held = [(one[:0], two[:0]) for one, two in self._like]
         for layer in range(len(self.held)):
-            self.held[layer] = tuple(self._grown(held, keep) for held in self.held[layer])
-            if self.held[layer][0].is_cuda:
+            keys, values = self.held[layer]
+            self.held[layer] = (self._grown(keys, keep), self._grown(values, keep))
+            on_cuda = keys.is_cuda
+            del keys, values
+            if on_cuda:
                 torch.cuda.empty_cache()  # blocks of the old size hold nothing of the new one
 
     def _grown(self, held: Any, keep: int) -> Any:

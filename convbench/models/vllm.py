@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from convbench.errors import FatalModelError
+from convbench.models.devices import Placement
 from convbench.models.guard import guarded
 from convbench.models.model import Model
 from convbench.models.openai_http import OpenAIModel
@@ -31,6 +33,8 @@ ARGUMENTS = "CONVBENCH_VLLM_ARGS"
 START_S = 3600.0
 """Longest start in seconds, the download of weights included."""
 MODULE = "vllm.entrypoints.openai.api_server"
+OURS = ("host", "model", "served-model-name", "enable-lora", "lora-modules", "max-lora-rank")
+"""Arguments that are ours to say."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM takes for `--max-lora-rank`."""
 
@@ -50,8 +54,9 @@ class VLLMModel(Model):
         context: int | None = None,
         media: Path | None = None,
         parameters: Parameters | None = None,
+        placement: Placement = Placement(),  # noqa: B008 - frozen
     ) -> None:
-        self.ref = ref
+        self.ref, self.placement = ref, placement
         self.name = ref.removeprefix("vllm:")
         self.python = interpreter(python)
         self._context, self._media = context, media
@@ -75,10 +80,10 @@ class VLLMModel(Model):
                 self._model = await self._started()
 
     async def _started(self) -> OpenAIModel:
-        port = _free_port()
+        port = int((self.placement.vllm or {}).get("port") or 0) or free_port()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self._process = _guarded(self.command(port), log)
+            self._process = _guarded(self.command(port), log, self.placement.environment())
         base = f"http://127.0.0.1:{port}"
         model = OpenAIModel(
             self.ref,
@@ -111,7 +116,8 @@ class VLLMModel(Model):
         command += ["--model", model]
         if self._context is not None:
             command += ["--max-model-len", str(self._context)]
-        return command + shlex.split(os.environ.get(ARGUMENTS, ""))
+        command += shlex.split(os.environ.get(ARGUMENTS, ""))
+        return command + placed_arguments(self.placement)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -192,10 +198,34 @@ def can_run(python: str | Path | None = None) -> bool:
     return named or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists()
 
 
-def _guarded(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a command under the guard, which ends it when this process is gone."""
+def placed_arguments(placement: Placement) -> list[str]:
+    """Return the arguments of a server in its place: its devices side by side, its share of their
+    memory, and what else is said of it."""
+    found: list[str] = []
+    if placement.names is not None and len(placement.names) > 1:
+        found += ["--tensor-parallel-size", str(len(placement.names))]
+    if placement.share is not None:
+        found += ["--gpu-memory-utilization", f"{placement.share:g}"]
+    for name, value in (placement.vllm or {}).items():
+        flag = name.replace("_", "-")
+        if flag in OURS or re.fullmatch(r"[a-z][a-z0-9-]*", flag) is None:
+            raise FatalModelError(
+                f"devices: vllm: found an argument {name!r:.60}; expected one of vLLM's by its "
+                f"name, without dashes before it, that is none of {', '.join(OURS)}"
+            )
+        if flag != "port" and value is not None and value is not False:
+            found += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+    return found
+
+
+def _guarded(
+    command: list[str], log: IO[bytes], more: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a command under the guard, which ends it when this process is gone; `more` is added to
+    its environment."""
     return subprocess.Popen(  # noqa: S603 - the user's own interpreter and arguments
         guarded(command),
+        env={**os.environ, **more},
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=subprocess.STDOUT,
@@ -215,7 +245,8 @@ def _adapter(folder: Path) -> tuple[str, int] | None:
     return text_in(path, "base_model_name_or_path"), next((r for r in RANKS if r >= rank), rank)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

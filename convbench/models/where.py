@@ -49,6 +49,11 @@ def where(path: str) -> str:
     )
 
 
+def folder_of(policy: str) -> Path:
+    """Return the folder that a policy's reference names: `local:DIR`, `vllm:DIR` or `DIR`."""
+    return Path(policy.removeprefix("local:").removeprefix("vllm:"))
+
+
 def beside(path: str) -> str:
     """Return words on what weights there are in the folder where some were looked for in vain."""
     folder = Path(path).expanduser().parent

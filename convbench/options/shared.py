@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from convbench.options.declare import MODELS, SPECS, WHERE, Opt
 from convbench.words import Effort, Mode, Regime, SplitChoice
+
+if TYPE_CHECKING:
+    from convbench.schema.devices import Devices
 
 RunDir = Annotated[
     Path | None,
@@ -108,6 +113,33 @@ def _fail_on(text: str) -> str:
     return text
 
 
+def devices_of(pairs: Sequence[str]) -> Devices:
+    """Return what `--devices` says, the later over the earlier; SpecError where it is wrong."""
+    from convbench.catalog.load import assign, check, parse_sets
+    from convbench.schema.devices import Devices
+
+    found: dict[str, Any] = {}
+    for key, value in parse_sets(pairs, "--devices").items():
+        assign(found, key, value, "--devices")
+    return check(Devices, found, "--devices")
+
+
+def as_devices(devices: Devices) -> tuple[str, ...]:
+    """Return devices as `--devices` says them; what is not said is left out."""
+    said = devices.model_dump(mode="json", exclude_defaults=True)
+    return tuple(f"{key}={json.dumps(value)}" for key, value in said.items())
+
+
+def _devices(text: str) -> str:
+    from convbench.errors import SpecError
+
+    try:
+        devices_of([text])
+    except SpecError as error:
+        raise ValueError(str(error).removeprefix("--devices: ")) from None
+    return text
+
+
 @dataclass(frozen=True)
 class CallOptions:
     """What a user says about model calls."""
@@ -169,6 +201,15 @@ class CallOptions:
         ),
     ] = None
     """Interpreter of the environment that has vLLM."""
+    devices: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Devices of policy, teacher, judge or trainer: policy=[0], trainer=[0,1], "
+            "share.judge=0.4, vllm.judge.max-model-len=8192; several times for several.",
+            metavar="KEY=VALUE", parse=_devices, panel=MODELS,
+        ),
+    ] = ()  # fmt: skip
+    """`KEY=VALUE` of schema.devices.Devices: what runs on which devices."""
     quiet: Annotated[bool, Opt("No progress display.", "--quiet/-q")] = False
     """No progress display."""
     timeout: Annotated[

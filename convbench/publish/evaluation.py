@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from convbench.models.where import folder_of
 from convbench.publish.checkpoint_card import MeasureRow, Results
 from convbench.publish.folder import one_judge
 from convbench.report.compare import differences
@@ -48,9 +49,7 @@ def _child(run: Run, checkpoint: Path) -> Run | None:
     """Return the child run that evaluates this checkpoint; one of its own name goes first."""
     name = checkpoint.resolve().name
     found = [
-        child
-        for child in run.children()
-        if Path((child.manifest.checkpoint or "").removeprefix("local:")).name == name
+        child for child in run.children() if folder_of(child.manifest.checkpoint or "").name == name
     ]
     found.sort(key=lambda child: (child.path.name != name, child.path.name))
     return found[0] if found else None

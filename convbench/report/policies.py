@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from convbench.answers import grade
 from convbench.errors import RunError
+from convbench.models.where import folder_of
 from convbench.schema import JudgeSpec, Verdict
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
@@ -211,7 +211,7 @@ def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[st
 def _folders(run: Run, parent: Run | None) -> Iterator[Path]:
     if run.manifest.checkpoint is None:
         return
-    plain = run.manifest.checkpoint.removeprefix("local:").removeprefix("vllm:")
+    plain = folder_of(run.manifest.checkpoint)
     above = parent.path if parent is not None else run.path.parent.parent
-    yield above / "checkpoints" / Path(plain).name
-    yield Path(os.path.expanduser(plain))
+    yield above / "checkpoints" / plain.name
+    yield plain.expanduser()

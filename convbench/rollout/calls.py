@@ -14,10 +14,12 @@ from convbench.errors import BudgetError, RunError
 from convbench.models import known
 from convbench.models.aliases import resolve
 from convbench.models.consent import consent, printable
+from convbench.models.devices import Placement, placed
 from convbench.models.model import Model
 from convbench.models.open import open_model
-from convbench.options.shared import CallOptions
+from convbench.options.shared import CallOptions, devices_of
 from convbench.schema import Member, canonical
+from convbench.schema.devices import Role
 from convbench.store import Run
 
 CALLS = "calls.jsonl"
@@ -130,10 +132,12 @@ async def open_cast(run: Run, options: CallOptions) -> AsyncIterator[dict[str, M
             if member.model == SCRIPT:
                 continue
             base = _address(run, member, options)
-            mark = f"{member.model} {member.short} {base} {member.reads} {member.extra_body}"
+            role: Role = "policy" if name == run.manifest.protocol.policy else "teacher"
+            asked = f"{member.reads} {member.extra_body} {placement(options, role)}"
+            mark = f"{member.model} {member.short} {base} {asked}"
             if mark not in opened:
                 opened[mark] = open_for(
-                    run, member.model, base, options, short=member.short, member=member
+                    run, member.model, base, options, short=member.short, member=member, role=role
                 )
             cast[name] = opened[mark]
         yield cast
@@ -182,6 +186,13 @@ def _address(run: Run, member: Member, options: CallOptions) -> str | None:
     return (options.api_base if same else None) or member.api_base
 
 
+def placement(options: CallOptions, role: Role) -> Placement | None:
+    """Return where a model runs; a teacher of whom nothing is said, where the policy does."""
+    devices = devices_of(options.devices)
+    found = placed(devices, role)
+    return placed(devices, "policy") if found is None and role == "teacher" else found
+
+
 def open_for(
     run: Run,
     ref: str,
@@ -190,11 +201,13 @@ def open_for(
     *,
     short: str | None = None,
     member: Member | None = None,
+    role: Role,
 ) -> Model:
     """Open a model for a run: a speaker's, a judge's, a grader's, a learner's.
 
     `short` is the short name it was asked for by, whose settings (headroom, parameters it
-    refuses, price) hold; `member` says how a run recorded that it is asked. RunError where the user
+    refuses, price) hold; `member` says how a run recorded that it is asked, `role` which devices
+    are its own. RunError where the user
     did not agree to its being called.
     """
     base = as_typed(api_base, options)
@@ -211,6 +224,7 @@ def open_for(
         specs=options.specs,
         short=short,
         member=member,
+        placement=placement(options, role),
     )
 
 

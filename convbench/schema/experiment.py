@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from convbench.schema.devices import Devices
 from convbench.schema.noun import Mode, Name, Noun
 from convbench.words import Regime
 
@@ -129,6 +130,8 @@ class ExperimentSpec(Noun):
     """Settings of one task's cells, e.g. where its files are, laid over the experiment's."""
     per_cell: tuple[CellSettings, ...] = ()
     """Settings of the cells that match, in turn laid over those of their task."""
+    devices: Devices = Devices()
+    """Which devices policy, teacher, judge and trainer run on; `--devices` is laid over it."""
     also: tuple[str, ...] = ()
     """Experiments that belong to the same table and are run after this one, in the same folder;
     a cell that both have is one run. What `--set` says of this one holds for them too, but for

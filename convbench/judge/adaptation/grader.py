@@ -47,7 +47,7 @@ async def by_model(
         return
     if grader is None:
         raise SpecError("args.inner.grade: found model and no args.grader; expected a judge model")
-    model = open_for(run, grader, None, calls)
+    model = open_for(run, grader, None, calls, role="judge")
     loop = asyncio.get_running_loop()
 
     def grade(questions: Sequence[Question], replies: Sequence[str]) -> list[float]:

@@ -74,7 +74,9 @@ def _opened(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
     start = _starting(run, recipe)
     if start != member.model:  # weights that the user named
         calls = calls.naming(start)
-    return open_for(run, start, member.api_base, calls, short=member.short, member=member)
+    return open_for(
+        run, start, member.api_base, calls, short=member.short, member=member, role="policy"
+    )
 
 
 def sample(

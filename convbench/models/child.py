@@ -1,0 +1,290 @@
+"""`local:PATH` in a process of its own, which ends and gives its memory back.
+
+The process runs `worker`; it is spoken with in lines of JSON over its pipes, plain data alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+from pydantic import BaseModel, TypeAdapter
+
+from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.models.devices import Placement
+from convbench.models.local import ROWS, LocalModel, plain
+from convbench.models.model import Model
+from convbench.models.parameters import Note, to_stderr
+from convbench.schema import Completion, Message, Sampling
+
+LINE = 64 << 20
+"""Longest line of the process in bytes."""
+END_S = 10.0
+"""Seconds that the process gets to end when it is asked to."""
+MODULE = "convbench.models.worker"
+REPLY = TypeAdapter(Completion)
+
+
+class ChildModel(Model):
+    """A transformers model in a child process. It starts, and weights load, with the first call;
+    one that broke down is started again, once for every time that it had answered."""
+
+    starts = True
+    priced = True
+    patient = True
+    concurrency = ROWS
+
+    def __init__(
+        self,
+        ref: str,
+        placement: Placement,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        note: Note = to_stderr,
+    ) -> None:
+        """`settings` are LocalModel's own, by name."""
+        self.ref, self.placement, self.settings = ref, placement, dict(settings or {})
+        self.given: Mapping[str, Any] = {}
+        """What the process says it was given: `devices` (CUDA_VISIBLE_DEVICES) and `share`."""
+        self._here = LocalModel(ref)
+        self._note = note
+        self._starting = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._ready: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._asked: dict[int, asyncio.Future[Completion]] = {}
+        self._numbers = itertools.count()
+        self._answered = False
+        self._broken: FatalModelError | None = None
+        self._said: IO[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """A process for each placement: the reference, and its devices where they are named."""
+        names = self.placement.names
+        return self.ref if names is None else f"{self.ref} [{','.join(names) or 'cpu'}]"
+
+    def check(self) -> None:
+        """Refuse where the packages that load the weights are missing, or the placement cannot be:
+        MissingDependency, FatalModelError."""
+        self._here.check()
+        names = self.placement.names or ()
+        if len(names) > 1:
+            raise FatalModelError(
+                f"{self.ref}: found {len(names)} devices; expected one, which is what weights in a "
+                "process of ours run on; name one, or have vLLM serve them (vllm.policy={} and "
+                "the like among the devices)"
+            )
+
+    def price(self, prompt: int, reply: int) -> float:
+        """Return 0: our own machine."""
+        return 0.0
+
+    async def start(self) -> None:
+        """Start the process and have it load; FatalModelError where it cannot."""
+        async with self._starting:
+            if self._broken is not None:
+                raise self._broken
+            if self._process is None:
+                self.check()
+                await self._start()
+
+    async def _start(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        loop = asyncio.get_running_loop()
+        self._ready, self._over = loop.create_future(), loop.create_future()
+        self._process = process = subprocess.Popen(  # noqa: S603 - our own module
+            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
+            env=self._environment(),
+            start_new_session=True,  # Ctrl-C is for us: calls in flight end first
+        )  # fmt: skip
+        self._lines = queue.SimpleQueue()
+        threading.Thread(target=_write, args=(process, self._lines), daemon=True).start()
+        threading.Thread(target=_read, args=(process, loop, self), daemon=True).start()
+        try:
+            await self._ready
+        except BaseException:
+            await self._end()
+            raise
+
+    def command(self) -> list[str]:
+        """Return the process's command line."""
+        settings = {"ref": self.ref, **self.settings, "share": self.placement.share}
+        return [sys.executable, "-m", MODULE, orjson.dumps(settings).decode()]
+
+    def _environment(self) -> dict[str, str]:
+        found = {**os.environ, **self.placement.environment()}
+        parent = str(Path(str(resources.files("convbench"))).parent)
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
+        return found
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply. TransientModelError where the process broke down meanwhile: it is
+        started anew by the next try."""
+        if self._process is None:
+            await self.start()
+        number = next(self._numbers)
+        asked: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._asked[number] = asked
+        try:
+            self._send(
+                id=number, messages=plain(self.ref, messages),
+                sampling=sampling.model_dump(mode="json"), key=key,
+            )  # fmt: skip
+            return await asked
+        except asyncio.CancelledError:
+            self._send(cancel=number)
+            raise
+        finally:
+            self._asked.pop(number, None)
+
+    def _send(self, **line: Any) -> None:
+        self._lines.put(orjson.dumps(line, default=_plain) + b"\n")
+
+    def ended(self, how: str) -> None:
+        """Hear that the process is gone."""
+        self._gone(how)
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    def take(self, line: dict[str, Any]) -> None:
+        """Hand a line of the process to who waits for it."""
+        assert self._ready is not None
+        if "ready" in line:
+            self.given = line["ready"]
+            if not self._ready.done():
+                self._ready.set_result(None)
+        elif "broken" in line:
+            self._broken = FatalModelError(str(line["broken"]))
+            self._tell(self._broken)
+        elif (asked := self._asked.get(line["id"])) is None or asked.done():
+            return
+        elif "error" in line:
+            asked.set_exception(FatalModelError(line["error"], stops_run=line["stops_run"]))
+        else:
+            self._answered = True
+            asked.set_result(REPLY.validate_python(line["reply"]))
+
+    def _gone(self, how: str) -> None:
+        """Tell everyone who waits that the process is gone; the next call starts another one, but
+        not where this one never answered."""
+        if self._process is None:
+            return
+        words = f"{self.ref}: its process {how}{self._tail()}"
+        error: ModelError = self._broken or TransientModelError(words)
+        if self._broken is None and not self._answered:
+            error = self._broken = FatalModelError(words)
+        elif self._broken is None:
+            self._note(f"{words}; it is started again")
+        self._answered = False
+        self._process = None
+        self._lines.put(None)
+        self._tell(error)
+
+    def _tell(self, error: ModelError) -> None:
+        """Give an error to everyone who waits."""
+        waiting: list[asyncio.Future[Any]] = [*self._asked.values()]
+        for one in waiting if self._ready is None else [self._ready, *waiting]:
+            if not one.done():
+                one.set_exception(error)
+
+    def _tail(self) -> str:
+        """Return the last telling line of what the process wrote, for the end of a sentence."""
+        if self._said is None:
+            return ""
+        size = self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, size - 20_000))
+        lines = [one.strip() for one in self._said.read().decode("utf-8", "replace").splitlines()]
+        telling = [one for one in lines if "rror" in one] or [one for one in lines if one]
+        return f": {telling[-1][-300:]}" if telling else ""
+
+    async def aclose(self) -> None:
+        """End the process and wait until it is gone, and its memory with it."""
+        await self._end()
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._lines.put(None)
+        try:
+            if self._over is not None:
+                await asyncio.wait({self._over}, timeout=END_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if self._said is not None:
+                self._said.close()
+                self._said = None
+
+
+def _write(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes | None]) -> None:
+    """Write lines to the process, and close its stdin at the end; a thread, for a pipe may be
+    full."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # it is gone, as its reader tells
+        while (line := lines.get()) is not None:
+            process.stdin.write(line)
+            process.stdin.flush()
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+
+
+def _read(
+    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, model: ChildModel
+) -> None:
+    """Hand every line of the process to the loop, until it ends; a thread."""
+    assert process.stdout is not None
+    how = None
+    with process.stdout:
+        while line := process.stdout.readline(LINE):
+            try:
+                found = orjson.loads(line)
+                known = isinstance(found, dict) and {"ready", "broken", "id"} & found.keys()
+            except ValueError:
+                known = False
+            if not known:
+                how = "said what is no reply"
+                process.kill()
+                break
+            _tell_loop(loop, model.take, found)
+    code = process.wait()
+    _tell_loop(loop, model.ended, how or _ending(code))
+
+
+def _tell_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], word: Any) -> None:
+    """Call in the loop; one that is closed has nobody who waits."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, word)
+
+
+def _plain(noun: object) -> Any:
+    """Return what JSON has no word for, a message's reasoning, in its words."""
+    if isinstance(noun, BaseModel):
+        return noun.model_dump(mode="json")
+    raise TypeError(type(noun).__name__)
+
+
+def _ending(code: int) -> str:
+    """Return how a process ended, in words."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

@@ -1,0 +1,109 @@
+"""The devices of this machine, and what of them a model is given: no torch.
+
+Everything that asks what accelerators there are asks here. `CONVBENCH_SIMULATED_DEVICES=4x80`
+stands for four devices of 80 GB each where there are none: what would run on them runs on the CPU,
+and all else (who is placed where, what waits for what) is as it would be.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from convbench.errors import SpecError
+from convbench.schema.devices import Devices, Flag
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+SIMULATED = "CONVBENCH_SIMULATED_DEVICES"
+"""Environment variable `COUNTxGB`."""
+ROLES = ("policy", "teacher", "judge", "trainer")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One accelerator that this process may use."""
+
+    name: str
+    """What CUDA_VISIBLE_DEVICES calls it."""
+    memory: int
+    """Bytes; 0 where nobody says."""
+
+
+def inventory() -> tuple[Device, ...]:
+    """Return the accelerators that this process may use; a device's number is its place here."""
+    simulated = os.environ.get(SIMULATED)
+    found = _simulated(simulated) if simulated else _asked()
+    visible = os.environ.get(VISIBLE)
+    if visible is None:
+        return found
+    names = [name.strip() for name in visible.split(",")]
+    memory = {device.name: device.memory for device in found}
+    return tuple(Device(name, memory.get(name, 0)) for name in names if name not in ("", "-1"))
+
+
+def _simulated(text: str) -> tuple[Device, ...]:
+    sizes = re.fullmatch(r"([1-9]\d?)x([1-9]\d{0,3})", text)
+    if sizes is None:
+        raise SpecError(f"{SIMULATED}: found {text!r:.40}; expected COUNTxGB, e.g. 4x80")
+    return tuple(Device(str(n), int(sizes[2]) * 10**9) for n in range(int(sizes[1])))
+
+
+def _asked() -> tuple[Device, ...]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    asked = [program, "--query-gpu=index,memory.total", "--format=csv,noheader,nounits"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    lines = [line.split(",") for line in done.stdout.splitlines()] if not done.returncode else []
+    return tuple(
+        Device(line[0].strip(), int(line[1]) << 20 if line[1].strip().isdigit() else 0)
+        for line in lines
+        if len(line) == 2
+    )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a model that runs here is given."""
+
+    names: tuple[str, ...] | None = None
+    """Its devices as CUDA_VISIBLE_DEVICES calls them; none is the CPU, None leaves it all."""
+    share: float | None = None
+    """Share of their memory; None: whole cards."""
+    vllm: Mapping[str, Flag] | None = field(default=None, hash=False)
+    """Arguments of its vLLM server; None: none is asked for."""
+
+    def environment(self) -> dict[str, str]:
+        """Return what its process is to have in its environment, and this one's has not."""
+        return {} if self.names is None else {VISIBLE: ",".join(self.names)}
+
+
+def placed(devices: Devices, role: str) -> Placement | None:
+    """Return what is said of one part; None where nothing is. SpecError for a device that is not
+    there."""
+    numbers = devices.of(role)
+    share, vllm = devices.share.get(role), devices.vllm.get(role)  # type: ignore[call-overload]
+    if numbers is None and share is None and vllm is None:
+        return None
+    names = None if numbers is None else names_of(numbers, f"devices: {role}")
+    return Placement(names, share, vllm)
+
+
+def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
+    """Return devices by their names; SpecError for one that is not there."""
+    there = inventory()
+    for number in numbers:
+        if number >= len(there):
+            has = f"devices 0 to {len(there) - 1}" if there else "no device that can be seen"
+            raise SpecError(f"{what}: found {number}; this machine has {has}")
+    return tuple(there[number].name for number in numbers)
+
+
+def check(devices: Devices) -> None:
+    """Refuse devices that are not there: SpecError."""
+    for role in ROLES:
+        placed(devices, role)

@@ -1,0 +1,106 @@
+"""The process of a `child` model: `python -m convbench.models.worker SETTINGS`.
+
+Reads calls from stdin and writes replies to stdout, a line of JSON each; what libraries print goes
+to stderr. It ends when its stdin does, and with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from functools import partial
+from typing import Any, BinaryIO
+
+import orjson
+from pydantic import TypeAdapter
+
+from convbench.errors import ConvbenchError, FatalModelError
+from convbench.models.devices import VISIBLE
+from convbench.models.guard import die_with_parent
+from convbench.models.local import LocalModel
+from convbench.schema import Completion, Message, Sampling
+from convbench.schema.reasoning import Reasoning
+
+LINE = 64 << 20
+"""Longest line in bytes."""
+REPLY = TypeAdapter(Completion)
+
+
+class Worker:
+    """One model and the calls that it has in hand."""
+
+    def __init__(self, settings: dict[str, Any], out: BinaryIO) -> None:
+        self.model = LocalModel(settings.pop("ref"), **settings)
+        self.share = settings["share"]
+        self._out = out
+        self._asked: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Load, say so, and answer until stdin ends."""
+        lines = asyncio.StreamReader(limit=LINE)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, lines), sys.stdin)
+        calls = asyncio.ensure_future(self._calls(lines))
+        try:
+            await self.model.start()
+        except ConvbenchError as error:
+            self.say(broken=str(error))
+            return
+        self.say(ready={"devices": os.environ.get(VISIBLE), "share": self.share})
+        await calls
+
+    async def _calls(self, lines: asyncio.StreamReader) -> None:
+        while line := await lines.readline():
+            call = orjson.loads(line)
+            if "cancel" in call:
+                if (task := self._asked.get(call["cancel"])) is not None:
+                    task.cancel()
+                continue
+            self._asked[call["id"]] = asyncio.ensure_future(self._answer(call))
+        os._exit(0)  # at once, whatever the batch does: the system takes all memory back
+
+    async def _answer(self, call: dict[str, Any]) -> None:
+        number = call["id"]
+        try:
+            sampling = Sampling.model_validate(call["sampling"])
+            said = [_message(message) for message in call["messages"]]
+            reply = await self.model.complete(said, sampling, key=call["key"])
+        except FatalModelError as error:
+            self.say(id=number, error=str(error), stops_run=error.stops_run)
+        except Exception as error:  # noqa: BLE001
+            # the batch broke, e.g. out of memory: no call after this one can be answered
+            line = str(error).strip().split("\n")[0]
+            self.say(broken=f"{self.model.ref}: {type(error).__name__}: {line}")
+        else:
+            self.say(id=number, reply=REPLY.dump_python(reply, mode="json"))
+        finally:
+            self._asked.pop(number, None)
+
+    def say(self, **line: Any) -> None:
+        """Write a line to the parent; one that is gone needs none."""
+        try:
+            self._out.write(orjson.dumps(line) + b"\n")
+            self._out.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _message(found: dict[str, Any]) -> Message:
+    """Return a message as it was before it became JSON."""
+    if "reasoning" in found:
+        found["reasoning"] = Reasoning.model_validate(found["reasoning"])
+    return found  # type: ignore[return-value]
+
+
+def main() -> None:
+    """Run the process."""
+    die_with_parent()
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    asyncio.run(Worker(orjson.loads(sys.argv[1]), out).run())
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What is placed where: simulated devices, and what each process is given of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convbench import catalog
+from convbench.errors import FatalModelError, SpecError
+from convbench.learn import launch as launching
+from convbench.models import open_model
+from convbench.models.devices import Placement, inventory, placed
+from convbench.models.local import CUDA_SHARE, cache_bytes
+from convbench.options.shared import CallOptions, as_devices, devices_of
+from convbench.schema import Sampling
+from convbench.schema.devices import Devices
+from convbench.schema.recipe import Fit, Launch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four devices of 80 GB."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "4x80")
+
+
+def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [(one.name, one.memory) for one in inventory()][3] == ("3", 80 * 10**9)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
+    assert [one.name for one in inventory()] == ["3", "1"]
+    devices = devices_of(["policy=1", "judge=[]"])
+    assert placed(devices, "policy") == Placement(names=("1",)), "our second one is its number 1"
+    assert placed(devices, "judge") == Placement(names=())
+    assert placed(devices, "trainer") is None
+    with pytest.raises(SpecError, match="policy: found 2; this machine has devices 0 to 1"):
+        placed(devices_of(["policy=2"]), "policy")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(SpecError, match="no device that can be seen"):
+        placed(devices_of(["policy=0"]), "policy")
+    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "many")
+    with pytest.raises(SpecError, match="expected COUNTxGB"):
+        inventory()
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("polcy=0", "polcy"),
+        ("policy=[0,0]", "each device once"),
+        ("policy=-1", "greater than or equal to 0"),
+        ("share.judge=1.5", "above 0 and up to 1"),
+        ("share.judge=0", "above 0 and up to 1"),
+        ("share.trainer=0.5", "training takes whole devices"),
+        ("vllm.judge.x=[1]", "vllm.judge.x"),
+        ("policy", "expected key=value"),
+    ],
+)
+def test_a_wrong_word_on_devices_is_one_line(pair: str, said: str) -> None:
+    with pytest.raises(SpecError, match=r"^--devices") as error:
+        devices_of([pair])
+    assert said in str(error.value)
+
+
+def test_what_a_file_says_and_what_is_typed_are_one(tmp_path: Path) -> None:
+    said = {"policy": 0, "trainer": [0, 1], "share": {"judge": 0.4},
+            "vllm": {"judge": {"max-model-len": 64, "trust-remote-code": True}}}  # fmt: skip
+    file = Devices.model_validate(said)
+    assert devices_of(as_devices(file)) == file
+    assert as_devices(Devices()) == ()
+    both = devices_of((*as_devices(file), "policy=[1]", "vllm.judge.max-model-len=32"))
+    assert both.policy == (1,)
+    assert both.vllm["judge"] == {"max-model-len": 32, "trust-remote-code": True}
+
+
+def test_a_server_gets_its_devices_share_and_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stand-in refuses an argument that it does not know."""
+    wrapper = tmp_path / "python"
+    stand_in = ROOT / "tests" / "models" / "stand_in"
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH={stand_in} exec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CONVBENCH_ROOT", str(ROOT))
+    monkeypatch.setenv("CONVBENCH_PIDS", str(tmp_path / "pid"))
+    devices = devices_of(
+        ["judge=[2,3]", "share.judge=0.4", "vllm.judge.enable_prefix_caching=true",
+         "vllm.judge.max-model-len=64"]
+    )  # fmt: skip
+
+    async def main() -> str:
+        model = open_model(
+            "vllm:org/judge", vllm_python=wrapper, log_dir=tmp_path,
+            placement=placed(devices, "judge"),
+        )  # fmt: skip
+        try:
+            said = [{"role": "user", "content": "hello"}]
+            return str((await model.complete(said, Sampling(), key="k")).content)
+        finally:
+            await model.aclose()
+
+    assert asyncio.run(main())
+    assert "devices 2,3" in (tmp_path / "vllm-org-judge.log").read_text()
+    assert "CUDA_VISIBLE_DEVICES" not in __import__("os").environ, "the child's alone"
+    for name in ("host", "--model", "lora-modules"):
+        wrong = open_model(
+            "vllm:x", vllm_python=wrapper, log_dir=tmp_path, placement=Placement(vllm={name: 1})
+        )
+        with pytest.raises(FatalModelError, match="expected one of vLLM's by its name"):
+            asyncio.run(wrong.start())
+
+
+def test_training_gets_its_devices_and_a_port_of_its_own(tmp_path: Path) -> None:
+    two = CallOptions(devices=("trainer=[1,2]",))
+    assert (launching.accelerators(CallOptions()), launching.accelerators(two)) == (4, 2)
+    names = launching.given(two)
+    ddp, one = (catalog.load(Launch, "launch", name) for name in ("ddp", "none"))
+    assert launching.environment(ddp, 2, names)["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert launching.environment(one, 2, names)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert launching.environment(one, 0, ())["CUDA_VISIBLE_DEVICES"] == ""
+    recipe = tmp_path / "recipe.yaml"
+    launching.command(ddp, Path("swift.py"), recipe, Fit(), 2, 12345)
+    assert yaml.safe_load((tmp_path / "accelerate.yaml").read_text())["main_process_port"] == 12345
+
+
+def test_a_share_of_a_device_is_weights_and_cache_together() -> None:
+    assert cache_bytes(50) == int(50 * CUDA_SHARE)
+    assert cache_bytes(50, allowed=10) == int(10 * CUDA_SHARE)
+    assert cache_bytes(50, allowed=-5) == 0
