@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from convbench.errors import DataError
 from convbench.schema import ProtocolSpec, Reward
@@ -14,6 +16,31 @@ def discount(reward: Reward, protocol: ProtocolSpec) -> float:
         if gamma is not None:
             return gamma
     return 1.0
+
+
+def of_turn(spec: Reward, scores: Mapping[str, float]) -> float:
+    """Return metric / scale of one turn, or of a conversation that nothing discounts; DataError
+    where the metric is not among the scores."""
+    if spec.metric not in scores:
+        found = ", ".join(sorted(scores)) or "no scores"
+        raise DataError(f"reward.metric: expected {spec.metric!r} among the scores; found {found}")
+    return float(scores[spec.metric] / spec.scale)
+
+
+def of_turns(
+    spec: Reward, protocol: ProtocolSpec, turns: Sequence[Mapping[str, float]], questions: int
+) -> float:
+    """Return the reward of a conversation from the scores of its policy turns, as
+    `reward.together` says: "the aggregated pedagogical value over n steps" is the first use case of
+    section 2 of Mukherjee et al. (2025). `discount` weighs the t-th turn by gamma^(t-1); the others
+    are discounted by the number of questions like any reward."""
+    rewards = [of_turn(spec, scores) for scores in turns]
+    gamma = discount(spec, protocol)
+    if spec.together == "discount":
+        return math.fsum(gamma**t * value for t, value in enumerate(rewards))
+    if spec.together == "last":
+        return rewards[-1] * gamma**questions
+    return (fmean if spec.together == "mean" else math.fsum)(rewards) * gamma**questions
 
 
 def reward(
@@ -28,7 +55,4 @@ def reward(
     without a question keeps its whole score. Raises DataError where the metric is not among the
     scores.
     """
-    if spec.metric not in scores:
-        found = ", ".join(sorted(scores)) or "no scores"
-        raise DataError(f"reward.metric: expected {spec.metric!r} among the scores; found {found}")
-    return float(scores[spec.metric] / spec.scale * discount(spec, protocol) ** questions)
+    return of_turn(spec, scores) * discount(spec, protocol) ** questions

@@ -266,6 +266,12 @@ def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int
     return [i for i, turn in enumerate(conversation.turns) if turn.speaker == protocol.policy]
 
 
+def own_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
+    """Return the indices of the turns that the policy's model said, scripted ones left out."""
+    turns = conversation.turns
+    return [i for i in policy_turns(protocol, conversation) if turns[i].finish_reason != "scripted"]
+
+
 def asking_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
     """Return the indices of the policy's turns that another speaker answers in its own words.
 

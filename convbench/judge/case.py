@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convbench.judge.resolve import Judge
-from convbench.schema import Conversation, Example, Mode, ProtocolSpec
+from convbench.schema import Conversation, Example, Mode, ProtocolSpec, Verdict
 
 
 @dataclass(frozen=True)
@@ -26,3 +26,5 @@ class Case:
     the journal does not answer with the old replies."""
     several: bool = False
     """Whether its question has other conversations, which are judged too."""
+    before: Verdict | None = None
+    """That verdict: where turns are judged one by one it keeps the scores that some have."""

@@ -8,6 +8,7 @@ from convbench.judge.ask import Calls
 from convbench.judge.case import Case
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
+from convbench.judge.turns import score_turns
 from convbench.judge.verdicts import unscorable
 from convbench.judge.work import Tools
 from convbench.models.model import Model
@@ -39,5 +40,8 @@ async def verdict_on(case: Case, tools: Tools) -> Verdict:
     if case.conversation.failure is not None:
         name = case.conversation.conversation_id
         return unscorable(case.judge, name, "ConversationFailed", "the conversation has no end")
-    verdict: Verdict = await kind_of(case.judge.spec).score(case, tools)
+    score = kind_of(case.judge.spec).score
+    if case.judge.spec.per == "turn":
+        return await score_turns(case, tools, score)
+    verdict: Verdict = await score(case, tools)
     return verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convbench.engine import Summary
@@ -45,20 +46,20 @@ class Judged:
             self.unsupported += verdict.failure.kind == UnsupportedTask.__name__
 
 
-def unscored(run: Run, judge: Judge) -> tuple[dict[str, int], int]:
-    """Return (id → replies asked for before, of those without a verdict; how many have one)."""
+def unscored(run: Run, judge: Judge) -> tuple[dict[str, Verdict | None], int]:
+    """Return (id → the newest failed verdict, of those that have no other; how many have one)."""
     scored: set[str] = set()
-    asked: dict[str, int] = {}
+    failed: dict[str, Verdict] = {}
     for verdict in run.verdicts():
         if verdict.fingerprint == judge.fingerprint:
             if verdict.failure is None:
                 scored.add(verdict.conversation_id)
             else:
-                asked[verdict.conversation_id] = verdict.attempts
+                failed[verdict.conversation_id] = verdict
     everything = {c.conversation_id: c.failure is None for c in run.conversations()}
     wanted = judge.scorable(everything)
     built = [name for name, whole in everything.items() if whole and name in wanted]
-    pending = {name: asked.get(name, 0) for name in built if name not in scored}
+    pending = {name: failed.get(name) for name in built if name not in scored}
     return pending, len(built) - len(pending)
 
 
@@ -75,16 +76,21 @@ async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
 
 
 async def _all(
-    run: Run, judged: Judged, pending: dict[str, int], caller: Caller, judge: Judge, tools: Tools
+    run: Run,
+    judged: Judged,
+    pending: Mapping[str, Verdict | None],
+    caller: Caller,
+    judge: Judge,
+    tools: Tools,
 ) -> Summary:
     manifest, prefix = run.manifest, f"judge/{judge.fingerprint}/"
 
     async def work(conversation: Conversation) -> Verdict:
         example = run.examples[conversation.example_id]
-        asked = pending[conversation.conversation_id]
+        before = pending[conversation.conversation_id]
         case = Case(
-            judge, conversation, example, manifest.protocol, manifest.mode, run.examples, asked,
-            several=manifest.samples > 1,
+            judge, conversation, example, manifest.protocol, manifest.mode, run.examples,
+            before.attempts if before else 0, several=manifest.samples > 1, before=before,
         )  # fmt: skip
         return await verdict_on(case, tools)
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from convbench.engine.need import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.ask import judge_messages
 from convbench.judge.loop import unscored
 from convbench.judge.resolve import Judge
+from convbench.judge.turns import parts
 from convbench.options.shared import CallOptions
 from convbench.rollout.preview import dollars, headroom
-from convbench.schema import Message
+from convbench.schema import Conversation, Message
 from convbench.store import Run
+
+
+def _talks(run: Run, judge: Judge, conversation: Conversation) -> Iterator[Conversation]:
+    """Yield what is judged of a conversation: all of it, or what leads to each of its turns."""
+    if judge.spec.per == "conversation":
+        yield conversation
+    else:
+        yield from (part for _, part in parts(run.manifest.protocol, conversation))
 
 
 def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
@@ -18,17 +29,19 @@ def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
     specs = calls.specs
     pending = unscored(run, judge)[0]
     shown: list[Message] = []
-    prompt = 0
+    prompt = calls_made = 0
     for conversation in run.conversations():
         if conversation.conversation_id in pending and judge.model is not None:
             example = run.examples[conversation.example_id]
-            messages = judge_messages(judge.spec, conversation, example)
-            shown = shown or messages
-            prompt += usual_prompt(messages)
+            for talk in _talks(run, judge, conversation):
+                messages = judge_messages(judge.spec, talk, example)
+                shown = shown or messages
+                prompt += usual_prompt(messages)
+                calls_made += 1
     if judge.model is None:
         return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
     most = judge.spec.max_tokens + headroom(judge.model, specs, judge.short)
-    reply = most * len(pending)
+    reply = most * calls_made
     return JudgePreview(
         judge.name,
         judge.model,

@@ -7,7 +7,7 @@ from typing import Any
 
 from convbench.errors import ConvbenchError
 from convbench.judge.resolve import Judge
-from convbench.rewards import reward
+from convbench.rewards import of_turns, reward
 from convbench.schema import Conversation, Failure, ProtocolSpec, Verdict
 from convbench.views import asking_turns
 
@@ -19,14 +19,21 @@ def scored(
     scores: dict[str, float],
     **more: Any,
 ) -> Verdict:
-    """Return the verdict with these scores and the reward they make."""
+    """Return the verdict with these scores and the reward they make, or the scores of its `turns`
+    where these were judged one by one."""
     questions = len(asking_turns(protocol, conversation))
+    rule, turns = judge.spec.reward, more.pop("turns", None)
+    whole = (
+        reward(rule, protocol, scores, questions)
+        if turns is None
+        else of_turns(rule, protocol, turns, questions)
+    )
     return Verdict(
         conversation_id=conversation.conversation_id,
         judge=judge.name,
         fingerprint=judge.fingerprint,
         scores=scores,
-        reward=reward(judge.spec.reward, protocol, scores, questions),
+        reward=whole,
         ended=_now(),
         **_costing(judge, more),
     )

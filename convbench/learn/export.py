@@ -45,6 +45,11 @@ def export_weighted(
     shape = FORMATS[target]
     names = [item.conversation.conversation_id for item, _ in learnt.items]
     weights = [weight for _, weight in learnt.items]
+    if learnt.by_turn:
+        raise SpecError(
+            f"recipe {recipe.name}: weighting.reward: found turn; expected conversation: a file's "
+            "row is a conversation, with one weight; `convbench train` weighs turns"
+        )
     if scale is not None and not 0 < scale < float("inf"):
         raise SpecError(f"--scale {scale}: expected a number above 0")
     if scale is None and shape.weighted is not None:

@@ -59,8 +59,7 @@ def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
             tuple(views.messages(protocol, conversation, policy, index)),
             Reply.of(conversation.turns[index]),
         )
-        for index in views.policy_turns(protocol, conversation)
-        if conversation.turns[index].finish_reason != "scripted"
+        for index in views.own_turns(protocol, conversation)
     ]
 
 
@@ -76,6 +75,11 @@ def training_rows(
     cut to `max_length`; rows that lose all such tokens by the cut are dropped and counted.
     """
     protocol = weighted.selection.run.manifest.protocol
+    if weighted.by_turn and unit != "turn":
+        raise TrainError(
+            f"data.unit: found {unit} where weighting.reward is turn; expected turn; add "
+            "--set data.unit=turn"
+        )
     counts: Counter[str] = Counter()
     rows: list[Row] = []
     for logged, weight in weighted.items:
@@ -87,7 +91,9 @@ def training_rows(
             counts["rows of reasoning alone, left out"] += whole - len(parts)
         counts["conversations"] += 1
         counts["conversations of several rows"] += len(parts) > 1
-        rows += _cut(conversation.conversation_id, parts, weight, max_length, counts)
+        name = conversation.conversation_id
+        weights = weighted.by_turn.get(name, (weight,) * len(parts))
+        rows += _cut(name, parts, weights, max_length, counts)
     if not rows:
         raise TrainError(
             f"the limit of {max_length} tokens a row (data.max_length, and the model's own) leaves "
@@ -100,9 +106,20 @@ def training_rows(
 
 
 def _cut(
-    name: str, parts: Sequence[Tokens], weight: float, limit: int | None, counts: Counter[str]
+    name: str,
+    parts: Sequence[Tokens],
+    weights: Sequence[float | None],
+    limit: int | None,
+    counts: Counter[str],
 ) -> Iterator[Row]:
-    for number, tokens in enumerate(parts):
+    if len(weights) != len(parts):
+        raise TrainError(
+            f"conversation {name}: found rewards of {len(weights)} turns for {len(parts)} of the "
+            "policy; judge it again"
+        )
+    for number, (tokens, weight) in enumerate(zip(parts, weights, strict=True)):
+        if weight is None:
+            continue
         check_mask(name, tokens)
         if limit is not None and len(tokens.ids) > limit:
             tokens = Tokens(tokens.ids[:limit], tokens.mask[:limit])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from convbench import rewards
 from convbench.errors import TrainError
 from convbench.learn.flagged import Flagged, findings
-from convbench.schema import Conversation, Example, Verdict
+from convbench.schema import Conversation, Example, Verdict, turn_scores
 from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
 from convbench.views import asking_turns, policy_turns
@@ -24,6 +24,8 @@ class Logged:
     conversation: Conversation
     example: Example
     reward: float
+    turns: tuple[float, ...] = ()
+    """Rewards of the policy's own turns, where their judge scored turns."""
 
     @property
     def task(self) -> str:
@@ -203,7 +205,20 @@ def _judged(
         return "judge failed", None
     if any(verdict.scores.get(name, value) < value for name, value in data.least.items()):
         return "below data.least", None
-    return "", Logged(conversation, example, reward_of(run, verdict, data.metric, conversation))
+    reward = reward_of(run, verdict, data.metric, conversation)
+    return "", Logged(conversation, example, reward, _turns_of(run, verdict, data.metric))
+
+
+def _turns_of(run: Run, verdict: Verdict, metric: str) -> tuple[float, ...]:
+    """Return the rewards of the turns, by the metric; TrainError where one lacks it."""
+    turns = turn_scores(verdict)
+    if metric == "reward":
+        return tuple(one.reward for one in turns)
+    spec = run.judge_specs().get(verdict.fingerprint) if turns else None
+    scale = spec.reward.scale if spec else 1.0
+    if any(metric not in one.scores for one in turns):
+        raise TrainError(f"judge {verdict.judge!r}: a turn has no score {metric!r}")
+    return tuple(one.scores[metric] / scale for one in turns)
 
 
 def _unless_flagged(run: Run, item: Logged | None, flagged: Flagged) -> Logged | None:
@@ -213,7 +228,7 @@ def _unless_flagged(run: Run, item: Logged | None, flagged: Flagged) -> Logged |
         return item
     flagged.add(found)
     if flagged.rule == "zero":
-        return replace(item, reward=0.0)
+        return replace(item, reward=0.0, turns=(0.0,) * len(item.turns))
     return item if flagged.rule == "keep" else None
 
 
@@ -232,6 +247,9 @@ def reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversatio
         rule = spec.reward.model_copy(update={"metric": metric})
         protocol = run.manifest.protocol
         questions = len(asking_turns(protocol, conversation))
+        if spec.per == "turn":
+            turns = [one.scores for one in turn_scores(verdict)]
+            return rewards.of_turns(rule, protocol, turns, questions)
         return rewards.reward(rule, protocol, verdict.scores, questions)
     if verdict.reward is None:
         raise TrainError(f"verdict of {verdict.conversation_id} by {verdict.judge!r} has no reward")
@@ -246,7 +264,8 @@ def _check(run: Run, judge: str, logged: list[Logged], skipped: Counter[str]) ->
         )
         kept = "; --set data.flagged=keep takes the flagged ones" if skipped["flagged"] else ""
         raise TrainError(f"{run.path}: no conversation is left to train on ({why}){kept}")
-    if len({item.reward for item in logged}) == 1 and len(logged) > 1:
+    told = {(item.reward, item.turns) for item in logged}
+    if len(told) == 1 and len(logged) > 1:
         raise TrainError(
             f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "
             f"{logged[0].reward:g}; expected some to differ, there is nothing to learn from them"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -27,6 +27,9 @@ class Weighted:
     skipped: dict[str, int] = field(default_factory=dict)
     flat_tasks: float = 0.0
     """Share of tasks whose rewards do not differ (standard deviation 0)."""
+    by_turn: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """By conversation the weight of each of the policy's own turns, where turns have weights of
+    their own; None leaves a turn out. The conversation's weight is their mean."""
     ties: Ties | None = None
     """Tasks with several best conversations, where the best one is wanted."""
 
@@ -94,7 +97,13 @@ def weigh(selection: Selection, rule: Weigh) -> Weighted:
 
 def refit(selection: Selection, weighting: Weighting) -> Weighted:
     """Weights of ReFit."""
-    del weighting  # none of its fields concerns ReFit
+    if weighting.reward == "turn":
+        return weigh_turns(selection, reward)
+    if len(selection.logged) > 1 and len({item.reward for item in selection.logged}) == 1:
+        raise TrainError(
+            "refit: all rewards of conversations are equal and only those of their turns differ; "
+            "expected weighting.reward: turn"
+        )
     return weigh(selection, lambda _, rewards: reward(rewards))
 
 
@@ -107,24 +116,81 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
             "swift: found one judged conversation a task; expected at least 2 to standardise "
             "rewards; build with --samples 3, or train refit"
         )
-    weighted = weigh(
-        selection,
-        lambda _, rewards: standardized(
+
+    def rule(rewards: Sequence[float]) -> list[float | None]:
+        return standardized(
             rewards, center=weighting.center, scale=weighting.scale, clip=weighting.clip
-        ),
+        )
+
+    weighted = (
+        weigh_turns(selection, rule)
+        if weighting.reward == "turn"
+        else weigh(selection, lambda _, rewards: rule(rewards))
     )
     skipped = {"in a task with fewer than 2 verdicts": small} if small else {}
-    if all(weight == 0 for _, weight in weighted.items):
+    if all(weight == 0 for weight in _all_of(weighted)):
         raise TrainError(
             "swift: within every task all rewards are equal, so all weights are 0; expected some "
             "to differ; build with more samples or a higher temperature"
         )
-    return Weighted(selection, weighted.items, skipped, weighted.flat_tasks)
+    return replace(weighted, skipped=skipped | (weighted.skipped if weighted.by_turn else {}))
+
+
+def _all_of(weighted: Weighted) -> list[float]:
+    """Return every weight: the turns' where they have their own."""
+    turns = [w for some in weighted.by_turn.values() for w in some if w is not None]
+    return turns or [weight for _, weight in weighted.items]
+
+
+def weigh_turns(
+    selection: Selection, rule: Callable[[Sequence[float]], list[float | None]]
+) -> Weighted:
+    """Apply a rule to the rewards of single turns: those of the t-th turn of one task's
+    conversations together, so that a turn is compared with its like."""
+    by_turn: dict[str, list[float | None]] = {}
+    flat = 0
+    tasks = selection.tasks()
+    for logged in tasks.values():
+        rewards = [_rewards(item) for item in logged]
+        flat += len(rewards) > 1 and len(set(rewards)) == 1
+        for item in logged:
+            by_turn[item.conversation.conversation_id] = [None] * len(item.turns)
+        for t in range(max(map(len, rewards))):
+            there = [item for item in logged if len(item.turns) > t]
+            found = rule([item.turns[t] for item in there])
+            for item, weight in zip(there, found, strict=True):
+                by_turn[item.conversation.conversation_id][t] = weight
+    kept, items = Counter[str](), []
+    for item in selection.logged:
+        known = [w for w in by_turn[item.conversation.conversation_id] if w is not None]
+        kept["turns weighted out"] += len(item.turns) - len(known)
+        if known:
+            items.append((item, fmean(known)))
+    if not items:
+        raise TrainError("no turn is left after weighting; look at `weighting`")
+    turns = {name: tuple(found) for name, found in by_turn.items()}
+    return Weighted(selection, tuple(items), dict(+kept), flat / len(tasks), by_turn=turns)
+
+
+def _rewards(item: Logged) -> tuple[float, ...]:
+    """Return the rewards of a conversation's turns; TrainError where it has none."""
+    if not item.turns:
+        raise TrainError(
+            f"weighting.reward: turn: found no rewards of turns in conversation "
+            f"{item.conversation.conversation_id}; expected a judge that scores turns; judge with "
+            "rubric-turns@MODEL, or with --set judge.per=turn"
+        )
+    return item.turns
 
 
 def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
     """Weights of STaR-GATE; `seed` draws among a task's equally good conversations."""
     threshold, rule = weighting.threshold, weighting.ties
+    if weighting.reward == "turn":
+        raise TrainError(
+            "weighting.reward: turn: this recipe picks whole conversations; expected conversation; "
+            "turns are weighed by refit and swift"
+        )
     if threshold is not None:
         return weigh(selection, lambda _, rewards: above(rewards, threshold))
     tasks = selection.tasks().values()

@@ -15,7 +15,14 @@ from convbench.schema.chat import (
 )
 from convbench.schema.conversation import Branch, Conversation, Failure, Sent, Turn
 from convbench.schema.example import Choice, Example
-from convbench.schema.judge import JudgeSpec, Metric, Reward, Verdict
+from convbench.schema.judge import (
+    JudgeSpec,
+    Metric,
+    Reward,
+    TurnScores,
+    Verdict,
+    turn_scores,
+)
 from convbench.schema.noun import Mode, Noun, Text, canonical, fingerprint, pick
 from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
 from convbench.schema.reasoning import Reasoning, RedactedBlock, ThinkingBlock
@@ -53,9 +60,11 @@ __all__ = [
     "TextPart",
     "ThinkingBlock",
     "Turn",
+    "TurnScores",
     "Verdict",
     "canonical",
     "fingerprint",
     "pick",
     "text_of",
+    "turn_scores",
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from convbench.schema.conversation import Failure
 from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
 from convbench.schema.reasoning import Effort
 
+Per = Literal["conversation", "turn"]
+Together = Literal["mean", "sum", "last", "discount"]
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
 
 
@@ -38,6 +40,26 @@ class Reward(Noun):
     discount: float | None = Field(default=None, gt=0, le=1)
     """gamma of gamma^n, n policy turns that another speaker answers (the turn with the marker and
     the answer do not count); null takes the protocol's, if it has one."""
+    together: Together = Field(default="mean", exclude_if=lambda how: how == "mean")
+    """How the rewards of a judge's turns (`per: turn`) become the conversation's: their `mean`,
+    their `sum`, that of the `last` turn, or `discount`: the sum of gamma^(t-1) times that of the
+    t-th turn, in place of gamma^n."""
+
+
+class TurnScores(Noun):
+    """What a judge with `per: turn` said of one policy turn."""
+
+    turn: Count
+    """Index of the turn among all turns of the conversation, from 0."""
+    scores: dict[str, float]
+    """Score by metric."""
+    reward: float
+    """Reward of this turn alone: metric / scale."""
+    justifications: dict[str, str] = Field(default_factory=dict)
+    """The judge's words by metric."""
+
+
+_TURNS = TypeAdapter(tuple[TurnScores, ...])
 
 
 class JudgeSpec(Noun):
@@ -66,6 +88,11 @@ class JudgeSpec(Noun):
     """Largest score."""
     asks: int = Field(default=3, ge=1)
     """Most replies asked for: the first, and more with the complaint while one is malformed."""
+    per: Per = Field(default="conversation", exclude_if=lambda per: per == "conversation")
+    """What is scored: the conversation once, or every policy turn (`turn`), each with the
+    conversation up to it. The scores are then means over the turns, the reward is that of all turns
+    together (`reward.together`), and each turn's own stands in the verdict's details. For kinds
+    `rubric` and `rules`."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature of the judge model."""
     max_tokens: int = Field(default=1024, ge=1)
@@ -91,10 +118,21 @@ class JudgeSpec(Noun):
             raise ValueError("a rubric needs system, prompt and metrics")
         if self.kind == "rules" and not self.function:
             raise ValueError("a rules judge needs function: pkg.mod:fn")
+        if self.per == "turn" and self.kind not in ("rubric", "rules"):
+            raise ValueError(f"per: turn needs kind rubric or rules; found {self.kind}")
         names = [metric.name for metric in self.metrics]
         if names and self.reward.metric not in names:
             raise ValueError(f"reward.metric {self.reward.metric!r} is not among {names}")
         return self
+
+
+def turn_scores(verdict: Verdict) -> tuple[TurnScores, ...]:
+    """Return what a verdict holds of single turns, in order; empty where its judge scored the
+    conversation alone, or what is there cannot be read."""
+    try:
+        return _TURNS.validate_python(verdict.details.get("turns") or ())
+    except ValidationError:
+        return ()
 
 
 class Verdict(Noun):

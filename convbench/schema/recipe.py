@@ -53,6 +53,10 @@ class Data(Noun):
 class Weighting(Noun):
     """How rewards become weights."""
 
+    reward: Literal["conversation", "turn"] = "conversation"
+    """Whose reward weighs (`refit`, `swift`): the conversation's for all of its turns, or each
+    turn's own, where its judge scored turns (`per: turn`). SWiFt then standardises a turn among the
+    same turns of the task's conversations. Needs `data.unit: turn`."""
     center: bool = True
     """Subtract the mean over the task's conversations (standardized)."""
     scale: bool = True

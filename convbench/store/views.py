@@ -23,6 +23,11 @@ def _reasoned(turns: str) -> str:
     )
 
 
+SCORED = (
+    '[{"turn":"BIGINT","scores":"MAP(VARCHAR,DOUBLE)","reward":"DOUBLE",'
+    '"justifications":"MAP(VARCHAR,VARCHAR)"}]'
+)
+"""What a verdict's details hold of each turn, where its judge scored turns."""
 OWN = "[t FOR t IN c.turns IF t.speaker = r.speaker]"
 UNSENT = "list_contains(coalesce(c.sent[r.speaker].left_out, []), 'temperature')"
 
@@ -85,6 +90,18 @@ SELECT v.conversation_id, v.judge, {", ".join(f"v.scores['{m}'] AS {m}" for m in
 FROM raw.verdicts v JOIN raw.runs r USING (run_no)
 """
 
+TURN_VERDICTS = f"""
+CREATE VIEW turn_verdicts AS
+SELECT conversation_id, judge, (t.turn)::BIGINT AS turn_index,
+  {", ".join(f"t.scores['{m}'] AS {m}" for m in METRICS)},
+  t.reward AS reward, t.scores AS scores, t.justifications AS justifications, run
+FROM (
+  SELECT v.conversation_id, v.judge, r.run, unnest(from_json(v.details->'$.turns', '{SCORED}')) AS t
+  FROM raw.verdicts v JOIN raw.runs r USING (run_no)
+  WHERE v.failure IS NULL AND json_type(v.details, '$.turns') = 'ARRAY'
+)
+"""
+
 RUNS = """
 CREATE VIEW runs AS
 SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, path
@@ -101,6 +118,7 @@ ALL = {
     "conversations": CONVERSATIONS,
     "turns": TURNS,
     "verdicts": VERDICTS,
+    "turn_verdicts": TURN_VERDICTS,
     "runs": RUNS,
 }
 """Views by name."""
@@ -110,6 +128,7 @@ NEEDS = {
     "conversations": ("conversations", "examples"),
     "turns": ("conversations",),
     "verdicts": ("verdicts",),
+    "turn_verdicts": ("verdicts",),
     "runs": (),
 }
 """Raw tables that a view reads, beside `runs`."""
