@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from convbench.experiment.preflight import Preflight, preflight, whole
 from convbench.experiment.record import Outcome, Record
 from convbench.experiment.room import check_room
 from convbench.experiment.run import Tell, run
+from convbench.experiment.step import mark
 from convbench.models.devices import check as check_devices
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
@@ -95,7 +96,7 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     """
     specs = loaded(options)
     root = options.root or Path("runs") / "experiments" / specs[0].name
-    everything = [part for spec in specs for part in steps_of(spec)]
+    everything = _once(part for spec in specs for part in steps_of(spec))
     parts = chosen(everything, options.only, options.start)
     devices = (*as_devices(specs[0].devices), *options.calls.devices)
     options = replace(options, calls=replace(options.calls, devices=devices))
@@ -116,6 +117,11 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     result.left = [part.step.address for part in skipped if not whole(part, root, record)]
     _report(result, everything)
     return result
+
+
+def _once(parts: Iterable[Part]) -> list[Part]:
+    """Return the steps; one that two experiments say alike is done once."""
+    return list({(part.step.address, mark(part.step, part.spec)): part for part in parts}.values())
 
 
 def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part, Step
+from convbench.experiment.questions import forget, read
 from convbench.experiment.record import Record
 from convbench.experiment.servers import listening
 from convbench.experiment.settings import (
@@ -32,12 +33,12 @@ from convbench.options.specs import load_plugins
 from convbench.rollout.build import begun
 from convbench.rollout.calls import ready_cast
 from convbench.rollout.cast import make_member
-from convbench.schema import Member, RunManifest, TaskSpec, fingerprint
+from convbench.schema import Member, RunManifest
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
 from convbench.schema.regime import reply_limit
 from convbench.store import Run
-from convbench.tasks.load import Loaded, load_examples
+from convbench.tasks.load import Loaded
 from convbench.tasks.splits import counted, refuse_untested
 
 T = TypeVar("T")
@@ -97,10 +98,10 @@ def preflight(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> 
     found = Preflight()
     load_plugins(options.specs)
     record = Record(root)
-    loader = _loader()
+    forget()
     undone = [one for one in parts if not whole(one, root, record)]
     for one in _first_of_each(undone):
-        _cell(found, one, root, options, loader)
+        _cell(found, one, root, options)
     for one in undone:
         if one.step.kind == "build":
             _same(found, one, root, record)
@@ -127,44 +128,22 @@ def _first_of_each(parts: Sequence[Part]) -> Iterator[Part]:
             yield one
 
 
-def _loader() -> Callable[[TaskSpec, int], Loaded]:
-    """Return a reader of questions that reads the same ones once."""
-    known: dict[str, Loaded | ConvbenchError] = {}
-
-    def load(task: TaskSpec, seed: int) -> Loaded:
-        name = fingerprint(task, seed)
-        if name not in known:
-            try:
-                known[name] = load_examples(task, seed)
-            except ConvbenchError as error:
-                known[name] = error
-        found = known[name]
-        if isinstance(found, ConvbenchError):
-            raise found
-        return found
-
-    return load
-
-
-def _cell(
-    found: Preflight, one: Part, root: Path, options: ExperimentOptions,
-    load: Callable[[TaskSpec, int], Loaded],
-) -> None:  # fmt: skip
+def _cell(found: Preflight, one: Part, root: Path, options: ExperimentOptions) -> None:
     """Look for a cell's questions and speakers, or open its run."""
     cell, path = one.step.cell, root / one.step.cell.name
+    built = there(Step(cell, "build"), root)
+    policy = None if built else found.tried(cell.name, lambda: _policy(one.spec, options))
     if (path / "run.json").exists():
         opened = found.tried(cell.name, lambda: _opened(path))
     else:
         asked = replace(build_options(cell, one.spec, None, options), dry_run=True)
-        opened = found.tried(cell.name, lambda: Ready(*begun(asked, load)), cell.task)
+        opened = found.tried(cell.name, lambda: Ready(*begun(asked, read)), cell.task)
     if opened is None:
         return
     found.cells[cell.name] = opened
     splits = counted(example.split for example in opened.loaded.examples)
     found.tried(cell.name, lambda: refuse_untested(cell.task, splits), cell.task)
-    if there(Step(cell, "build"), root):
-        return
-    if found.tried(cell.name, lambda: _policy(one.spec, options)) is not None:
+    if policy is not None:
         run = Run(path, opened.manifest)
         found.tried(cell.name, lambda: _castable(run, options.calls))
 
@@ -249,7 +228,7 @@ def _training(
         sets = sort_sets(asked.specs.sets)[1]
         launch, notes = choose_launch(asked, recipe, sets, accelerators(asked.calls))
         found.processes[recipe.launch] = launch.processes
-        found.notes.update(dict.fromkeys(notes))
+        found.notes.update(dict.fromkeys(INSISTS.sub("", note) for note in notes))
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
             check_model(named(start) or start)
@@ -275,6 +254,8 @@ def _some(who: Sequence[str]) -> str:
     return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
 
 
+INSISTS = re.compile(r" \(--launch \S+ insists\)")
+"""What a note of `train` says of an option that an experiment has not."""
 FLAGS: Mapping[str, str] = {
     r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",
     r"--tasks (?=\S)": "--set per_task.{task}.count=",

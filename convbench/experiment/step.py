@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from convbench.experiment.cells import Step
+from convbench.experiment.questions import read
 from convbench.experiment.settings import (
     build_options,
     elsewhere,
@@ -88,7 +89,7 @@ def _build(
     if (path / "run.json").exists():
         asked = BuildOptions(run=path, tested=True, calls=options.calls, specs=replace(
             options.specs, sets=()))  # fmt: skip
-    built = build(asked).built
+    built = build(asked, read).built
     assert built is not None
     return [check_outcome(built.jobs, options.calls, "conversations", built.failures)]
 

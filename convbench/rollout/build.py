@@ -31,6 +31,9 @@ from convbench.store import Run, set_latest
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested
 
+Load = Callable[[TaskSpec, int], Loaded]
+"""From a task and a seed to its questions."""
+
 
 @dataclass
 class BuildResult:
@@ -47,16 +50,17 @@ class BuildResult:
     warnings: list[str] = field(default_factory=list)
 
 
-def build(options: BuildOptions) -> BuildResult:
+def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
     """Make a run and have its conversations, or resume the run that is there.
 
+    `load` reads the questions.
     Raises ConvbenchError subclasses; nothing is written before the questions are loaded and the
     first prompts rendered.
     """
     load_plugins(options.specs)
     existing = _existing(options.run)
     if existing is None:
-        manifest, loaded = begun(options)
+        manifest, loaded = begun(options, load)
         examples: Mapping[str, Example] = {e.example_id: e for e in loaded.examples}
     else:
         manifest, loaded = resume(existing, options), None
@@ -119,9 +123,7 @@ def _unborn(name: str) -> bool:
     return name in ("examples.jsonl", ".lock") or (name[0] == "." and name.endswith(".tmp"))
 
 
-def begun(
-    options: BuildOptions, load: Callable[[TaskSpec, int], Loaded] = load_examples
-) -> tuple[RunManifest, Loaded]:
+def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifest, Loaded]:
     """Return the manifest of a new run and its questions; writes nothing.
 
     `load` reads the questions. Raises SpecError, DataError, HubError, FatalModelError.
