@@ -28,7 +28,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 caption { text-align: left; font-weight: 600; padding: .8rem 0 .3rem }
 th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap }
 th { vertical-align: bottom } td.text, th.text { text-align: left }
-td.text { white-space: normal; min-width: 9rem }
+td.text { white-space: normal; min-width: 6rem }
 thead { border-top: 2px solid; border-bottom: 1px solid }
 tbody { border-bottom: 2px solid }
 tbody tr:hover { background: var(--soft) }

@@ -27,7 +27,7 @@ def terminal(document: Document, console: Console) -> Iterator[RenderableType]:
     """Yield what to print. Where the console has no styles (a pipe), `*` marks the best of a
     column and `+` the second."""
     for part in document.parts:
-        if part.tables or part.facts:  # no heading over pictures alone
+        if part.tables or (part.facts and not part.talks):  # no heading over what is not printed
             yield from _part(part, console)
 
 

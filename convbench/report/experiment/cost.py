@@ -82,8 +82,8 @@ def _row(name: str, one: Spent) -> tuple[Cell, ...]:
     more = "+ ?" if one.unpriced else ""
     hours = f"{one.seconds / 3600:.2f}" if one.seconds else "-"
     return (
-        Cell(name), Cell(f"{one.conversations:.2f}"), Cell(f"{one.judges:.2f}"),
-        Cell(f"{lost:.2f}"), Cell(f"{one.total:.2f}{more}"), Cell(f"{one.tokens:,}"), Cell(hours),
+        Cell(name), Cell(f"{one.conversations:.4f}"), Cell(f"{one.judges:.4f}"),
+        Cell(f"{lost:.4f}"), Cell(f"{one.total:.4f}{more}"), Cell(f"{one.tokens:,}"), Cell(hours),
     )  # fmt: skip
 
 

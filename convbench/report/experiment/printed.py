@@ -15,7 +15,7 @@ from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
 from convbench.stats.estimate import ErrorKind, over
 
 SETS = {
-    "arc": "the Challenge set, all splits pooled, as its section D reads",
+    "arc": "the Challenge set alone; its section D describes the Easy set, too",
     "mmlu": "the instruction is ours, for none is printed",
     "openbookqa": "the instruction is ours, for none is printed",
     "sciqa": "rows of ScienceQA without a picture, which the paper describes; it cites SciQ",

@@ -136,7 +136,8 @@ def _overview(found: Found, known: Sequence[Beside], facts: Sequence[str]) -> Pa
         )
     bad = sum(not end.done for end in found.ends.values())
     if bad or found.unread:
-        said.append(f"{bad} steps did not end well: see Missing.")
+        steps = "1 step" if bad == 1 else f"{bad} steps"
+        said.append(f"{steps} did not end well, {len(found.unread)} runs not read: see Missing.")
     order = order_table(known)
     return Part("Overview", (*said, *facts), (order,) if order is not None else ())
 
