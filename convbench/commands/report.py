@@ -62,6 +62,11 @@ def report(options: ReportOptions) -> ReportResult:
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     """Return the document of a whole experiment, with pictures. Runs that differ are reported with
     a note, seeds are pooled, and what is missing is said in its place."""
+    if options.judge is not None:
+        raise RunError(
+            f"--judge {options.judge}: found an experiment's folder, whose document holds every "
+            "judge; name its run folders to report on one judge alone"
+        )
     found = read_experiment(root, options.split)
     title = found.plan.title or f"Experiment {root.resolve().name}"
     made = experiment_document(found, title, kind=options.kind)

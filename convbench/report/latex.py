@@ -72,24 +72,25 @@ def _whole(document: Document) -> str:
 
 
 def _part(part: Part) -> Iterator[str]:
-    yield f"\\section{{{_prose(part.title)}}}"
+    title = _prose(part.title)  # unnumbered: printed tables have numbers of their own
+    yield f"\\section*{{{title}}}\\addcontentsline{{toc}}{{subsection}}{{{title}}}"
     yield from (f"{_prose(fact)}\n" for fact in part.facts)
     for table in part.tables:
         for start in range(0, max(1, len(table.rows)), LONGEST_TABLE):
             rows = table.rows[start : start + LONGEST_TABLE]
             last = start + LONGEST_TABLE >= len(table.rows)
-            caption = table.caption + (", continued" if start else "")
-            label = table.label + (f"-{start}" if start else "")
-            notes = table.notes if last else ()
-            shown = replace(table, rows=rows, caption=caption, label=label, notes=notes)
-            yield from _table(shown, part.title, "H")
+            shown = replace(table, rows=rows, notes=table.notes if last else ())
+            caption = _caption(table) + (" Continued." if start else "")
+            yield f"\\begin{{table}}[H]\n{{\\small\\bfseries {caption}\\par}}\\smallskip"
+            yield from (*_tabular(shown), "\\end{table}")
     for picture in part.pictures:
         yield "\\begin{figure}[H]\\centering"
         yield (
             "\\includegraphics[width=\\linewidth,height=0.8\\textheight,keepaspectratio]"
             f"{{{picture.name}.png}}"
         )
-        yield f"\\caption{{{_prose(picture.caption)}}}\\end{{figure}}"
+        yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\small {_prose(picture.caption)}}}"
+        yield "\\end{figure}"
     for talk in part.talks:
         yield from _beside(talk)
     yield from (f"{{\\footnotesize {_prose(note)}\\par}}" for note in part.notes)
@@ -110,13 +111,23 @@ def _beside(talk: SideBySide) -> Iterator[str]:
         yield "\\end{quote}"
 
 
-def _table(table: Table, where: str, place: str = "t") -> Iterator[str]:
-    marks = " Best in bold, second underlined." if table.ranked else ""
-    yield f"\\begin{{table}}[{place}]"
+def _table(table: Table, where: str) -> Iterator[str]:
+    yield "\\begin{table}[t]"
     yield "\\setlength{\\belowcaptionskip}{4pt}"
-    yield f"\\caption{{{_escaped(where)}. {_escaped(table.caption)}.{marks}}}"
+    yield f"\\caption{{{_escaped(where)}. {_caption(table)}}}"
     yield f"\\label{{tab:{slug(where)}-{table.label}}}"
     yield "\\centering\\small"
+    yield from (*_tabular(table), "\\end{table}")
+
+
+def _caption(table: Table) -> str:
+    return f"{_escaped(table.caption)}." + (
+        " Best in bold, second underlined." if table.ranked else ""
+    )
+
+
+def _tabular(table: Table) -> Iterator[str]:
+    """Yield a table no wider than the line, and its footnotes."""
     yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
     kinds = "".join(_kind(table, place) for place in range(len(table.columns)))
     yield f"\\begin{{tabular}}{{{kinds}}}"
@@ -130,7 +141,6 @@ def _table(table: Table, where: str, place: str = "t") -> Iterator[str]:
     if table.notes:
         notes = _escaped(" ".join(table.notes))
         yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}"
-    yield "\\end{table}"
 
 
 def _kind(table: Table, place: int) -> str:

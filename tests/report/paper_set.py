@@ -50,14 +50,14 @@ def scores(share):
     )
 
 
-def write_cell(root, key, methods, size=4, *, judge="rules", mean=lambda share: share, text=words):
+def write_cell(root, key, methods, size=4, *, text=words, **more):
     """Write a cell's run with an evaluation of each method; return the run."""
     task, mode, protocol, turns = key
     examples = questions(size, task)
-    more = {"task": task, "mode": mode, "protocol": protocol, "samples": 2, "judge": judge,
-            "temperatures": (0.7,), "text": text}  # fmt: skip
+    more |= {"task": task, "mode": mode, "protocol": protocol, "samples": 2,
+             "temperatures": (0.7,), "text": text}  # fmt: skip
     more["turns"] = None if protocol == "clarifying" else turns
-    own = mean(methods.get("Base", 0.1))
+    own = methods.get("Base", 0.1)
     folder = root / cell_name(*key)
     base = make(folder, examples, rule(own, size), scores=scores(own), **more)
     for name, share in methods.items():
@@ -71,7 +71,7 @@ def write_cell(root, key, methods, size=4, *, judge="rules", mean=lambda share: 
         (checkpoint / "recipe.yaml").write_text(f"name: {RECIPES[recipe]}\n{data}")
         (checkpoint / "training.json").write_text(json.dumps({"conversations": 8}))
         make(
-            base.evals / folder, examples, rule(mean(share), size), scores=scores(mean(share)),
+            base.evals / folder, examples, rule(share, size), scores=scores(share),
             parent=base.manifest.id, checkpoint=f"checkpoints/{folder}", split="test", **more,
         )  # fmt: skip
     return base

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from convbench.commands.report import experiment_report, report
+from convbench.errors import RunError
 from convbench.options.report import ReportOptions
 from convbench.report.experiment.gallery import median_pair
 from convbench.report.experiment.steps import write_plan
@@ -108,6 +109,17 @@ def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
     assert lines["Table 12: mathdial · standard · reasoning, n = 3"].startswith("not a part")
 
 
+def test_tables_go_by_the_regime_of_their_runs(tmp_path):
+    write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8}, regime="as-printed")
+    made = experiment_document(read_experiment(tmp_path), "x", plots=False)
+    part = part_of(made, "Table 1: ")
+    assert part.facts[0] == "Regime as-printed; naive errors; judge rules."
+    assert "(as-printed regime)" in part.tables[0].caption
+    # 3 of 4 questions, twice each: sqrt(.75 * .25 / 8) by their conversations.
+    assert cells(part.tables[0], "SWiFt", "Accuracy").error == "0.1531"
+    assert cells(made.parts[0].tables[0], "Table 1", "Regime").text == "as-printed"
+
+
 def test_a_run_that_cannot_be_read_costs_its_lines_alone(tmp_path):
     base = write_cell(tmp_path, ARC, {"Base": 0.2, "SWiFt": 0.8, "DPO": 0.5})
     (base.evals / "dpo" / "conversations.jsonl").write_bytes(b"{nonsense\n")
@@ -134,6 +146,21 @@ def test_an_experiment_without_a_printed_table_has_its_usual_report(tmp_path):
     assert titles[1] == "pocket · thinking · reasoning, n = 3, judge rules"
     assert not any("Table" in title or "Figure" in title for title in titles)
     assert made.parts[1].tables[0].caption == "Results (clean regime)"
+
+
+def test_what_is_an_experiment_and_what_is_not(tmp_path):
+    make(tmp_path / "runs" / "one", questions(2), lambda q, k: "A")
+    (tmp_path / "runs" / "latest").symlink_to("one", target_is_directory=True)
+    assert not is_experiment(tmp_path / "runs")
+    with pytest.raises(RunError, match="run"):
+        report(ReportOptions((tmp_path / "runs",)))
+    record(tmp_path, ("arc-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0))
+    assert is_experiment(tmp_path)
+    with pytest.raises(RunError, match="--judge rules: found an experiment's folder"):
+        report(ReportOptions((tmp_path,), judge="rules"))
+    made = report(ReportOptions((tmp_path,)))
+    assert part_of(made.document, "Table 1: ").facts[0].endswith("build: DataError: no rows.")
+    assert made.folder == tmp_path / "report"
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ pytest.importorskip("umap")
 from convbench.commands.patterns import patterns
 from convbench.errors import DataError, RunError
 from convbench.options.report import PatternOptions
-from convbench.report.patterns.analysis import cluster
+from convbench.report.patterns.analysis import Patterns, cluster
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.common import common_words, frequencies, is_common
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import Response, responses
+from convbench.report.patterns.spread import spread
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.store import Run
 from tests.report.synthetic import make, questions
@@ -173,3 +174,29 @@ def test_patterns_are_numbered_by_size():
     labels = cluster(texts)
     assert [labels.count(k) for k in range(5)] == [11, 9, 7, 5, 3]
     assert len(set(labels[:3])) == 1
+
+
+def test_spread_by_hand():
+    """Two policies, each with words of its own, and one that says something else."""
+    said = [response("Base", "rock tide", n) for n in range(20)]
+    said += [response("SWiFt", "moon star", n) for n in range(20)]
+    pattern = [0] * 30 + [1] * 10
+    found = spread(Patterns(said, frozenset(), pattern, None, 15))
+    assert found.by_policy == {"Base": pytest.approx(0.0), "SWiFt": pytest.approx(0.0)}
+    # Of 40 * 39 pairs, 2 * 20 * 20 lie across: as far apart as can be.
+    assert found.distance == pytest.approx(800 / 1560)
+    # All 15 neighbours are of the same policy, where chance gives 19 of 39.
+    assert found.separation == pytest.approx(1 - 19 / 39)
+    assert found.first == 0.75
+    assert found.patterns == pytest.approx(0.75**-0.75 * 0.25**-0.25)
+    assert found.outliers == 0.0
+    lonely = [*said, response("SWiFt", "moon lava sand"), response("Base", "lava sand rock wind")]
+    found = spread(Patterns(lonely, frozenset(), [*pattern, 0, 0], None, 15))
+    assert found.outliers == pytest.approx(2 / 42)
+
+
+def test_spread_without_an_uncommon_word_says_nothing():
+    said = [response("Base", "rock", n) for n in range(5)]
+    found = spread(Patterns(said, frozenset({"rock"}), [0] * 5, None, 4))
+    assert (found.distance, found.separation, found.outliers) == (None, None, None)
+    assert found.patterns == 1.0

@@ -138,4 +138,5 @@ def _seconds(cell: str, ends: Ends) -> float:
 
 def cells_in(root: Path) -> list[Path]:
     """Return the run folders of an experiment, by name."""
-    return sorted(file.parent for file in root.glob("*/run.json"))
+    found = (file.parent for file in root.glob("*/run.json"))
+    return sorted(path for path in found if not path.is_symlink())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,15 @@ from convbench.report.experiment.gallery import gallery
 from convbench.report.experiment.ordering import order_table
 from convbench.report.experiment.pictures import curves_by_size, curves_by_turns, radar_of
 from convbench.report.experiment.printed import printed_part
-from convbench.report.experiment.steps import Ends, Plan, in_order_of, read_ends, read_plan
+from convbench.report.experiment.steps import (
+    FILE,
+    PLAN,
+    Ends,
+    Plan,
+    in_order_of,
+    read_ends,
+    read_plan,
+)
 from convbench.report.experiment.wording import wording_parts
 from convbench.report.layout import document
 from convbench.report.plots.draw import with_pictures
@@ -25,6 +34,8 @@ from convbench.report.sections import Section, grouped
 from convbench.stats.estimate import ErrorKind
 from convbench.store import Run
 
+CELL = re.compile(r"-seed\d+$")
+"""Ends the name of a cell's folder."""
 SHOWN = 400
 """Characters of a reason shown."""
 
@@ -42,8 +53,11 @@ class Found:
 
 
 def is_experiment(folder: Path) -> bool:
-    """Whether a folder is an experiment's: runs lie in it, and it is none."""
-    return not (folder / "run.json").exists() and bool(cells_in(folder) or read_ends(folder))
+    """Whether a folder is an experiment's: its plan lies there, or its cells do."""
+    if (folder / "run.json").exists():
+        return False
+    cells = any(CELL.search(path.name) for path in cells_in(folder))
+    return cells or any((folder / name).exists() for name in (PLAN, FILE))
 
 
 def read_experiment(root: Path, split: str = "test") -> Found:
