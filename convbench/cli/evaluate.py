@@ -43,7 +43,8 @@ def say_eval(result: EvalResult, calls: CallOptions) -> None:
     fact("policy", manifest.cast[manifest.protocol.policy].model)
     built = result.built
     say_had(built)
-    again = f"convbench eval {manifest.checkpoint} --run {parent}"
+    batch = " --batch" * calls.batch
+    again = f"convbench eval {manifest.checkpoint} --run {parent}{batch}"
     ended(built.jobs, result.run.path, again)
     if result.judged is None:
         note(f"{parent} has no verdicts, so no judge is known; judge it, then evaluate again")

@@ -169,7 +169,8 @@ class Flight:
     async def _found_or_not(self) -> None:
         """Take up the batch that an earlier process may have begun."""
         impossible = self.batches.uploads and self.sent.file is None
-        found = None if impossible else await self._sought(self.sent.at + SETTLE_S)
+        until = max(self.sent.at + SETTLE_S, time.time() + SETTLE_S / 3)
+        found = None if impossible else await self._sought(until)
         if found is None:
             self._close("never sent")
             raise NotSent(f"{self.batches.ref}: a batch was not begun")
@@ -320,7 +321,8 @@ class Flight:
         }
         lost = {"tokens": int(self._lost[0]), "usd": self._lost[1]}
         self._note(ended=status, counts=counts, lost=lost)
-        self.desk.counts.update(calls=len(self.sent.calls), **counts)
+        if self.sent.batch is not None:
+            self.desk.counts.update(calls=len(self.sent.calls), **counts)
 
     # ------------------------------------------------------------------ both
 

@@ -8,59 +8,21 @@ limit of the provider or an expired batch had no room for) goes with the next.
 from __future__ import annotations
 
 import asyncio
-import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 
 from convbench.engine.flight import Desk, Flight, NotSent, Waiting
 from convbench.engine.gate import CURRENT, Gate, enter, idle
-from convbench.engine.need import USUAL_TOKEN, Estimate, Rates, size_of
-from convbench.engine.submitted import SentBatch, SentCall, totals
-from convbench.errors import BudgetError, ModelError, RunError, TransientModelError
-from convbench.models.batch import Batches
+from convbench.engine.lane import Lane, Part, queued
+from convbench.engine.need import Estimate, size_of
+from convbench.engine.submitted import SentBatch, totals
+from convbench.errors import TransientModelError
 from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling
-
-LIMIT = re.compile(r"limit[^\d]{0,20}([\d,]{3,15})", re.IGNORECASE)
-"""How many tokens may wait, in the words of a provider that has no room for more."""
 
 
 class _Late(Exception):
     """A call that has waited long enough for its batch."""
-
-
-@dataclass
-class Lane:
-    """The waves of one model."""
-
-    model: Model
-    batches: Batches
-    rates: Rates
-    waiting: dict[Waiting, None] = field(default_factory=dict)
-    """Those that the next wave takes."""
-    most_queued: float | None = None
-    """Tokens of prompts that may wait at the provider, once it said that there were too many."""
-
-
-@dataclass
-class _Part:
-    """A batch while it is put together."""
-
-    mark: str = field(default_factory=lambda: secrets.token_hex(8))
-    calls: list[Waiting] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
-    size: int = 0
-    tokens: float = 0.0
-    usd: float | None = 0.0
-
-    def add(self, waiting: Waiting, line: bytes, need: Estimate) -> None:
-        self.calls.append(waiting)
-        self.lines.append(line)
-        self.size += len(line) + 1
-        self.tokens += need.tokens
-        self.usd = None if self.usd is None or need.usd is None else self.usd + need.usd
 
 
 class Waves:
@@ -283,7 +245,7 @@ class Waves:
         going, lane.waiting = list(lane.waiting), {}
         try:
             rest = self._parts(lane, going)
-        except (BudgetError, RunError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - it belongs to the jobs that wait
             for waiting in going:
                 self._tell(waiting, error)
             return
@@ -291,19 +253,19 @@ class Waves:
 
     def _parts(self, lane: Lane, going: Sequence[Waiting]) -> list[Waiting]:
         """Launch the batches of a wave; return the calls that must wait."""
-        part, queued = _Part(), 0.0
+        part, waits = Part(), 0.0
         for number, waiting in enumerate(going):
             try:
-                line = self._line(lane, part, waiting)
-                if part.calls and self._beyond(lane, part, len(line)):
+                line = lane.line(part, waiting)
+                if lane.beyond(part, line):
                     self._depart(lane, part)
-                    part = _Part()
-                    line = self._line(lane, part, waiting)
-            except ModelError as error:  # an image that is gone: this call's fault alone
+                    part = Part()
+                    line = lane.line(part, waiting)
+            except Exception as error:  # noqa: BLE001 - the boundary of this one job
                 self._tell(waiting, error)
                 continue
-            queued += waiting.size.text / USUAL_TOKEN
-            full = lane.most_queued is not None and queued > lane.most_queued and number > 0
+            waits += queued([waiting.size.text])
+            full = lane.most_queued is not None and waits > lane.most_queued and number > 0
             need = None if full else self._held(lane, part, waiting)
             if need is None:
                 self._depart(lane, part)
@@ -312,15 +274,7 @@ class Waves:
         self._depart(lane, part)
         return []
 
-    def _line(self, lane: Lane, part: _Part, waiting: Waiting) -> bytes:
-        name = f"{part.mark}-{len(part.calls)}"
-        return lane.batches.line(name, waiting.messages, waiting.sampling)
-
-    def _beyond(self, lane: Lane, part: _Part, more: int) -> bool:
-        limit = lane.batches
-        return len(part.calls) >= limit.most_requests or part.size + more + 2 > limit.most_bytes
-
-    def _held(self, lane: Lane, part: _Part, waiting: Waiting) -> Estimate | None:
+    def _held(self, lane: Lane, part: Part, waiting: Waiting) -> Estimate | None:
         """Hold the worst case of a call; None where it must wait. Raises BudgetError where no
         waiting helps."""
         budget, need = self.desk.budget, lane.rates.bound(waiting.size)
@@ -331,18 +285,14 @@ class Waves:
         likely = lane.rates.likely(waiting.size)
         return likely if budget.hold_sent(likely, alone=True) else None
 
-    def _depart(self, lane: Lane, part: _Part) -> None:
+    def _depart(self, lane: Lane, part: Part) -> None:
         """Write down a batch and send it."""
         if not part.calls:
             return
-        now, model = time.time(), lane.model
+        now = time.time()
         sent = SentBatch(
-            part.mark, self.number, model.ref,
-            [
-                SentCall(one.key, one.hash, one.size, lane.batches.missing(one.sampling))
-                for one in part.calls
-            ],
-            part.usd, round(part.tokens), now, now,
+            part.mark, self.number, lane.model.ref, lane.sent(part), part.usd,
+            round(part.tokens), now, now,
         )  # fmt: skip
         self.desk.journal.submitted.intend(sent)
         flight = self._flight(sent, lane)
@@ -365,6 +315,7 @@ class Waves:
         """See a flight to its end; whatever goes wrong is told to those who wait."""
         try:
             await flight.fly(lines)
+            lane.passed()
         except NotSent as error:
             await self._make_room(flight, lane, str(error))
             self._forget(flight)
@@ -380,15 +331,11 @@ class Waves:
 
     async def _make_room(self, flight: Flight, lane: Lane, why: str) -> None:
         """Learn how many tokens may wait at the provider, and give it a while."""
-        if flight.state is None or not flight.state.full:
-            return
         beside = any(one is not flight and one.batches is lane.batches for one in self._flying)
-        found = LIMIT.search(why)
-        said = float(found[1].replace(",", "")) if found and found[1][0] != "," else 0.0
-        size = _queued(flight)
-        if not beside:
-            lane.most_queued = said if 0 < said < size else max(1.0, size / 2)
-        await asyncio.sleep(self.desk.retry.longest_s if len(flight.sent.calls) == 1 else 0)
+        if flight.state is None or not flight.state.full or beside:
+            return  # with others of ours beside it their end makes room
+        if lane.crowded(flight, why):
+            await asyncio.sleep(self.desk.retry.longest_s)
 
     def _forget(self, flight: Flight) -> None:
         """Let its calls be sent in another batch; keep the replies that nobody asked for yet."""
@@ -413,8 +360,3 @@ class Waves:
             f"wave {names}: {done:,} of {total:,} calls done in {len(flights)} "
             f"batch{'' if len(flights) == 1 else 'es'}"
         )
-
-
-def _queued(flight: Flight) -> float:
-    """Return about how many tokens of prompts a batch has waiting at the provider."""
-    return sum(call.size.text for call in flight.sent.calls) / USUAL_TOKEN

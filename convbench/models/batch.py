@@ -17,7 +17,7 @@ from convbench.schema import Completion, Message, Sampling
 
 Outcome = Completion | ModelError
 """What became of one request."""
-ID = re.compile(r"[\w.-]{1,128}", re.ASCII)
+ID = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 """Names that a provider may give a batch or a file: they become part of an address."""
 PAGES = 20
 """Most pages of a provider's list of batches that are looked through."""

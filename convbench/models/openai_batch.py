@@ -36,6 +36,8 @@ from convbench.schema import Message, Sampling
 ROUTE = "/v1/chat/completions"
 MARK = "convbench"
 """Field of a batch's metadata that holds our mark."""
+SKEW_S = 3600.0
+"""Seconds by which the provider's clock and ours may differ."""
 ENDED = ("completed", "failed", "expired", "cancelled")
 FULL = re.compile(r"token_limit|enqueued token", re.IGNORECASE)
 """How a batch is refused when too many tokens wait already."""
@@ -92,7 +94,7 @@ class OpenAIBatches(Batches):
                 ours = file is not None and row.get("input_file_id") == file
                 if ours or objects(row.get("metadata")).get(MARK) == mark:
                     return [self.named(row.get("id"))]
-            if not rows or not page.get("has_more"):
+            if not rows or not page.get("has_more") or _before(rows[-1], since - SKEW_S):
                 break
             after = f"&after={self.named(rows[-1].get('id'))}"
         return []
@@ -166,6 +168,12 @@ class OpenAIBatches(Batches):
             return objects(loads(raw))
         except ValueError:
             raise BrokenReply(f"{self.ref}: the reply about a batch is no JSON") from None
+
+
+def _before(row: dict[str, Any], when: float) -> bool:
+    """Whether a batch was begun before a time; false where it does not say."""
+    created = row.get("created_at")
+    return isinstance(created, int | float) and created < when
 
 
 def _first_error(found: dict[str, Any]) -> dict[str, Any]:

@@ -318,6 +318,25 @@ def test_conversations_that_end_early_leave_the_waves(tmp_path: Path) -> None:
         assert len(sent(provider)) - before <= 2 * max(lengths)
 
 
+@pytest.mark.parametrize("kind", ["anthropic", "deepseek-v4"])
+def test_thinking_models_think_in_batches_too(provider: BatchProvider, kind: str) -> None:
+    """The server refuses a history that does not hold what was thought, as its rule says."""
+    provider.change(thinks=kind)
+    model = ANTHROPIC if kind == "anthropic" else OPENAI
+    Path("mine").mkdir()
+    alias = {"ref": model, "replay": "signed" if kind == "anthropic" else "always"}
+    Path("mine/models.yaml").write_text(json.dumps({"models": {"thinker": alias}}))
+    run = convbench.build(
+        "demo", tasks=2, model="thinker", api_base=base(provider, model), run="run", batch=True,
+        quiet=True, specs=["mine"], mode="standard",
+    ).path  # fmt: skip
+    assert sent(provider) == [6, 6, 6]
+    turns = [turn for _, turns, _ in said(run).values() for turn in turns]
+    thoughts = [turn["reasoning"]["text"] for turn in turns if turn.get("reasoning")]
+    assert len(thoughts) == 18
+    assert all(text.startswith("Let me see.") for text in thoughts)
+
+
 def test_a_batch_taken_for_ours_is_told_by_its_results(
     provider: BatchProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from aiohttp import web
 from .chat.billing import bill
 from .chat.checks import first_words, request_key
 from .chat.dialects import Anthropic, Dialect, OpenAI, Refusal
+from .chat.thinking import check_replay, with_thought
 from .provider import Provider
 from .serve import add_process_options, json_reply, run_process
 
@@ -314,6 +315,10 @@ class BatchProvider(Provider):
         elif not self._failed[key] and random.Random(key).random() < plan.fail:
             self._failed[key] += 1
             problem = Refusal(500, "api_error", "The server had an error")
+        try:
+            check_replay(self.plan.thinks, body)
+        except Refusal as refused:
+            problem = refused
         if problem is not None:
             batch.bad.append(_refused(dialect, row["id"], problem))
             return
@@ -324,6 +329,7 @@ class BatchProvider(Provider):
         self.stats.answer(key, said.prompt, said.reply)
         cut = len(sent) < len(text)
         reply = dialect.write(call, key, sent, said.prompt, said.reply, cut)
+        reply = with_thought(self.plan.thinks, reply)
         if dialect is ANTHROPIC:
             found: dict[str, Any] = {"result": {"type": "succeeded", "message": reply}}
         else:

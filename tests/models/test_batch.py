@@ -1,0 +1,139 @@
+"""A batch asks what a call asks, reads what a call reads, and goes where a call goes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.errors import FatalModelError, TransientModelError
+from convbench.models import open_model, prices
+from convbench.models.batch import BatchState
+from convbench.schema import Completion, Message, Sampling
+from tests.support.batches import BatchProvider
+from tests.support.provider import Provider
+
+OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
+SAID: list[Message] = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "2 + 2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "Sure?"},
+]
+SAMPLING = Sampling(temperature=0.3, top_p=0.9, max_tokens=50, seed=7)
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchProvider]:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-openai")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-of-anthropic")
+    with BatchProvider() as server:
+        server.change(keep_requests=9)
+        yield server
+
+
+def opened(provider: Provider, ref: str) -> Any:
+    base = provider.url if ref == ANTHROPIC else f"{provider.url}/v1"
+    model = open_model(ref, api_base=base, note=lambda line: None)
+    asyncio.run(model.start())
+    return model
+
+
+@pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC])
+def test_a_request_in_a_batch_is_that_of_a_call(provider: BatchProvider, ref: str) -> None:
+    model = opened(provider, ref)
+
+    async def both() -> tuple[Completion, dict[str, Any]]:
+        called = await model.complete(SAID, SAMPLING, key="k")
+        line = json.loads(model.batches.line("m-0", SAID, SAMPLING))
+        await model.aclose()
+        return called, line
+
+    called, line = asyncio.run(both())
+    assert line["custom_id"] == "m-0"
+    assert line.get("params", line.get("body")) == provider.requests[-1]
+    assert model.batches.missing(SAMPLING) == called.left_out
+
+
+@pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC])
+def test_a_reply_in_a_batch_is_that_of_a_call_at_half_the_price(
+    provider: BatchProvider, ref: str
+) -> None:
+    model = opened(provider, ref)
+
+    async def both() -> tuple[Completion, list[Any]]:
+        called = await model.complete(SAID, SAMPLING, key="k")
+        batches = model.batches
+        lines = [batches.line("m-0", SAID, SAMPLING)]
+        name = await batches.create("m", await batches.upload("m", lines), lines)
+        assert await batches.find("m", None, 0.0, 1) == [name]
+        state = BatchState("", False)
+        while not state.ended:
+            state = await batches.look(name)
+        found = [item async for item in batches.results(name, state, 1 << 20)]
+        await model.aclose()
+        return called, found
+
+    called, ((name, reply),) = asyncio.run(both())
+    assert name == "m-0"
+    assert (reply.content, reply.finish_reason) == (called.content, called.finish_reason)
+    assert reply.prompt_tokens == called.prompt_tokens
+    assert reply.cost_usd == pytest.approx(called.cost_usd / 2)
+
+
+def test_the_price_lists_own_figures_go_before_half() -> None:
+    listed = prices.price(ANTHROPIC)
+    assert listed is not None
+    entry = prices.entry(ANTHROPIC)
+    batch = prices.in_batches(ANTHROPIC, listed)
+    assert batch.input == entry["input_cost_per_token_batches"]
+    assert batch.cached == entry["cache_read_input_token_cost_batches"]
+    mine = prices.Price(2.0, 4.0, 1.0)
+    assert prices.in_batches(ANTHROPIC, mine) == prices.Price(1.0, 2.0, 0.5)
+
+
+def test_a_server_without_batches_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    with Provider() as plain:
+        for ref in ("hosted_vllm/mine", ANTHROPIC):
+            model = opened(plain, ref)
+
+            async def send(model: Any = model) -> None:
+                lines = [model.batches.line("m-0", SAID, SAMPLING)]
+                try:
+                    await model.batches.create("m", await model.batches.upload("m", lines), lines)
+                finally:
+                    await model.aclose()
+
+            with pytest.raises(FatalModelError, match="leave --batch out") as told:
+                asyncio.run(send())
+            assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a?b", "x" * 129, "é", "a\n", "a b", None, 7])
+def test_a_name_that_is_none_becomes_no_address(provider: BatchProvider, name: Any) -> None:
+    batches = opened(provider, OPENAI).batches
+    with pytest.raises(TransientModelError, match="as the name of a batch"):
+        batches.named(name)
+
+
+def test_images_go_as_a_call_sends_them(provider: BatchProvider, tmp_path: Path) -> None:
+    from convbench.schema import ImagePart, TextPart
+
+    (tmp_path / "one.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    shown: list[Message] = [
+        {"role": "user", "content": (
+            TextPart(text="see"), ImagePart(file="one.png", media_type="image/png"),
+        )}
+    ]  # fmt: skip
+    for ref in (OPENAI, ANTHROPIC):
+        base = provider.url if ref == ANTHROPIC else provider.api_base
+        model = open_model(ref, api_base=base, media=tmp_path, note=lambda line: None)
+        asyncio.run(model.start())
+        assert model.batches is not None
+        line = model.batches.line("m-0", shown, SAMPLING)
+        assert b"iVBORw0KGgo=" in line
