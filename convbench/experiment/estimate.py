@@ -166,10 +166,12 @@ class _Cell:
         )  # fmt: skip
 
     def _judged(self, shown: Preview, judge: Judge) -> Amount:
-        """Return what it takes to judge them: one ask a conversation, its reply at full length."""
+        """Return what it takes to judge them: one ask a conversation, or a turn of it where turns
+        are judged, its reply at full length."""
         count = shown.conversations
         if judge.model is None:
             return Amount(verdicts=count)
+        asks = count * (max(1, self.ready.manifest.turns) if judge.spec.per == "turn" else 1)
         prompt = usual_prompt(judge_messages(judge.spec, shown.played, shown.example))
         prompt += shown.replies
         folders = self.options.specs.folders
@@ -177,7 +179,7 @@ class _Cell:
         batch = self.options.calls.batch
         price = dollars(judge.model, prompt, reply, folders, judge.short, batch=batch)
         return Amount(
-            verdicts=count, tokens=count * (prompt + reply), usd=count * (price or 0.0),
+            verdicts=count, tokens=asks * (prompt + reply), usd=asks * (price or 0.0),
             unpriced=set() if price is not None else {judge.model},
         )  # fmt: skip
 

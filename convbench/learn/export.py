@@ -61,7 +61,7 @@ def export_weighted(
     done = export(run, target, folder, plan, flagged_train(run) if dropped else frozenset())
     if not dropped:
         done.notes += learnt.selection.flagged.describe()
-    done.notes += shape.needs
+    done.notes += [*shape.needs, *(learnt.ties.describe() if learnt.ties else ())]
     if done.negative:
         done.notes.append(
             f"{done.negative} of {len(weights)} conversations have a weight below 0 and were left "
@@ -84,6 +84,7 @@ def export_paired(
     done = export_pairs(target, folder, items)
     done.notes += learnt.selection.describe(recipe.data.metric)
     done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
+    done.notes += learnt.ties.describe() if learnt.ties else ()
     done.notes.append(f"pairs for DPO; the recipe trains them with beta {recipe.pairing.beta:g}")
     return done
 

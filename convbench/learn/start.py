@@ -80,13 +80,25 @@ def train(options: TrainOptions) -> TrainResult:
         if before is not None and not before.ready():
             result.preview = list(before.describe())
         else:
-            result.preview = list(describe(job, module.data(job), launch.processes))
+            result.preview = list(describe(job, data_of(module, job), launch.processes))
         return result
     with run.reading("training on this run") as lock:
         means.locks.extend([] if lock is None else [lock])
         _fit(module, job, means, result)
     result.path = job.folder
     return result
+
+
+def data_of(module: ModuleType, job: Job) -> Learnt:
+    """Return what the trainer learns from; TrainError where turns should be weighed and are not."""
+    learnt: Learnt = module.data(job)
+    weighed = isinstance(learnt, Weighted) and learnt.by_turn
+    if job.recipe.weighting.reward == "turn" and not weighed:
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: weighting.reward: found turn, and it weighs no turns; "
+            "expected conversation; turns are weighed by refit and swift"
+        )
+    return learnt
 
 
 def _prepared(module: ModuleType, job: Job, means: Means) -> Preparation | None:
@@ -98,11 +110,11 @@ def _prepared(module: ModuleType, job: Job, means: Means) -> Preparation | None:
 def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> None:
     """Get ready and train, the folder held; what can be refused is, before it is made."""
     before = _prepared(module, job, means)
-    learnt: Learnt | None = None if before else module.data(job)
+    learnt: Learnt | None = None if before else data_of(module, job)
     with lock_checkpoint(job, means.launch) as lock:
         means.locks.append(lock)
         result.notes += before.do() if before else []
-        learnt = learnt or module.data(job)
+        learnt = learnt or data_of(module, job)
         result.notes += [*learnt.selection.flagged.describe(), *ties_of(learnt)]
         start(job, means, learnt)
         result.told = list(before.told()) if before else []

@@ -14,8 +14,8 @@ from convbench.learn.select import Logged, Selection
 from convbench.learn.ties import Ties, equals, settle
 from convbench.schema.recipe import TieRule, Weighting
 
-Weigh = Callable[[str, Sequence[float]], list[float | None]]
-"""A task and the rewards of its conversations to their weights; None leaves one out."""
+Weigh = Callable[[Sequence[float]], list[float | None]]
+"""Rewards of one task's conversations to their weights; None leaves a conversation out."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,13 @@ def above(rewards: Sequence[float], threshold: float) -> list[float | None]:
 
 def weigh(selection: Selection, rule: Weigh) -> Weighted:
     """Apply a rule task by task."""
+    return _weigh(selection, lambda _, rewards: rule(rewards))
+
+
+def _weigh(
+    selection: Selection, rule: Callable[[str, Sequence[float]], list[float | None]]
+) -> Weighted:
+    """Apply a rule that is told the task's name too."""
     items: list[tuple[Logged, float]] = []
     skipped: Counter[str] = Counter()
     flat = 0
@@ -104,7 +111,7 @@ def refit(selection: Selection, weighting: Weighting) -> Weighted:
             "refit: all rewards of conversations are equal and only those of their turns differ; "
             "expected weighting.reward: turn"
         )
-    return weigh(selection, lambda _, rewards: reward(rewards))
+    return weigh(selection, reward)
 
 
 def swift(selection: Selection, weighting: Weighting) -> Weighted:
@@ -123,9 +130,7 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
         )
 
     weighted = (
-        weigh_turns(selection, rule)
-        if weighting.reward == "turn"
-        else weigh(selection, lambda _, rewards: rule(rewards))
+        weigh_turns(selection, rule) if weighting.reward == "turn" else weigh(selection, rule)
     )
     skipped = {"in a task with fewer than 2 verdicts": small} if small else {}
     if all(weight == 0 for weight in _all_of(weighted)):
@@ -142,9 +147,7 @@ def _all_of(weighted: Weighted) -> list[float]:
     return turns or [weight for _, weight in weighted.items]
 
 
-def weigh_turns(
-    selection: Selection, rule: Callable[[Sequence[float]], list[float | None]]
-) -> Weighted:
+def weigh_turns(selection: Selection, rule: Weigh) -> Weighted:
     """Apply a rule to the rewards of single turns: those of the t-th turn of one task's
     conversations together, so that a turn is compared with its like."""
     by_turn: dict[str, list[float | None]] = {}
@@ -192,11 +195,11 @@ def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weig
             "turns are weighed by refit and swift"
         )
     if threshold is not None:
-        return weigh(selection, lambda _, rewards: above(rewards, threshold))
+        return weigh(selection, lambda rewards: above(rewards, threshold))
     tasks = selection.tasks().values()
     rewards = ([item.reward for item in logged] for logged in tasks)
     tied = sum(len(equals(found, max(found))) > 1 for found in rewards)
-    weighted = weigh(selection, lambda task, found: best(found, rule, seed, task))
+    weighted = _weigh(selection, lambda task, found: best(found, rule, seed, task))
     return replace(weighted, ties=Ties(rule, tied, len(tasks)))
 
 

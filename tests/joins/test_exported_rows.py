@@ -216,9 +216,11 @@ def test_settings_can_be_set_as_train_has_them(run: Run) -> None:
 
 def test_seal_s_filter_holds(run: Run) -> None:
     """Best of k by its own settings; with `improves` the score that it needs is missing here."""
-    assert ends(export(run, "trl", recipe="seal").files["train"]) == [
-        "end q0 2", "end q1 1", "end q2 0",
-    ]  # fmt: skip
+    done = export(run, "trl", recipe="seal")
+    *first, tied = ends(done.files["train"])
+    assert first == ["end q0 2", "end q1 1"]
+    assert tied in {"end q2 0", "end q2 1", "end q2 2"}
+    assert "tied questions: 1 of 3 (ties: random, one of the equals is drawn)" in done.notes
     improves = SpecOptions(sets=("args.filter=improves",))
     with pytest.raises(TrainError, match="no score 'net'"):
         export(run, "trl", recipe="seal", specs=improves)

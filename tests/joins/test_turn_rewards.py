@@ -16,8 +16,10 @@ from convbench.learn import launch, weights
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.select import select
+from convbench.learn.start import train
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.schema import JudgeSpec, ProtocolSpec, Reward, turn_scores
 from convbench.schema.recipe import Data, Weighting
 from convbench.store.query import query
@@ -213,3 +215,11 @@ def test_what_is_no_score_of_a_turn_counts_as_none(tmp_path: Path, turns: Any) -
     assert turn_scores(read) == ()
     rows = query("select turn_index, overall, reward from turn_verdicts", [run]).rows
     assert all(row[2] is None or row[0] is not None for row in rows)
+
+
+def test_a_recipe_that_weighs_no_turns_refuses_to(tmp_path: Path) -> None:
+    run = tiny.judged_run(tmp_path / "run", f"local:{tiny.save_model(tmp_path / 'model')}")
+    asked = TrainOptions("dpo", run=run.path, dry_run=True,
+                         specs=SpecOptions(sets=("weighting.reward=turn",)))  # fmt: skip
+    with pytest.raises(TrainError, match=r"dpo.*it weighs no turns"):
+        train(asked)
