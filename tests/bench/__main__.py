@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import adaptations, batches, calls, local, records, sandbox, viewer
+from tests.bench import adaptations, batches, calls, local, records, sandbox, thinking, viewer
 from tests.bench.bench import Bench, Row
 from tests.trainers.bench import speed
 
@@ -22,6 +22,7 @@ BENCHES: dict[str, Bench] = {
     "cpu": calls.client_cpu,
     "memory": calls.memory,
     "batches": batches.batches,
+    "thinking": thinking.thinking,
     "large": records.large_run,
     "viewer": viewer.viewer,
     "training": speed,
