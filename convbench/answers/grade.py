@@ -46,7 +46,10 @@ def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) 
         marker=protocol.answer_after,
         failed=failed,
     )
-    return replace(found, reasoned=None if failed or not own else own[-1].reasoning is not None)
+    if failed or not own:
+        return found
+    last = own[-1].reasoning
+    return replace(found, reasoned=last is not None and last.thinks)
 
 
 def grade_texts(

@@ -86,9 +86,10 @@ def training_rows(
         conversation = logged.conversation
         parts = chat.rows(asked(protocol, conversation), conversation.ended[:10], unit)
         if chat.reasoning != "loss":
-            whole = len(parts)
-            parts = [part for part in parts if any(part.mask[1:])]
-            counts["rows of reasoning alone, left out"] += whole - len(parts)
+            spoken = [part for part in parts if any(part.mask[1:])]
+            if len(spoken) < len(parts):
+                counts["rows of reasoning alone, left out"] += len(parts) - len(spoken)
+            parts = spoken
         counts["conversations"] += 1
         counts["conversations of several rows"] += len(parts) > 1
         name = conversation.conversation_id

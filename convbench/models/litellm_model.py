@@ -72,11 +72,6 @@ class LitellmModel(Model):
         self.litellm: Any = None
         self._variable = "the environment"
 
-    @property
-    def left_out(self) -> frozenset[str]:
-        """Sampling parameters that are not sent: the alias's, and those it refused."""
-        return self._parameters.left_out
-
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None where the price is unknown."""
         return self._price.of(prompt, reply) if self._price else None

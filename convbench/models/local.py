@@ -158,7 +158,7 @@ class LocalModel(Model):
         found, rest = cut(text)
         if found is None:
             return None, text
-        ids = self._tokenizer(found.raw, add_special_tokens=False)["input_ids"]
+        ids = self._tokenizer(found.text, add_special_tokens=False)["input_ids"]
         return found.model_copy(update={"tokens": len(ids)}), rest
 
     def _source(self) -> str:

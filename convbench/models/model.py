@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from convbench.models.batch import Batches
@@ -38,11 +38,6 @@ class Model(Protocol):
 
     batches: Batches | None = None
     """What takes many calls of it at once, for less; None where nothing does."""
-
-    @property
-    def left_out(self) -> Collection[str]:
-        """Sampling parameters that it takes none of, and that were not sent."""
-        return ()
 
     @property
     def endpoint(self) -> str:

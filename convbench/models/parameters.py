@@ -46,11 +46,6 @@ class Parameters:
         self._folds_system = False
         self._note = note
 
-    @property
-    def left_out(self) -> frozenset[str]:
-        """Sampling parameters that are not sent."""
-        return frozenset(self._known)
-
     def fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the request's fields for `sampling`."""
         out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}

@@ -75,6 +75,11 @@ class Reasoning(Noun):
     """The provider's blocks, with their signatures."""
 
     @property
+    def thinks(self) -> bool:
+        """Whether anything was thought: an empty block is no thought."""
+        return bool(self.text.strip() or self.blocks or self.tokens)
+
+    @property
     def raw(self) -> str:
         """The text that stood before the reply's, where it was cut out of it."""
         before, after = self.frame or ("", "")

@@ -15,11 +15,18 @@ def _total(field: str, kind: str) -> str:
     )
 
 
+THINKS = (
+    "trim(t.reasoning.text, E' \\n\\t') != '' OR t.reasoning.tokens > 0 "
+    "OR t.reasoning.blocks IS NOT NULL"
+)
+"""Whether a turn was thought of: an empty block is no thought."""
+
+
 def _reasoned(turns: str) -> str:
     """Whether any of these turns was thought of in a channel of its own; null where it failed."""
     return (
         "CASE WHEN c.failure IS NOT NULL THEN NULL "
-        f"ELSE len([1 FOR t IN {turns} IF t.reasoning IS NOT NULL]) > 0 END"
+        f"ELSE len([1 FOR t IN {turns} IF {THINKS}]) > 0 END"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from convbench.answers import grade
 from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.query import query
@@ -261,3 +262,15 @@ def test_a_dry_run_shows_what_of_it_is_learnt(home: Path, served: Provider, mode
     stable = not any("not prefix-stable" in line for line in shown)
     assert stable is (mode == "drop")
     assert ("not prefix-stable for 2 of 2 conversations" in "\n".join(shown)) is not stable
+
+
+def test_an_empty_block_is_no_thought(home: Path, served: Provider) -> None:
+    """Models that were told not to think still write the tags."""
+    served._reply = lambda call: f"<think>\n\n</think>\n\n{scripted_reply(call)}"
+    run = had(home, KINDS["tags"])
+    for talk in run.conversations():
+        assert all(turn.reasoning.raw == "<think>\n\n</think>\n\n" for turn in own_turns(talk, run))
+        assert grade(run.manifest.protocol, talk, run.examples[talk.example_id]).reasoned is False
+    assert rows(run, "SELECT DISTINCT reasoned, reasoned_any FROM conversations") == [
+        (False, False)
+    ]

@@ -1,4 +1,4 @@
-"""The mask on every chat template that TRL ships, and on SmolLM2's: trained ids = served ids."""
+"""The mask on every template that TRL ships, SmolLM2's and pocket's: trained ids = served ids."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from convbench.learn.rows import asked, stretches
-from convbench.learn.tokens import ChatTokens
+from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.local import LocalModel
+from convbench.models.where import where
 from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
 from tests.learn import tiny
@@ -33,12 +34,15 @@ SHIPPED["smollm2"] = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+POCKET = load_tokenizer(str(where("pocket")))
+SHIPPED["pocket"] = POCKET.chat_template
 REPLAYS: tuple[Replay, ...] = ("never", "last", "always")
 DAY = "2026-11-20"
 
 
 def tokenizer(name: str) -> Any:
-    found = copy.copy(tiny.tokenizer("llama-3.1"))
+    """Pocket's own, or a byte-level one with the template."""
+    found = copy.copy(POCKET if name == "pocket" else tiny.tokenizer("llama-3.1"))
     found.chat_template = SHIPPED[name]
     return found
 
