@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ class Gate:
     def __init__(self) -> None:
         self.reason: ConvbenchError | None = None
         self.interrupted = False
+        self.thread = threading.get_ident()
+        """Whose loop its jobs run in."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[object]] = set()
         self.on_end: Callable[[], None] = lambda: None

@@ -6,13 +6,16 @@ import asyncio
 import contextvars
 import errno
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from convbench.engine.gate import CURRENT, Gate, Stopped
 from convbench.engine.status import Status
+from convbench.engine.stops import stoppable
 from convbench.errors import (
     BudgetError,
     ConvbenchError,
@@ -224,13 +227,15 @@ async def _main(
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(coro_factory())
     seen = _Signals(task)
-    handled = () if started is not None else (signal.SIGINT, signal.SIGTERM)
+    aside = threading.current_thread() is not threading.main_thread()
+    handled = () if aside or started is not None else (signal.SIGINT, signal.SIGTERM)
     if started is not None:
         started.append((loop, seen))
     for number in handled:
         loop.add_signal_handler(number, seen.receive, loop)
     try:
-        return await task
+        with stoppable(partial(_interrupt, loop, seen)):
+            return await task
     except asyncio.CancelledError:
         if seen.count:
             raise KeyboardInterrupt from None
@@ -238,6 +243,11 @@ async def _main(
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
+
+
+def _interrupt(loop: asyncio.AbstractEventLoop, seen: _Signals) -> None:
+    """Do from another thread what a signal does."""
+    loop.call_soon_threadsafe(seen.interrupt)
 
 
 class _Signals:
@@ -255,7 +265,8 @@ class _Signals:
     def interrupt(self) -> None:
         """Shut the running gate, or cancel the command where there is none."""
         self.count += 1
-        gates = [gate for gate in Gate.running if not gate.interrupted]
+        own = threading.get_ident()  # gates of other threads are not for this one to touch
+        gates = [gate for gate in Gate.running if gate.thread == own and not gate.interrupted]
         for gate in gates:
             gate.interrupt()
         if not gates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,7 @@ class Record:
 
     def __init__(self, root: Path) -> None:
         self.path = root / FILE
+        self._lock = threading.Lock()
         self.found: dict[tuple[str, str], Outcome] = {}
         for line in records(self.path, "address", "mark", "state"):
             said = tuple(str(word) for word in line.get("said") or ())
@@ -58,5 +60,5 @@ class Record:
         """Keep how a step ended."""
         self.found[outcome.address, outcome.mark] = outcome
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        with Appender(self.path) as file:
+        with self._lock, Appender(self.path) as file:
             file.write(orjson.dumps({**asdict(outcome), "at": at}))

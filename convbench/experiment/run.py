@@ -1,4 +1,5 @@
-"""The steps of an experiment one by one: what breaks is recorded, and the rest goes on."""
+"""The steps of an experiment, side by side where their devices allow it: what breaks is recorded,
+and the rest goes on."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from pathlib import Path
 
 from convbench.errors import BudgetError, ConvbenchError
 from convbench.experiment.cells import Part
+from convbench.experiment.claims import apart, tasks_of
 from convbench.experiment.preflight import whole
 from convbench.experiment.record import Outcome, Record, State
+from convbench.experiment.scheduler import run as do_all
+from convbench.experiment.scheduler import serial
 from convbench.experiment.step import do, mark, there
 from convbench.options.experiment import ExperimentOptions
 from convbench.store.jsonl import disk_error
@@ -46,13 +50,20 @@ def run(
     with _alone(root):
         root.mkdir(exist_ok=True)
         record = Record(root)
-        ended: list[Outcome] = []
-        for number, one in enumerate(parts, 1):
-            failed = sum(outcome.state != "done" for outcome in ended)
+        tasks, ways = tasks_of(parts, options)
+        if not serial(tasks):
+            tasks, ways = tasks_of(parts, apart(options))
+        ended: dict[int, Outcome] = {}
+
+        def step(number: int, place: int) -> None:
+            one, before = parts[number], list(ended.values())
+            failed = sum(outcome.state != "done" for outcome in before)
             if tell is not None and not whole(one, root, record):
-                tell(Progress(one.step.address, number, len(parts), failed))
-            ended.append(_one(one, root, options, record, ended))
-    return ended
+                tell(Progress(one.step.address, number + 1, len(parts), failed))
+            ended[number] = _one(one, root, ways[number][place], record, before)
+
+        do_all(tasks, step)
+    return [ended[number] for number in sorted(ended)]
 
 
 def _one(

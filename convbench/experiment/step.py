@@ -20,6 +20,7 @@ from convbench.learn.start import train_once
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
 from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import devices_of
 from convbench.options.specs import load_plugins
 from convbench.report.rounds import train_rounds
 from convbench.rollout.build import build
@@ -123,5 +124,7 @@ def _evaluate(
     if rounds_options(step, spec, path, options) is not None:
         return []
     folder = path / "checkpoints" / step.checkpoint
-    done = evaluate(EvalOptions(str(folder), path, specs=options.specs, calls=options.calls))
+    served = "policy" in devices_of(options.calls.devices).vllm
+    policy = f"vllm:{folder}" if served else str(folder)
+    done = evaluate(EvalOptions(policy, path, specs=options.specs, calls=options.calls))
     return check_evaluation(done, options.calls)

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from convbench.engine.stops import stoppable
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.install import with_extra
 from convbench.models.devices import VISIBLE, inventory, placed
@@ -193,10 +194,11 @@ def run(
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            for line in process.stdout:
-                last.append(line.rstrip())
-                file.write(line)
-                sys.stderr.write(line)
+            with stoppable(process.stdin.close):
+                for line in process.stdout:
+                    last.append(line.rstrip())
+                    file.write(line)
+                    sys.stderr.write(line)
         finally:
             process.stdin.close()
             process.wait()

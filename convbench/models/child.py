@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -55,8 +56,11 @@ class ChildModel(Model):
         *,
         note: Note = to_stderr,
     ) -> None:
-        """`settings` are LocalModel's own, by name."""
-        self.ref, self.placement, self.settings = ref, placement, dict(settings or {})
+        """`settings` are LocalModel's own, by name. Of several devices it takes the first: weights
+        of ours run on one."""
+        names = placement.names if placement.names is None else placement.names[:1]
+        self.ref, self.settings = ref, dict(settings or {})
+        self.placement = replace(placement, names=names)
         self.given: Mapping[str, Any] = {}
         """What the process says it was given: `devices` (CUDA_VISIBLE_DEVICES) and `share`."""
         self._here = LocalModel(ref)
@@ -79,16 +83,8 @@ class ChildModel(Model):
         return self.ref if names is None else f"{self.ref} [{','.join(names) or 'cpu'}]"
 
     def check(self) -> None:
-        """Refuse where the packages that load the weights are missing, or the placement cannot be:
-        MissingDependency, FatalModelError."""
+        """Refuse where the packages that load the weights are missing."""
         self._here.check()
-        names = self.placement.names or ()
-        if len(names) > 1:
-            raise FatalModelError(
-                f"{self.ref}: found {len(names)} devices; expected one, which is what weights in a "
-                "process of ours run on; name one, or have vLLM serve them (vllm.policy={} and "
-                "the like among the devices)"
-            )
 
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: our own machine."""

@@ -167,7 +167,8 @@ def test_a_process_is_used_where_there_is_a_device_or_a_place(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert isinstance(open_model(ref), LocalModel)
     assert isinstance(open_model(ref, placement=CPU), ChildModel)
-    with pytest.raises(FatalModelError, match="found 2 devices; expected one"):
-        open_model(ref, placement=Placement(names=("0", "1"))).check()
+    first = open_model(ref, placement=Placement(names=("1", "0")))
+    assert isinstance(first, ChildModel)
+    assert first.placement.environment() == {"CUDA_VISIBLE_DEVICES": "1"}
     with pytest.raises(FatalModelError, match="expected vllm:"):
         open_model(ref, placement=Placement(vllm={}))

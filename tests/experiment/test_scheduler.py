@@ -1,0 +1,182 @@
+"""Steps side by side: what claims one device never meets, what does not does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from convbench.commands.experiment import loaded
+from convbench.engine.stops import stoppable
+from convbench.experiment.cells import Part, steps_of
+from convbench.experiment.claims import tasks_of
+from convbench.experiment.scheduler import Task, run, serial
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import CallOptions
+from convbench.schema.experiment import ExperimentSpec
+
+WAIT_S = 120.0
+"""A wait that takes longer has hung."""
+
+
+def tasks(*claims: Mapping[str, float]) -> list[Task]:
+    return [Task(str(number), places=[one]) for number, one in enumerate(claims)]
+
+
+class Watch:
+    """Notes who holds what; the tasks of `together` wait until all of them run."""
+
+    def __init__(self, made: Sequence[Task], together: Sequence[int] = ()) -> None:
+        self.tasks, self.together = made, together
+        self.met = threading.Barrier(max(1, len(together)))
+        self.held: dict[str, float] = {}
+        self.order: list[tuple[int, int]] = []
+        self.lock = threading.Lock()
+
+    def __call__(self, number: int, place: int) -> None:
+        claims = self.tasks[number].places[place]
+        with self.lock:
+            self.order.append((number, place))
+            for name, share in claims.items():
+                self.held[name] = self.held.get(name, 0.0) + share
+                assert self.held[name] <= 1 + 1e-6, f"{name} is taken twice"
+        if number in self.together:
+            self.met.wait(WAIT_S)
+        with self.lock:
+            for name, share in claims.items():
+                self.held[name] -= share
+
+
+def test_what_claims_other_things_runs_at_once_and_what_claims_one_never() -> None:
+    made = tasks({"a": 1}, {"b": 1}, {"a": 1}, {"a": 0.5}, {"a": 0.5}, {"b": 0.7}, {"b": 0.7})
+    first = Watch(made, together=(0, 1))
+    run(made, first)
+    assert sorted(number for number, _ in first.order) == list(range(7))
+    run(made, Watch(made, together=(3, 4)))  # halves of one card
+    assert not serial(made)
+    one = tasks({"a": 1}, {"a": 1, "b": 1})
+    assert serial(one)
+    main = threading.get_ident()
+    seen: list[int] = []
+    run(one, lambda number, place: seen.append(threading.get_ident()))
+    assert set(seen) == {main}, "nothing to gain from a thread"
+
+
+def test_a_task_takes_the_place_that_is_free_and_comes_after_its_own() -> None:
+    cards = [{"a": 1.0}, {"b": 1.0}]
+    made = [
+        Task("build 1", places=cards),
+        Task("build 2", places=cards),
+        Task("train 1", ("build 1", "not asked for"), cards),
+        Task("both", ("build 1", "build 2"), [{"a": 1.0, "b": 1.0}]),
+    ]
+    watch = Watch(made, together=(0, 1))
+    run(made, watch)
+    places = dict(watch.order)
+    assert {places[0], places[1]} == {0, 1}
+    begun = [number for number, _ in watch.order]
+    assert begun.index(2) > begun.index(0)
+    assert begun.index(3) > max(begun.index(0), begun.index(1))
+
+
+@pytest.mark.parametrize("how", ["error", "ctrl-c", "sigterm"])
+def test_an_end_ends_all_that_runs_and_begins_nothing(how: str) -> None:
+    made = [*tasks({"a": 1}, {"b": 1}), Task("2", ("0",), [{"c": 1.0}])]
+    up, stopped = threading.Barrier(2), threading.Event()
+    done: list[int] = []
+
+    def do(number: int, place: int) -> None:
+        if number == 0:
+            with stoppable(stopped.set):
+                up.wait(WAIT_S)
+                assert stopped.wait(WAIT_S)
+            with stoppable(stopped.set):
+                done.append(number)
+        elif number == 1:
+            up.wait(WAIT_S)
+            if how == "error":
+                raise ArithmeticError("broke")
+            number = signal.SIGINT if how == "ctrl-c" else signal.SIGTERM
+            os.kill(os.getpid(), number)
+        else:
+            done.append(number)
+
+    with pytest.raises(ArithmeticError if how == "error" else KeyboardInterrupt):
+        run(made, do)
+    assert not done
+    with stoppable(stopped.clear):
+        pass  # the next command begins as ever
+
+
+TWO = {
+    "extends": "pocket", "title": "two cells", "seeds": [0], "modes": ["thinking", "standard"],
+    "learners": ["base", "refit"], "count": 6, "samples": 2, "temperatures": [0.7],
+    "recipe_sets": {"all": {"fit.max_steps": 1, "fit.save": "end"}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Tasks of an experiment of two cells on some simulated devices."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def ask(simulated: str, *devices: str, **more: Any) -> tuple[list[Part], list[Task], Any]:
+        Path("two.yaml").write_text(yaml.safe_dump({**TWO, **more}))
+        monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", simulated)
+        if not simulated:
+            monkeypatch.delenv("CONVBENCH_SIMULATED_DEVICES")
+        options = ExperimentOptions("two.yaml", calls=CallOptions(devices=devices))
+        specs: list[ExperimentSpec] = loaded(options)
+        parts = steps_of(specs[0])
+        made, ways = tasks_of(parts, options)
+        return parts, made, [[way.calls.devices for way in own] for own in ways]
+
+    return ask
+
+
+def test_cells_share_two_devices_and_take_turns_on_one(asked: Any) -> None:
+    parts, made, ways = asked("2x80")
+    first = [n for n, part in enumerate(parts) if part.step.kind == "build"]
+    assert len(first) == 2
+    assert made[first[0]].places == [{"device 0": 1.0}, {"device 1": 1.0}]
+    assert ways[first[0]] == [("policy=[0]",), ("policy=[1]",)]
+    run(made, Watch(made, together=first))
+    trains = [n for n, part in enumerate(parts) if part.step.kind == "train"]
+    assert ways[trains[0]] == [("trainer=[0]",), ("trainer=[1]",)]
+    run(made, Watch(made, together=trains))
+    assert [task.after for task in made[:4]] == [
+        (), (made[0].name,), (made[1].name,), (made[2].name,)
+    ], "in order within a cell"  # fmt: skip
+
+    parts, made, _ = asked("1x80")
+    assert made[first[0]].places == [{"device 0": 1.0}]
+    run(made, Watch(made))
+    parts, made, _ = asked("")
+    assert serial(made), "all on one CPU: as ever"
+
+
+def test_a_judge_and_a_training_on_one_card_never_meet_and_calls_overlap(
+    asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    parts, made, _ = asked("2x80", "policy=0", "judge=1", "trainer=1", judges=["local:pocket"])
+    kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
+    assert kinds["judge"].places == kinds["train"].places == [{"device 1": 1.0}]
+    assert kinds["eval"].places == [{"device 0": 1.0, "device 1": 1.0}]
+    run(made, Watch(made))
+
+    parts, made, _ = asked("1x80", model="openai/gpt-4o-mini", judges=["openai/gpt-4o-mini"])
+    kinds = {part.step.kind: task for part, task in zip(parts, made, strict=True)}
+    assert kinds["judge"].places == [{"calls": 0.25}]
+    judge = next(n for n, p in enumerate(parts) if p.step.kind == "judge")
+    train = max(n for n, p in enumerate(parts) if p.step.kind == "train")
+    assert parts[judge].step.cell != parts[train].step.cell
+    alone = [made[judge], made[train]]
+    run([Task(task.name, places=task.places) for task in alone], Watch(alone, together=(0, 1)))
