@@ -89,7 +89,8 @@ def test_both_learners_trained_and_answered_the_test_questions(run: Run, name: s
 def test_it_ends_with_a_small_table_and_the_commands_to_go_on_with(
     shown: subprocess.CompletedProcess[str], folder: Path
 ) -> None:
-    results, differences = re.split(r"^Differences to Base, paired$", shown.stdout, flags=re.M)
+    caption = r"^Differences to Base, paired \(clean regime\)$"
+    results, differences = re.split(caption, shown.stdout, flags=re.M)
     for method in ("SWiFt", "STaR-GATE", "Base"):
         assert re.search(rf"^{method} .*\n +±\d", results, flags=re.M), results
     for method in ("SWiFt", "STaR-GATE"):
