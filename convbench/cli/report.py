@@ -31,10 +31,11 @@ def report(options: ReportOptions) -> None:
 
     result, form, out = command(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
+    to_stdout &= result.root is None  # a document needs its pictures beside it
     to_stdout &= form != "html" or not sys.stdout.isatty()
     folder = out or result.folder
     files: list[Path] = []
-    if result.root is not None and not to_stdout:
+    if result.root is not None:
         files = write(result.document, folder, WRITERS)
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 
+import orjson
 import pytest
 
 from convbench.commands.report import experiment_report, report
@@ -77,6 +78,40 @@ def test_cost_and_hours_are_told_a_cell_and_in_all(whole):
     assert cells(table, "arc-thinking-seed0", "hours").text == "1.50"
     assert table.rows[-1][0].text == "All"
     assert len(table.rows) == 18 + 1
+
+
+def test_what_it_truly_cost(tmp_path):
+    """Judges, evaluations, what was lost and what nobody holds any more: all of it counts."""
+    base = write_cell(tmp_path, ARC, {"SWiFt": 0.8}, 2, judge="rules", model="openai/x")
+    (child,) = base.children()
+    for run in (base, child):
+        talks = [orjson.loads(line) for line in run.conversations_file.read_bytes().splitlines()]
+        for number, talk in enumerate(talks):
+            priced = {"cost_usd": 0.5} if number else {}  # the price of the first is not known
+            talk["turns"][-1] |= {"prompt_tokens": 100, "completion_tokens": 10, **priced}
+        run.conversations_file.write_bytes(b"".join(orjson.dumps(t) + b"\n" for t in talks))
+        said = [orjson.loads(line) for line in run.verdicts_file.read_bytes().splitlines()]
+        lines = [orjson.dumps({**one, "cost_usd": 0.25, "prompt_tokens": 50}) for one in said]
+        run.verdicts_file.write_bytes(b"\n".join([*lines, b""]))
+    calls = [{"key": f"k{n}", "hash": "h", "content": "x", "attempt": f"a-{n}", "cost_usd": 2.0,
+              "prompt_tokens": 1000, "completion_tokens": 1} for n in range(4)]  # fmt: skip
+    (base.path / "calls.jsonl").write_bytes(b"".join(orjson.dumps(c) + b"\n" for c in calls))
+    lost = {"attempt": "a-9", "key": "k9", "tokens": 500, "usd": 1.0}
+    (base.path / "attempts.jsonl").write_bytes(orjson.dumps(lost) + b"\n")
+    talks, had = (len(list(run.conversations())) for run in (base, child))
+    made = experiment_document(read_experiment(tmp_path), "x", plots=False)
+    (table,) = part_of(made, "Cost").tables
+    conversations, judges = 0.5 * (talks - 1 + had - 1), 0.25 * (talks + had)
+    line = {
+        column.head: cell.text for column, cell in zip(table.columns, table.rows[-1], strict=True)
+    }
+    assert line["conversations ($)"] == f"{conversations:.4f}"
+    assert line["judges ($)"] == f"{judges:.4f}"
+    # Four calls of two dollars, and an attempt without a reply that may have cost one.
+    assert line["total ($)"] == "9.0000+ ?"
+    assert line["lost, unused ($)"] == f"{9 - conversations - judges:.4f}"
+    assert line["tokens"] == f"{4 * 1001 + 500:,}"
+    assert any("Price unknown for 2 conversations" in note for note in table.notes)
 
 
 def test_what_is_missing_is_said_where_it_would_stand(tmp_path):

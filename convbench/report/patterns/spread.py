@@ -17,7 +17,7 @@ from convbench.report.patterns.analysis import UMAP, Patterns, tfidf
 
 WHISKER = 1.5
 """Interquartile ranges above the third quartile from which on a distance is far out (Tukey)."""
-MOST = 4000
+MOST = 1500
 """Responses of which all distances are taken; of more, evenly spaced ones."""
 
 
