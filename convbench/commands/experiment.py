@@ -125,13 +125,27 @@ def _once(parts: Iterable[Part]) -> list[Part]:
 
 
 def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
-    """Return the experiment and those that it adds, with what the user sets."""
+    """Return the experiment and those that it adds, with what the user sets. A key that begins
+    with the name of one of them is for that one alone (`size.rows`)."""
     sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
-    first = _load(options.name, options, sets)
-    shared = {key: value for key, value in sets.items() if key.partition(".")[0] not in AXES}
-    if first.regime:
-        shared["regime"] = first.regime
-    return [first, *(_load(name, options, shared) for name in first.also)]
+    fields = ExperimentSpec.model_fields
+    own = {key: value for key, value in sets.items() if _head(key) in fields}
+    first = _load(options.name, options, own)
+    names = (first.name, *first.also)
+    if any(_head(key) not in (*fields, *names) for key in sets):
+        return [_load(options.name, options, sets)]  # which says what is known
+    shared = {key: value for key, value in own.items() if _head(key) not in AXES}
+    return [
+        _load(options.name if name == first.name else name, options, {
+            **(own if name == first.name else shared),
+            **{key.partition(".")[2]: sets[key] for key in sets if _head(key) == name},
+        })
+        for name in names
+    ]  # fmt: skip
+
+
+def _head(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def _long(key: str) -> str:

@@ -8,6 +8,7 @@ hours are a rough guess, by the assumptions below, which the plan prints.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,7 @@ from convbench import catalog
 from convbench.engine.need import usual_prompt
 from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part
-from convbench.experiment.preflight import Preflight, Ready
+from convbench.experiment.preflight import Preflight, Ready, rows_of
 from convbench.experiment.weights import weights_of
 from convbench.judge import Judge, judge_messages
 from convbench.learn.steps import Steps
@@ -192,7 +193,7 @@ class _Cell:
                         self.options.specs.folders)  # fmt: skip
         manifest = self.ready.manifest
         each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
-        rows = self._rows(one, each)
+        rows = min(rows_of(self.ready, recipe), one.step.rows or sys.maxsize)
         fit = recipe.fit
         steps = Steps(rows, recipe.data.unit, fit, self.found.processes.get(recipe.launch, 1))
         share = min(1.0, steps.total / steps.an_epoch / fit.epochs)  # less where steps are limited
@@ -206,13 +207,6 @@ class _Cell:
             hours=TRAINED * (size or 0) * tokens / FLOPS / 3600,
             unweighed=set() if size else {policy.model},
         )
-
-    def _rows(self, one: Part, each: int) -> int:
-        """Return the rows of the train conversations, `each` of one, or a logged dataset's size."""
-        manifest, examples = self.ready.manifest, self.ready.loaded.examples
-        train = sum(example.split == "train" for example in examples)
-        rows = manifest.samples * train * each
-        return rows if one.step.rows is None else min(rows, one.step.rows)
 
     def _weights(self, policy: Member, model: str | None = None) -> int | None:
         place = model or policy.weights or policy.model

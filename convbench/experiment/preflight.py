@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from convbench.errors import ConvbenchError
+from convbench.errors import ConvbenchError, DataError
 from convbench.experiment.cells import Part, Step
 from convbench.experiment.questions import forget, read
 from convbench.experiment.record import Record
@@ -229,11 +229,34 @@ def _training(
         launch, notes = choose_launch(asked, recipe, sets, accelerators(asked.calls))
         found.processes[recipe.launch] = launch.processes
         found.notes.update(dict.fromkeys(INSISTS.sub("", note) for note in notes))
+        _enough_rows(found, one, recipe)
         if policy is not None:
             start = recipe.model or policy.weights or policy.model
             check_model(named(start) or start)
 
     return look
+
+
+def _enough_rows(found: Preflight, one: Part, recipe: Recipe) -> None:
+    """Refuse a size of the logged dataset that its train conversations will not reach."""
+    ready_here, wanted = found.cells.get(one.step.cell.name), one.step.rows
+    if ready_here is None or wanted is None:
+        return
+    there = rows_of(ready_here, recipe)
+    if wanted > there:
+        raise DataError(
+            f"rows: found at most {there} rows (one a {recipe.data.unit}) in its train "
+            f"conversations; expected {wanted}; take other sizes with --set {one.spec.name}.rows="
+            "[SIZE, null], or more questions with --set count=N"
+        )
+
+
+def rows_of(ready_here: Ready, recipe: Recipe) -> int:
+    """Return the rows that all train conversations of a cell make."""
+    manifest = ready_here.manifest
+    train = sum(example.split == "train" for example in ready_here.loaded.examples)
+    each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
+    return manifest.samples * train * each
 
 
 def _learner(found: Preflight, one: Part, options: ExperimentOptions) -> Member | None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from convbench.commands.experiment import experiment, loaded
+from convbench.errors import SpecError
 from convbench.experiment.cells import steps_of
 from convbench.experiment.settings import build_options, elsewhere, train_options
 from convbench.options.experiment import ExperimentOptions
@@ -83,6 +84,12 @@ def test_what_is_set_holds_for_the_tables_that_are_added_but_for_their_cells(fol
     sets = ("count=3", "modes=[thinking]", "per_task.mine.samples=2", "task.sample.train=0.7")
     first, second = loaded(ExperimentOptions("table.yaml", specs=SpecOptions(sets=sets)))
     assert (first.modes, second.modes) == (("thinking",), ("standard", "thinking"))
+    named = ExperimentOptions(
+        "table.yaml", specs=SpecOptions(sets=(*sets, "more.modes=[thinking]"))
+    )
+    assert loaded(named)[1].modes == ("thinking",)
+    with pytest.raises(SpecError, match="mode: unknown key"):
+        loaded(ExperimentOptions("table.yaml", specs=SpecOptions(sets=("mode=thinking",))))
     for spec in (first, second):
         own = steps_of(spec)[0].spec
         assert (own.count, own.samples, own.sets) == (3, 2, {"task.sample.train": 0.7})

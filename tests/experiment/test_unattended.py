@@ -134,6 +134,14 @@ def test_what_is_missing_is_told_at_once_and_each_fix_works(
     assert mended.planned.total.unpriced == set()
 
 
+def test_a_size_that_no_cell_reaches_is_said_before_it_is_built(folder: Path) -> None:
+    sets = ("rows=[4, 999, null]", "modes=[thinking]", "learners=[refit]")
+    (line,) = quick(*sets, dry_run=True).planned.missing
+    assert "train/refit-999: rows: found at most" in line
+    assert "--set quick.rows=" in line
+    assert quick(*sets, "quick.rows=[8, null]", dry_run=True).planned.missing == []
+
+
 def test_settings_of_a_task_and_of_a_cell(folder: Path) -> None:
     Path("quick.yaml").write_text(yaml.safe_dump({
         **QUICK, "modes": ["thinking", "standard"], "learners": ["base"], "seeds": [0, 1],

@@ -45,6 +45,14 @@ ALIASES = """models:
 """
 
 
+SIZES = {
+    True: {"per_task.arc.count": 232, "per_task.arc.sets.task.sample.train": 0.97},
+    False: {"size.rows": "[18, 36, null]"},
+}
+"""Real rows of ARC are enough for the sizes of Tables 20 and 21; of excerpts smaller ones are
+taken."""
+
+
 @dataclass
 class Miniature:
     """One go: where it lies, what it asks for, and what was seen."""
@@ -63,11 +71,14 @@ class Miniature:
             "max_tokens": 24,
             "per_task.cosql.sets.task.source.file": self.env["COSQL"],
             "per_task.mmlu.sets.task.source.splits": "[dev, test]",
+            **SIZES[self.real],
             "recipe_sets.all.launch": "none", "recipe_sets.all.fit.max_steps": 2,
             "recipe_sets.all.fit.batch_size": 2, "recipe_sets.all.fit.accumulation": 2,
             "recipe_sets.all.fit.precision": "fp32",
             "recipe_sets.all.fit.gradient_checkpointing": "false",
         }  # fmt: skip
+        if name not in ("paper", "size"):
+            sets.pop("size.rows", None)
         typed = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
         return [*COMMAND, "experiment", name, *typed, "--timeout", "60"]
 
