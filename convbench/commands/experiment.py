@@ -29,6 +29,8 @@ from convbench.store.run import Run
 
 AXES = ("name", "title", "tasks", "modes", "protocols", "turns", "rows", "also", "reference")
 """What `--set` says of the experiment that is named alone, not of those that it adds (`also`)."""
+NESTED = ("sets", "recipe_sets", "per_task", "per_cell", "devices")
+"""Fields whose keys have dots."""
 SHORT = ("task.", "protocol.")
 """`--set task.KEY=VALUE`, as build takes it, stands for `sets.task.KEY`."""
 
@@ -128,17 +130,17 @@ def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
     """Return the experiment and those that it adds, with what the user sets. A key that begins
     with the name of one of them is for that one alone (`size.rows`)."""
     sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
-    fields = ExperimentSpec.model_fields
-    own = {key: value for key, value in sets.items() if _head(key) in fields}
+    own = {key: value for key, value in sets.items() if "." not in key or _head(key) in NESTED}
     first = _load(options.name, options, own)
     names = (first.name, *first.also)
-    if any(_head(key) not in (*fields, *names) for key in sets):
+    if any(_head(key) not in names for key in sets.keys() - own.keys()):
         return [_load(options.name, options, sets)]  # which says what is known
     shared = {key: value for key, value in own.items() if _head(key) not in AXES}
     return [
         _load(options.name if name == first.name else name, options, {
             **(own if name == first.name else shared),
-            **{key.partition(".")[2]: sets[key] for key in sets if _head(key) == name},
+            **{key.partition(".")[2]: sets[key] for key in sets.keys() - own.keys()
+               if _head(key) == name},
         })
         for name in names
     ]  # fmt: skip

@@ -88,6 +88,10 @@ def test_what_is_set_holds_for_the_tables_that_are_added_but_for_their_cells(fol
         "table.yaml", specs=SpecOptions(sets=(*sets, "more.modes=[thinking]"))
     )
     assert loaded(named)[1].modes == ("thinking",)
+    fields = SpecOptions(sets=("judges=[rules]", "judges.title=mine", "size.rows=[5]"))
+    paper = loaded(ExperimentOptions("paper", specs=fields))
+    assert [one.judges for one in paper] == [("rules",)] * 5
+    assert [one.title for one in paper].count("mine") == 1
     with pytest.raises(SpecError, match="mode: unknown key"):
         loaded(ExperimentOptions("table.yaml", specs=SpecOptions(sets=("mode=thinking",))))
     for spec in (first, second):
