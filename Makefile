@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYSTEM := $(VENV)/.system
 
-.PHONY: help demo test check format bench paper docs clean
+.PHONY: help demo test gpu check format bench paper docs clean
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
 	@echo "make test    all tests"
+	@echo "make gpu     a smoke test on a real GPU; skipped where there is none"
 	@echo "make check   ruff, strict types, layers, docs and schemas current"
 	@echo "make bench   the figures of docs/performance.md"
 	@echo "make paper   every table of the paper in miniature, killed twice; its numbers mean nothing"
@@ -38,6 +39,9 @@ demo: $(STAMP)
 
 test: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+
+gpu: $(STAMP)
+	$(BIN)/python -m pytest -q -rs tests/gpu
 
 check: $(STAMP)
 	$(BIN)/ruff check .

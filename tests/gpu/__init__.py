@@ -1,0 +1,1 @@
+"""Tried where there is a GPU: `make gpu`."""

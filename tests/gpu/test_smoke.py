@@ -1,0 +1,68 @@
+"""One real GPU: training in bf16, sampling in a process of its own, the card empty afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convbench.commands.experiment import experiment
+from convbench.models import open_model
+from convbench.models.child import ChildModel
+from convbench.models.devices import inventory
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import CallOptions
+from convbench.schema import Sampling
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("nvidia-smi") is None or not inventory(), reason="no GPU here (nvidia-smi)"
+)
+SLACK = 64 << 20
+"""Bytes on the card that others may come and go with."""
+TWO = {
+    "extends": "pocket", "title": "a build and a training", "seeds": [0], "modes": ["thinking"],
+    "learners": ["base", "refit"], "count": 20, "samples": 2, "temperatures": [0.7],
+    "recipe_sets": {"all": {"fit.max_steps": 2, "fit.save": "end", "fit.precision": "bf16"}},
+}  # fmt: skip
+
+
+def used() -> int:
+    """Bytes in use on all cards."""
+    asked = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    return sum(int(line) << 20 for line in done.stdout.split())
+
+
+def test_sampling_gives_the_card_back() -> None:
+    before = used()
+
+    async def main() -> int:
+        model = open_model("local:pocket")
+        assert isinstance(model, ChildModel)
+        try:
+            said = [{"role": "user", "content": "hello"}]
+            calls = (model.complete(said, Sampling(max_tokens=16), key=str(n)) for n in range(64))
+            assert len(await asyncio.gather(*calls)) == 64
+            return used()
+        finally:
+            await model.aclose()
+
+    during = asyncio.run(main())
+    assert during > before
+    assert used() <= before + SLACK
+
+
+def test_an_experiment_trains_in_bf16_and_leaves_the_card_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(TWO))
+    before = used()
+    asked = ExperimentOptions("two.yaml", Path("root"), calls=CallOptions(quiet=True))
+    done = experiment(asked)
+    assert done.complete, done.failures
+    assert used() <= before + SLACK
