@@ -17,3 +17,6 @@ ErrorKind = Literal["clustered", "naive"]
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How long a model is to think, in the providers' own words (`reasoning_effort`)."""
+Structured = Literal["json_schema", "tool", "text"]
+"""How a model is made to reply by a JSON schema: `response_format`, a tool that it must call, or
+not at all."""

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 from convbench import prompts
 from convbench.errors import FatalModelError, ModelError
+from convbench.judge.fence import fenced
 from convbench.judge.resolve import Judge
 from convbench.judge.rubric import Complaint, Scores, parse
+from convbench.judge.structured import read, schema_of
 from convbench.models.model import Model
 from convbench.schema import (
     Completion,
@@ -46,15 +48,8 @@ class Asked:
         return None if not values or None in values else sum(values)
 
 
-def judge_fields(
-    conversation: Conversation, example: Example, *, reasoning: bool = False
-) -> dict[str, Any]:
-    """Return what a rubric's templates may use; a judge may see the hidden fields.
-
-    The transcript holds every turn with its speaker, thinking in tags included, and no system
-    prompt or step instruction (section E.3); `reasoning` adds what was thought in a channel of its
-    own.
-    """
+def judge_fields(example: Example, transcript: str) -> dict[str, Any]:
+    """Return what a rubric's templates may use; a judge may see the hidden fields."""
     return {
         **example.inputs,
         **example.hidden,
@@ -62,32 +57,53 @@ def judge_fields(
         "choices": example.choices,
         "letters": prompts.letters(example.letters),
         "answer": example.answer,
-        "transcript": transcript(conversation, reasoning=reasoning),
+        "transcript": transcript,
     }
 
 
 def judge_messages(
-    spec: JudgeSpec, conversation: Conversation, example: Example, *, several: bool = False
+    spec: JudgeSpec,
+    conversation: Conversation,
+    example: Example,
+    *,
+    several: bool = False,
+    key: str = "",
 ) -> list[Message]:
     """Return what a rubric's model is sent: question, options, gold letter and transcript.
 
-    `several`: the question has other conversations, whose prompts begin alike.
+    `several`: the question has other conversations, whose prompts begin alike. `key` names the
+    asking, from which the transcript's marks are drawn.
     """
-    fields = judge_fields(conversation, example, reasoning=spec.sees_reasoning)
+    shared, own = _transcript(spec, conversation, key)
+    fields = judge_fields(example, shared + own)
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
     asked: Message = {"role": "user", "content": prompt}
     before = prompt.find(fields["transcript"]) if several else 0
     if before > 0:
-        asked["stable"] = before + len(_opening(conversation))
+        asked["stable"] = before + len(shared)
     return [{"role": "system", "content": system}, asked]
 
 
-def _opening(conversation: Conversation) -> str:
-    """Return how the transcripts of all samples of a question begin: what is said by script."""
+def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[str, str]:
+    """Return the transcript in two pieces: how those of all samples of a question begin, which is
+    what is said by script, and the rest.
+
+    It holds every turn with its speaker, thinking in tags included, and no system prompt or step
+    instruction (section E.3); with `sees_reasoning` what was thought in a channel of its own too.
+    """
     own = (i for i, turn in enumerate(conversation.turns) if turn.finish_reason != "scripted")
-    turns = conversation.turns[: next(own, 0)]
-    return transcript(conversation.model_copy(update={"turns": turns}))
+    first = next(own, 0)
+    if spec.fence == "nonce":
+        return fenced(conversation, first, key, reasoning=spec.sees_reasoning)
+    whole = transcript(conversation, reasoning=spec.sees_reasoning)
+    opening = transcript(conversation.model_copy(update={"turns": conversation.turns[:first]}))
+    return opening, whole[len(opening) :]
+
+
+def takes_schema(spec: JudgeSpec, model: Model) -> bool:
+    """Whether a model is asked for JSON by the rubric's schema."""
+    return spec.replies == "structured" and model.structured != "text"
 
 
 async def ask(
@@ -104,7 +120,9 @@ async def ask(
         temperature=spec.temperature,
         max_tokens=spec.max_tokens,
         reasoning_effort=spec.reasoning_effort,
+        reply_schema=schema_of(spec) if takes_schema(spec, model) else None,
     )
+    read_reply = read if sampling.reply_schema else parse
     replies: list[Completion] = []
     result: Scores | Complaint | ModelError = Complaint("no reply")
     for number in range(start, start + judge.spec.asks):
@@ -115,7 +133,7 @@ async def ask(
                 raise
             return Asked(error, tuple(replies))
         replies.append(reply)
-        result = parse(text_of(reply.content), judge.spec)
+        result = read_reply(text_of(reply.content), judge.spec)
         if isinstance(result, Scores):
             break
         messages = _again(messages, text_of(reply.content), result.text)

@@ -52,7 +52,10 @@ async def score(case: Case, tools: Tools) -> Verdict:
     if tools.caller is None or tools.held is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
-    messages = judge_messages(judge.spec, conversation, case.example, several=case.several)
+    asking = f"{key}#{case.asked}"
+    messages = judge_messages(
+        judge.spec, conversation, case.example, several=case.several, key=asking
+    )
     done = await ask(tools.caller, tools.held, judge, messages, key, case.asked)
     usage: dict[str, Any] = {
         "details": _sent(done.replies),

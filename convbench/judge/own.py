@@ -14,7 +14,7 @@ from convbench.answers import segments
 
 _BLOCK = re.compile(
     r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|example|format|template)"
-    r"\b[^<>]{0,80}>.*?(?:</\1\s*>|\Z)"
+    r"\b[^<>]{0,80}>.*?(?:</\1(?:-\w{1,40})?\s*>|\Z)"
     r"|\[(transcript|conversation|dialogue|history)\].*?(?:\[/\2\]|\[end[^\]]{0,30}\]|\Z)",
     re.IGNORECASE | re.DOTALL,
 )

@@ -33,8 +33,10 @@ def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
     for conversation in run.conversations():
         if conversation.conversation_id in pending and judge.model is not None:
             example = run.examples[conversation.example_id]
+            asked = pending[conversation.conversation_id]
             for talk in _talks(run, judge, conversation):
-                messages = judge_messages(judge.spec, talk, example)
+                key = f"judge/{judge.fingerprint}/{talk.conversation_id}#{asked}"
+                messages = judge_messages(judge.spec, talk, example, key=key)
                 shown = shown or messages
                 prompt += usual_prompt(messages)
                 calls_made += 1

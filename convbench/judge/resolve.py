@@ -80,7 +80,7 @@ def resolve_judge(
         known = ", ".join(catalog.names("judges", specs))
         raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
     spec = catalog.load(JudgeSpec, "judges", DEFAULT, specs=specs, sets=sets)
-    return _made(text, spec, resolve_model(text))
+    return _made(text, _guarded(spec), resolve_model(text))
 
 
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
@@ -126,7 +126,21 @@ def _spec(
             f"{text}@gpt-4o"
         )
     name = f"{spec.name}@{model}" if model else spec.name
-    return _made(name, spec, resolve_model(reference))
+    return _made(name, _guarded(spec), resolve_model(reference))
+
+
+def _guarded(spec: JudgeSpec) -> JudgeSpec:
+    """Return a rubric that is named with a fence and a schema, where it says nothing of them."""
+    if spec.kind != "rubric":
+        return spec
+    told = {"fence": spec.fence or "nonce", "replies": spec.replies or "structured"}
+    return spec.model_copy(update=told)
+
+
+def _as_before(said: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec's fields without those that say what a rubric did before it could say them."""
+    old = {"fence": "none", "replies": "text"}
+    return {name: value for name, value in said.items() if name not in old or old[name] != value}
 
 
 def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
@@ -140,5 +154,5 @@ def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = F
     elif spec.function:
         found = catalog.function(spec.function, downloaded=downloaded)
         version = getattr(sys.modules.get(found.__module__), "VERSION", None)
-    said = spec.model_dump(mode="json", exclude=_ASIDE)
+    said = _as_before(spec.model_dump(mode="json", exclude=_ASIDE))
     return Judge(name, spec, model, fingerprint(said, model, version), labels, found)

@@ -10,6 +10,7 @@ becomes a score.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from convbench.judge.disowned import DISOWNED
@@ -65,19 +66,23 @@ def parse(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     """Return the reply's scores, or a complaint fit to be sent back to the judge."""
     reading = _Reading(spec)
     if not reply.strip():
-        return Complaint(_sentence(reading, ["the reply is empty"]))
+        return Complaint(_sentence(spec, [], ["the reply is empty"]))
     own = as_lines(own_words(reply), {*_labels(spec), *_aliases(spec)})
     _walk(reading, lines(own))
     if (said := DISOWNED.search(own)) is not None:
         reading.faults.append(f"the scores are disowned: {_shown(said[0])}")
-    missing = [metric.label for metric in spec.metrics if metric.name not in reading.seen]
-    faults = reading.faults + ([f"missing: {', '.join(missing)}"] if missing else [])
-    if faults:
-        return Complaint(_sentence(reading, faults))
-    return Scores(
+    return complaint(spec, reading.seen, reading.faults) or Scores(
         {metric.name: reading.scores[metric.name] for metric in spec.metrics},
         {name: " ".join(words).strip() for name, words in reading.words.items()},
     )
+
+
+def complaint(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> Complaint | None:
+    """Return the complaint about a reply that has these metrics and faults; None where it has all
+    and none."""
+    missing = [metric.label for metric in spec.metrics if metric.name not in seen]
+    faults = [*faults, *([f"missing: {', '.join(missing)}"] if missing else [])]
+    return Complaint(_sentence(spec, seen, faults)) if faults else None
 
 
 def _walk(reading: _Reading, todo: list[Line]) -> None:
@@ -167,10 +172,10 @@ def _foreign(line: Line) -> bool:
     return line.set_apart or not line.rest[match.end() :].strip(" .")
 
 
-def _sentence(reading: _Reading, faults: list[str]) -> str:
-    labels = {metric.name: metric.label for metric in reading.spec.metrics}
-    found = ", ".join(labels[name] for name in reading.seen) or "none"
-    low, high = f"{reading.spec.lowest:g}", f"{reading.spec.highest:g}"
+def _sentence(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> str:
+    labels = {metric.name: metric.label for metric in spec.metrics}
+    found = ", ".join(labels[name] for name in seen) or "none"
+    low, high = f"{spec.lowest:g}", f"{spec.highest:g}"
     return (
         f"Your reply could not be read: {'; '.join(faults)}. Found the labels: {found}. "
         f"Expected each of these labels exactly once, with a number from {low} to {high}: "

@@ -20,6 +20,7 @@ from convbench.models.gguf import is_gguf
 from convbench.models.where import beside
 from convbench.schema import Noun
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
+from convbench.words import Structured
 
 SCHEMES = ("rule", "scripted", "local", "vllm")
 """Kinds of model that convbench runs itself: `SCHEME:REST`."""
@@ -47,6 +48,8 @@ class Alias(Noun):
     """Which of its earlier reasoning it is sent with the next call."""
     extra_body: ExtraBody = Field(default_factory=dict)
     """More fields of every request."""
+    structured: Structured | None = None
+    """How it is made to reply by a JSON schema; null goes by provider and price list."""
     weights: str | None = None
     """Where the weights of a served name lie, so that training finds them."""
     input_per_million: float | None = Field(default=None, ge=0)

@@ -11,7 +11,7 @@ from typing import Any
 from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
-from convbench.models.parameters import Parameters
+from convbench.models.parameters import REPLY, Parameters
 from convbench.models.prices import Price, cache_counts
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
@@ -20,6 +20,7 @@ from convbench.models.wire import wire
 from convbench.net.guard import Seen, guarded
 from convbench.net.tidy import count, token_counts
 from convbench.schema import Completion, Message, Sampling
+from convbench.words import Structured
 
 UNREAD = (400, 422)
 """Statuses that litellm makes up for a reply that it cannot read."""
@@ -71,6 +72,11 @@ class LitellmModel(Model):
         self._marks = takes_marks(ref)
         self.litellm: Any = None
         self._variable = "the environment"
+
+    @property
+    def structured(self) -> Structured:  # type: ignore[override]
+        """How it is made to reply by a JSON schema."""
+        return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None where the price is unknown."""
@@ -146,7 +152,9 @@ class LitellmModel(Model):
         )
 
     async def _ask(self, fields: dict[str, Any]) -> Any:
-        more = {"extra_body": self.extra_body} if self.extra_body else {}
+        more: dict[str, Any] = {"extra_body": self.extra_body} if self.extra_body else {}
+        if "tools" in fields:
+            more["_skip_mcp_handler"] = True  # else it imports a package that is not needed
         return await self.litellm.acompletion(
             model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields, **more
         )
@@ -187,6 +195,7 @@ class LitellmModel(Model):
         except (AttributeError, IndexError, TypeError):
             line = f"{self.ref}: reply is not a chat completion"
             raise BrokenReply(line, usage=usage) from None
+        content = _arguments(choice.message) or content
         said = {name: getattr(choice.message, name, None) for name in FIELDS}
         completion = completion_of(
             self.ref,
@@ -218,6 +227,17 @@ def takes_marks(ref: str) -> bool:
     """Whether a model's provider caches what is marked for it, and only that."""
     provider, _, name = ref.partition("/")
     return provider == "anthropic" or (provider in ("bedrock", "vertex_ai") and "claude" in name)
+
+
+def _arguments(message: Any) -> str | None:
+    """Return the arguments of the call that a reply had to make, its whole content; None where
+    there is none."""
+    for call in getattr(message, "tool_calls", None) or ():
+        function = getattr(call, "function", None)
+        if getattr(function, "name", None) == REPLY:
+            arguments = getattr(function, "arguments", None)
+            return arguments if isinstance(arguments, str) else None
+    return None
 
 
 def _variable(ref: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from convbench.models.batch import Batches
 from convbench.schema import Completion, Message, Sampling
+from convbench.words import Structured
 
 
 @runtime_checkable
@@ -36,6 +37,8 @@ class Model(Protocol):
     starts: bool = False
     """Something must be started before the first call (a server, weights to load): `start`."""
 
+    structured: Structured = "text"
+    """How it is made to reply by a JSON schema; `text` where it is not."""
     batches: Batches | None = None
     """What takes many calls of it at once, for less; None where nothing does."""
 

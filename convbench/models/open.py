@@ -16,6 +16,7 @@ from convbench.models.model import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
 from convbench.schema import Member
+from convbench.words import Structured
 
 
 def open_model(
@@ -115,8 +116,19 @@ def _parameters(found: Resolved, base: str | None, note: Note) -> Parameters:
         limit="max_completion_tokens" if base == OPENAI else "max_tokens",
         reads=alias.reads,
         extra_body=alias.extra_body,
+        structured=alias.structured or structured_of(found),
         note=note,
     )
+
+
+def structured_of(found: Resolved) -> Structured:
+    """Return how a model is made to reply by a JSON schema where its name's settings do not say. A
+    server that takes none says so at the first call, and is asked for text from then on."""
+    if found.provider == "anthropic":
+        return "tool"
+    served = found.ref.startswith("vllm:") or found.provider in OPENAI_LIKE
+    listed = prices.entry(found.ref).get("supports_response_schema")
+    return "json_schema" if (served and listed is not False) or listed else "text"
 
 
 def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Note) -> Model:

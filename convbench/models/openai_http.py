@@ -23,6 +23,7 @@ from convbench.models.thought import thought
 from convbench.models.wire import wire
 from convbench.net.tidy import count, dollars, loads
 from convbench.schema import Completion, Message, Sampling
+from convbench.words import Structured
 
 
 class OpenAIModel(Model):
@@ -58,6 +59,11 @@ class OpenAIModel(Model):
     def endpoint(self) -> str:
         """The model at its server."""
         return self._endpoint
+
+    @property
+    def structured(self) -> Structured:  # type: ignore[override]
+        """How it is made to reply by a JSON schema."""
+        return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of a call of so many tokens; None where the price is unknown."""

@@ -9,11 +9,15 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from convbench.models.refusals import refused_system
+from convbench.models.refusals import refused_schema, refused_system
 from convbench.schema import Message, Sampling
 from convbench.schema.reasoning import Reads
 from convbench.views import without_system
+from convbench.words import Structured
 
+REPLY = "evaluation"
+"""Name of a reply's schema, and of the tool whose arguments are the reply."""
+SCHEMA = "JSON schema of its reply"
 DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort")
 """Parameters without which a model still answers the same question."""
 
@@ -37,10 +41,12 @@ class Parameters:
         limit: str = "max_tokens",
         reads: Reads = "field",
         extra_body: Mapping[str, Any] | None = None,
+        structured: Structured = "text",
         note: Note = to_stderr,
     ) -> None:
         self.ref, self.headroom, self.limit = ref, headroom, limit
         self.reads, self.extra_body = reads, dict(extra_body or {})
+        self.structured = structured
         self._known = set(drop)
         self._noted: set[str] = set()
         self._folds_system = False
@@ -56,7 +62,22 @@ class Parameters:
                 self._say(name)
             else:
                 out[name] = getattr(sampling, name)
-        return out
+        return out | self._structure(sampling)
+
+    def _structure(self, sampling: Sampling) -> dict[str, Any]:
+        """Return the fields that make the reply follow a schema."""
+        schema = sampling.reply_schema
+        if schema is None or self.structured == "text":
+            return {}
+        if self.structured == "json_schema":
+            named = {"name": REPLY, "strict": True, "schema": schema}
+            return {"response_format": {"type": "json_schema", "json_schema": named}}
+        if sampling.reasoning_effort not in (None, "none"):
+            return {}  # a model that thinks may not be made to call a tool
+        return {
+            "tools": [{"type": "function", "function": {"name": REPLY, "parameters": schema}}],
+            "tool_choice": {"type": "function", "function": {"name": REPLY}},
+        }
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the parameters of `sampling` that are not sent."""
@@ -79,6 +100,10 @@ class Parameters:
                     f"note: {self.ref} takes no system message; the system prompt stands in the "
                     "first user message"
                 )
+            return True
+        if refused_schema(status, text) and ("response_format" in sent or "tool_choice" in sent):
+            self.structured = "text"
+            self._say(SCHEMA)
             return True
         names = [name for name in DROPPABLE if name in text and name in sent]
         if names:

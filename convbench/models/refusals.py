@@ -23,6 +23,11 @@ _REFUSED = re.compile(
     r"|extra inputs are not permitted|not permitted|may only be|must be (?:unset|omitted|1)",
     re.IGNORECASE,
 )
+_NO_SCHEMA = re.compile(
+    r"response_format|response format|json_schema|output_format|tool_choice|tool choice|\btools?\b"
+    r"|guided|grammar",
+    re.IGNORECASE,
+)
 _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt)s? (?:is |are )?not (?:supported|allowed)"
     r"|developer instruction is not enabled|only user and assistant roles|roles must alternate",
@@ -45,7 +50,13 @@ WAIT = (408, 409, 425, 429)
 
 def refused_parameter(status: int, text: str) -> bool:
     """Return whether a reply refuses a request's parameter, or its system message."""
-    return (status in (400, 422) and bool(_REFUSED.search(text))) or refused_system(status, text)
+    refused = status in (400, 422) and bool(_REFUSED.search(text))
+    return refused or refused_system(status, text) or refused_schema(status, text)
+
+
+def refused_schema(status: int, text: str) -> bool:
+    """Return whether a reply to a call with a reply's schema refuses that schema."""
+    return status in (400, 422) and bool(_NO_SCHEMA.search(text))
 
 
 def refused_system(status: int, text: str) -> bool:

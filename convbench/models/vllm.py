@@ -25,6 +25,7 @@ from convbench.models.prices import Price
 from convbench.models.where import shipped
 from convbench.schema import Completion, Message, Sampling
 from convbench.store.shape import read_object, text_in
+from convbench.words import Structured
 
 PYTHON = "CONVBENCH_VLLM_PYTHON"
 """Environment variable for the interpreter that has vLLM."""
@@ -65,6 +66,11 @@ class VLLMModel(Model):
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._model: OpenAIModel | None = None
+
+    @property
+    def structured(self) -> Structured:  # type: ignore[override]
+        """How it is made to reply by a JSON schema."""
+        return self._parameters.structured
 
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: our own machine."""

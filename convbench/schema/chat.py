@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field
 
@@ -59,6 +59,10 @@ class Sampling(Noun):
     """Seed of this one call, where the model takes one."""
     reasoning_effort: Effort | None = Field(default=None, exclude_if=lambda value: value is None)
     """How long the model is to think; null leaves the model's own default."""
+    reply_schema: dict[str, Any] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """JSON schema that the reply is to follow, for a model that takes one."""
 
 
 FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "other"]

@@ -12,6 +12,11 @@ from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn"]
 Together = Literal["mean", "sum", "last", "discount"]
+Fence = Literal["nonce", "none"]
+"""How a transcript stands in a rubric's prompt: between marks that nobody in it can know, with its
+lines quoted; or as it is."""
+Replies = Literal["structured", "text"]
+"""What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
 
 
@@ -101,6 +106,12 @@ class JudgeSpec(Noun):
     """How long the judge model is to think; null leaves its own default."""
     sees_reasoning: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether the transcript holds what speakers thought in a channel of their own."""
+    fence: Fence | None = Field(default=None, exclude_if=lambda value: value is None)
+    """How the transcript stands in the prompt. A rubric that is named gets `nonce` where it says
+    nothing; one that a run kept from before there were fences stays without."""
+    replies: Replies | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
+    run kept from before stays with text."""
     function: PythonRef | None = None
     """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`."""
     file: str | None = None

@@ -17,6 +17,7 @@ from convbench.errors import DataError, SpecError
 from convbench.judge.ask import judge_fields
 from convbench.schema import Choice, Example, JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.tasks.load import load_examples
+from convbench.views import transcript
 from tests.hub.conftest import hub, hub_client
 from tests.hub.worker import Client
 from tests.rollout.cli import convbench
@@ -345,7 +346,7 @@ def test_every_speaker_of_every_task_and_protocol_gets_plain_data(task: str, pro
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_judge_gets_plain_data(protocol: str, example: str) -> None:
     _, said = played(protocol_of(protocol))
-    assert_plain(judge_fields(said, EXAMPLES[example]))
+    assert_plain(judge_fields(EXAMPLES[example], transcript(said)))
 
 
 @pytest.mark.parametrize("name", ["demo", "pocket", "pocket-collaboration", "pocket-notes"])
@@ -361,7 +362,7 @@ def test_every_expression_gives_plain_data(name: str) -> None:
 def test_the_shipped_judges_render(name: str) -> None:
     spec = catalog.load(JudgeSpec, "judges", name)
     _, said = played(protocol_of("direct"))
-    fields = judge_fields(said, QUESTION)
+    fields = judge_fields(QUESTION, transcript(said))
     assert prompts.render(spec.prompt or "", fields, name)
 
 

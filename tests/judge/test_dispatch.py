@@ -104,10 +104,10 @@ def test_what_the_judge_sees():
     text = text_of(user["content"])
     assert "Original Question: Which stone sinks?\n\nChoices: A. pumice, B. granite\n\n" in text
     assert "Correct Answer: B\n\n" in text
-    assert (
-        "SO FAR —\n\nTeacher: Well?\n\nAssistant: one\n\nTeacher: Well?\n\nAssistant: two\n\n—"
-        in text
-    )
+    spoken = [line for line in text.splitlines() if line.startswith(("[", ">"))]
+    assert [line.partition("] ")[2] or line for line in spoken] == [
+        "Teacher:", "> Well?", "Assistant:", "> one", "Teacher:", "> Well?", "Assistant:", "> two",
+    ]  # fmt: skip
     for hidden in ("SYSTEM PROMPT", "be brief"):
         assert hidden not in text + text_of(system["content"])
 

@@ -33,6 +33,7 @@ from .chat.plan import BILLED, Plan
 from .chat.replies import Call, Reply, fixed_reply, scripted_reply
 from .chat.stats import Stats
 from .chat.thinking import check_replay, with_thought
+from .chat.tools import check_tools, with_calls
 from .serve import LocalServer, add_process_options, json_reply, run_process
 
 __all__ = ["Call", "Plan", "Provider", "Reply", "Stats", "fixed_reply", "scripted_reply"]
@@ -146,6 +147,7 @@ class Provider(LocalServer):
         call = dialect.read(body)
         check(plan, call, body)
         check_replay(plan.thinks, body)
+        check_tools(body)
         key = request_key(call, body)
         self.stats.by_request[key] += 1
         if plan.max_in_flight is not None and self.stats.in_flight >= plan.max_in_flight:
@@ -197,7 +199,7 @@ class Provider(LocalServer):
                 if dialect is OPENAI
                 else self.ledger.anthropic(body, words)
             )
-        return json_reply(reply)
+        return json_reply(with_calls(body, reply))
 
 
 def main(arguments: list[str] | None = None) -> None:

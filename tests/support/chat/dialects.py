@@ -71,6 +71,7 @@ class OpenAI:
             max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
             temperature=body.get("temperature"),
             seed=body.get("seed"),
+            body=body,
         )
 
     def write(
@@ -129,6 +130,7 @@ class Anthropic:
             messages=((("system", system),) if system else ()) + _messages(body),
             max_tokens=body["max_tokens"],
             temperature=body.get("temperature"),
+            body=body,
         )
 
     def write(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 METRICS = (
     "Accuracy",
@@ -35,6 +36,8 @@ class Call:
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
+    body: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The request as it came."""
 
     @property
     def system(self) -> str:
