@@ -131,7 +131,7 @@ def _spec(
 
 def _guarded(spec: JudgeSpec) -> JudgeSpec:
     """Return a rubric that is named with a fence and a schema, where it says nothing of them."""
-    if spec.kind != "rubric":
+    if "model" not in kind_of(spec).needs:
         return spec
     told = {"fence": spec.fence or "nonce", "replies": spec.replies or "structured"}
     return spec.model_copy(update=told)
