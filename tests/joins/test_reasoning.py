@@ -14,7 +14,11 @@ from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.query import query
 from convbench.commands.train import train
+from convbench.commands.view import index_runs
 from convbench.errors import RunError, SpecError
+from convbench.learn.rows import asked
+from convbench.learn.tokens import ChatTokens, load_tokenizer
+from convbench.models.where import where
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
@@ -22,6 +26,8 @@ from convbench.options.train import TrainOptions
 from convbench.publish.folder import lay_out
 from convbench.schema import Conversation
 from convbench.store import Run
+from convbench.view.talk import prompts
+from convbench.view.talk import talk as shown_talk
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import scripted_reply
 from tests.support.chat.thinking import redacted, signature, thought
@@ -63,18 +69,18 @@ def specs_of(home: Path, **models: Any) -> SpecOptions:
     return SpecOptions((home / "mine",), ("task.sample.train=0.67",))
 
 
-def had(home: Path, model: dict[str, Any], name: str = "run", **shape: Any) -> Run:
+def had(home: Path, model: dict[str, Any], task: str = "demo", **shape: Any) -> Run:
     """Three questions of three turns, one sample each."""
     specs = specs_of(home, thinker={**PRICE, **model})
     result = build(
         BuildOptions(
-            "demo", tasks=3, model="thinker", run=home / name, specs=specs, calls=QUIET,
-            shape=Shape(mode="standard", samples=1, temperatures=(0.7,), **shape),
+            task, tasks=3, model="thinker", run=home / "run", specs=specs, calls=QUIET,
+            shape=Shape(**{"mode": "standard", "samples": 1, "temperatures": (0.7,), **shape}),
         )
     )  # fmt: skip
     assert result.built is not None
     assert result.built.lost == 0, result.built.failures
-    return Run.open(home / name)
+    return Run.open(home / "run")
 
 
 def rows(run: Run, sql: str) -> list[tuple[Any, ...]]:
@@ -274,3 +280,35 @@ def test_an_empty_block_is_no_thought(home: Path, served: Provider) -> None:
     assert rows(run, "SELECT DISTINCT reasoned, reasoned_any FROM conversations") == [
         (False, False)
     ]
+
+
+def test_a_local_models_tags_are_trained_on_as_they_were_served(home: Path) -> None:
+    """Pocket thinks in tags: cut out of its replies, and put back token by token."""
+    run = had(home, {"ref": "local:pocket", "reads": "tags"}, "pocket", mode="thinking")
+    chat = ChatTokens(load_tokenizer(str(where("pocket"))))
+    protocol, thought_of = run.manifest.protocol, 0
+    for talk in run.conversations():
+        for turn, one in zip(own_turns(talk, run), asked(protocol, talk), strict=True):
+            prompt, ids = chat.prompt(one.messages), chat.prompt_ids(one.messages)
+            said, mask = chat.said(prompt, ids, one.reply)
+            assert len(ids) == turn.prompt_tokens
+            assert len(said) + (not one.reply.cut) == turn.completion_tokens
+            assert all(mask)
+            thought_of += turn.reasoning is not None
+            assert turn.reasoning is None or "think" not in turn.reasoning.text
+    assert thought_of
+
+
+def test_the_viewer_gets_it_apart_from_what_was_said(home: Path, served: Provider) -> None:
+    served.change(thinks="anthropic", refuse={"temperature": "unsupported_value"})
+    run = had(home, KINDS["anthropic"])
+    index = index_runs([run.path], print)
+    name = next(run.conversations()).conversation_id
+    found = shown_talk(index, name)
+    assert found["row"]["temperature"] is None
+    spoken = [turn for turn in found["turns"] if turn["policy"]]
+    assert all("Let me see. Case" in turn["reasoning"]["text"] for turn in spoken)
+    assert {turn["reasoning"]["hidden"] for turn in spoken} == {1}
+    assert "Let me see. Case" not in str([turn["parts"] for turn in spoken])
+    asked_last = prompts(index, name)[str(spoken[-1]["index"])]
+    assert sum("Let me see. Case" in (m["reasoning"] or "") for m in asked_last) == 2

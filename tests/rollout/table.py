@@ -78,7 +78,10 @@ class Table:
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Answer as the speaker that the model is named after."""
-        self.sent.append(Sent(model.ref, int(key.rpartition("@")[2]), list(messages), sampling))
+        said = [m.copy() for m in messages]
+        for message in said:
+            message.pop("stable", None)  # where a cache may begin; nothing that is said
+        self.sent.append(Sent(model.ref, int(key.rpartition("@")[2]), said, sampling))
         number = sum(call.speaker == model.ref for call in self.sent)
         return Completion(self.reply(model.ref, number))
 
