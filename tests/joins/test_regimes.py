@@ -150,7 +150,8 @@ def test_fewer_conversations_than_the_papers_keep_their_own_error(tmp_path: Path
 
 def test_an_experiment_gives_its_regime_to_what_it_adds() -> None:
     specs = loaded(ExperimentOptions("paper-as-printed"))
-    assert [spec.name for spec in specs] == ["paper-as-printed", "paper-clarifying"]
+    assert [spec.name for spec in specs] == ["paper-as-printed", "paper-clarifying", "length",
+                                         "judges", "size"]  # fmt: skip
     assert {spec.regime for spec in specs} == {"as-printed"}
     assert {"sciq", "sciqa"} < set(specs[0].tasks)
     assert {spec.regime for spec in loaded(ExperimentOptions("paper"))} == {None}

@@ -214,7 +214,7 @@ def test_the_policy_s_loss_is_equation_4(trained: Trained) -> None:
     with torch.no_grad():
         found = trainer.compute_loss(trainer.model, trainer.data_collator(rows)).item()
     assert abs(sum(losses) / 3 - math.log(2)) > 1e-4, "an untrained policy would show nothing"
-    assert found == pytest.approx(sum(losses) / 3 - 0.01 * sum(said) / len(said), abs=1e-6)
+    assert found == pytest.approx(sum(losses) / 3 - 0.01 * sum(said) / len(said), abs=1e-5)
 
 
 @pytest.mark.slow
