@@ -1,4 +1,5 @@
-"""The one engine: bounded async jobs, model calls with journal, budget, limits and retries.
+"""The one engine: bounded async jobs, model calls with journal, budget, limits and retries, one
+by one or in waves of batches.
 
 Uses models and store beside it, and what lies below.
 """

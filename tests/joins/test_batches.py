@@ -17,7 +17,7 @@ import convbench
 from convbench.cli.batches import say_cancel, say_status
 from convbench.commands.batches import cancel, status
 from convbench.commands.build import build
-from convbench.engine import RetryPolicy, flight
+from convbench.engine import Budget, Journal, RetryPolicy, flight
 from convbench.errors import BudgetError, ConvbenchError, FatalModelError
 from convbench.models.openai_batch import OpenAIBatches
 from convbench.options.build import BuildOptions
@@ -384,3 +384,49 @@ def test_records_from_elsewhere_lead_nowhere(provider: BatchProvider) -> None:
     names = {one.sent.batch for one in status(StatusOptions(run)).batches}
     assert names - {None} == {"batch_1", "batch_2", "batch_3"}
     assert len(provider.keys) == keys
+
+
+def test_a_resume_counts_what_open_batches_cost_once(provider: BatchProvider) -> None:
+    run = built(provider, "run", batch=True)
+    paid, file = cost(run), run / "batches.jsonl"
+    *lines, _ = file.read_text().splitlines()  # the last batch has no end, ...
+    file.write_text("\n".join(lines) + "\n")
+    replies = (run / "calls.jsonl").read_text().splitlines(keepends=True)
+    (run / "calls.jsonl").write_text("".join(replies[:-5]))  # five of its replies are not there
+    (run / "conversations.jsonl").write_text("")
+    open_batch = [record for record in records(file) if "calls" in record][-1]
+    ledger = Budget()
+    calls = CallOptions(quiet=True, budget=paid + open_batch["usd"], ledger=ledger)
+    build(BuildOptions(run=run, calls=calls))
+    assert cost(run) == pytest.approx(paid)
+    assert ledger.spent_usd == pytest.approx(paid)
+    assert sent(provider) == [12, 12, 12]
+
+
+def test_a_provider_that_bills_beyond_all_bounds_gets_one_wave(provider: BatchProvider) -> None:
+    """It writes 22 times what was asked for; nothing can be known of it before."""
+    provider.plan_batches(endless=True)
+    with pytest.raises(BudgetError, match=r"of \$0.01 is spent"):
+        built(provider, "run", batch=True, budget=0.01)
+    found = provider.summary()
+    billed = found["prompt"] * 0.075e-6 + found["reply"] * 0.3e-6
+    ledger = Budget()
+    ledger.count("run", *Journal(Path("run/calls.jsonl")).totals())
+    assert len(found["batches"]) == 1
+    assert ledger.spent_usd == pytest.approx(billed, rel=0.01)
+
+
+def test_a_run_from_elsewhere_has_nobody_asked(provider: BatchProvider) -> None:
+    """Its records say where its batches are; the key goes there only with the user's leave."""
+    run = built(provider, "run", batch=True)
+    file = run / "batches.jsonl"
+    file.write_text(
+        "\n".join(line for line in file.read_text().splitlines() if "ended" not in line)
+    )
+    manifest = (run / "run.json").read_text()
+    (run / "run.json").write_text(manifest.replace(provider.api_base, "http://stranger.example/v1"))
+    for word in (status, cancel):
+        options = StatusOptions if word is status else CancelOptions
+        for one in word(options(run)).open:
+            assert one.problem is not None
+            assert "--allow-calls openai/gpt-4o-mini@stranger.example" in one.problem

@@ -41,6 +41,8 @@ class BatchPlan:
     """Share of requests that fail with 500, each the first time only."""
     refuse: str | None = None
     """Request parameter that every request is refused for, where it has it."""
+    endless: bool = False
+    """Replies are many times as long as was asked for, and billed."""
     expire: tuple[int, ...] = ()
     """Ordinals of batches that expire with half of their requests done."""
     look_503: int = 0
@@ -324,7 +326,8 @@ class BatchProvider(Provider):
             return
         text = self._reply(call)
         sent = first_words(text, call.max_tokens)
-        said = bill(None, call, sent, self.plan.dense)
+        said = bill("endless" if plan.endless else None, call, sent, self.plan.dense)
+        sent = said.text
         self.stats.bill(said.prompt, said.reply)
         self.stats.answer(key, said.prompt, said.reply)
         cut = len(sent) < len(text)
