@@ -132,6 +132,9 @@ class Flight:
             if await self._collected(state):
                 break
             self._note(other=self.sent.batch)
+            if len(self.sent.others) >= self.desk.retry.tries:
+                ref = self.batches.ref
+                raise FatalModelError(f"{ref}: no batch in the provider's list holds our calls")
         self._end(state.status)
 
     def fail(self, error: Exception) -> None:

@@ -430,3 +430,18 @@ def test_a_run_from_elsewhere_has_nobody_asked(provider: BatchProvider) -> None:
         for one in word(options(run)).open:
             assert one.problem is not None
             assert "--allow-calls openai/gpt-4o-mini@stranger.example" in one.problem
+
+
+def test_an_evaluation_goes_in_waves_with_every_judge_of_its_own(
+    provider: BatchProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", provider.api_base)
+    run = built(provider, "run", batch=True, tasks=6)
+    convbench.judge(run, OPENAI, "openai/gpt-4o", batch=True, quiet=True)
+    before = len(sent(provider))
+    child = convbench.eval("openai/gpt-4o", run, batch=True, quiet=True).path
+    waves = [(batch["model"], batch["requests"]) for batch in provider.summary()["batches"]]
+    asked = len(said(child))
+    turns = [("gpt-4o", asked)] * 3
+    assert waves[before:] == [*turns, ("gpt-4o-mini", asked), ("gpt-4o", asked)]
+    assert provider.summary()["calls"] == 0
