@@ -1,5 +1,4 @@
-"""The one engine: bounded async jobs, model calls with journal, budget, limits and retries, one
-by one or in waves of batches.
+"""The one engine: bounded async jobs, model calls with journal, budget, limits, retries, waves.
 
 Uses models and store beside it, and what lies below.
 """
