@@ -122,8 +122,13 @@ def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
         ("arc-thinking-seed0/train/dpo", "failed", ["RunError: the card is <full>"], 1.0),
         ("arc-thinking-seed0/eval/dpo", "waits", ["train dpo"], 0.0),
         ("mmlu-thinking-seed0/build", "failed", ["DataError: no rows"], 1.0),
+        ("arc-thinking-seed0/train/swift-99", "failed", ["no longer asked for"], 1.0),
+        ("arc-thinking-seed0/train/refit", "failed", ["no /home/me/own/weights.bin"], 1.0),
     )
-    write_plan(tmp_path, "Tables", ["cosql-thinking-seed0/build"])
+    steps = ("build", "train/dpo", "eval/dpo", "train/refit")
+    asked = [f"arc-thinking-seed0/{step}" for step in steps]
+    write_plan(tmp_path, "Tables",
+               [*asked, "mmlu-thinking-seed0/build", "cosql-thinking-seed0/build"])  # fmt: skip
     made = experiment_document(read_experiment(tmp_path), "x", plots=False)
     arc = part_of(made, "Table 1: ")
     assert cells(arc.tables[0], "DPO: missing", "Accuracy").text == "-"
@@ -131,13 +136,15 @@ def test_what_is_missing_is_said_where_it_would_stand(tmp_path):
         fact.startswith("Missing, DPO: arc-thinking-seed0: train dpo: RunError: the card is <full>")
         for fact in arc.facts
     )
-    assert any(fact.startswith("Missing, ReFit: not asked for") for fact in arc.facts)
+    assert any(fact.startswith("Missing, STaR-GATE: not asked for") for fact in arc.facts)
     mmlu = part_of(made, "Table 2: ")
     assert mmlu.facts == ("Missing: mmlu-thinking-seed0: build: DataError: no rows.",)
     assert cells(mmlu.tables[0], "  SWiFt, printed", "Accuracy").text == "0.7032"
     assert part_of(made, "Table 5: ").facts == ("Missing: not reached yet.",)
     lines = {row[0].text: row[1].text for row in part_of(made, "Missing").tables[0].rows}
     assert lines["arc-thinking-seed0: train dpo"] == "RunError: the card is <full>"
+    assert lines["arc-thinking-seed0: train refit"] == "no weights.bin"
+    assert "arc-thinking-seed0: train swift-99" not in lines
     assert lines["Table 19: arc · thinking · reasoning, n = 3 · second judge"].startswith(
         "no second judge"
     )

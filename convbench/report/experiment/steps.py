@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from convbench.blot import told
 from convbench.store.jsonl import disk_error, records, write_whole
 from convbench.store.shape import read_object
 
@@ -93,6 +94,6 @@ def read_ends(root: Path) -> dict[str, StepEnd]:
         before = found[address].seconds if address in found else 0.0
         seconds = float(took) if isinstance(took, int | float) and 0 <= took < 1e9 else 0.0
         words = line.get("said")
-        said = tuple(str(word) for word in words) if isinstance(words, list) else ()
+        said = tuple(told(str(word)) for word in words) if isinstance(words, list) else ()
         found[address] = StepEnd(address, line["state"] == "done", said, before + seconds)
     return found

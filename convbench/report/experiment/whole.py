@@ -20,6 +20,7 @@ from convbench.report.experiment.steps import (
     PLAN,
     Ends,
     Plan,
+    StepEnd,
     in_order_of,
     read_ends,
     read_plan,
@@ -50,6 +51,13 @@ class Found:
     plan: Plan
     unread: tuple[tuple[str, str], ...] = ()
     """(run, why) of what could not be read, or holds nothing of the split yet."""
+
+    def lacking(self) -> list[StepEnd]:
+        """Return the steps that did not end well, or in which something failed; of those that an
+        earlier command asked for and the newest does not, none."""
+        asked = set(self.plan.steps) or self.ends.keys()
+        bad = (end for end in self.ends.values() if not end.done or end.said)
+        return [end for end in bad if end.address in asked]
 
 
 def is_experiment(folder: Path) -> bool:
@@ -148,7 +156,7 @@ def _overview(found: Found, known: Sequence[Beside], facts: Sequence[str]) -> Pa
             f"{here} of {wanted} printed tables stand beside ours. Printed: {CITATION}. Read ours "
             "against ours and theirs against theirs: what differs is said with each table."
         )
-    bad = sum(not end.done for end in found.ends.values())
+    bad = sum(not end.done for end in found.lacking())
     if bad or found.unread:
         steps = "1 step" if bad == 1 else f"{bad} steps"
         said.append(f"{steps} did not end well, {len(found.unread)} runs not read: see Missing.")
@@ -195,8 +203,7 @@ def _missing(found: Found, not_asked: Sequence[Beside]) -> Part | None:
     """Return what is not here, and why; None where nothing is missing."""
     rows = [
         (Cell(f"{end.cell}: {end.name}"), Cell(_short("; ".join(end.said) or "said nothing")))
-        for end in found.ends.values()
-        if not end.done or end.said
+        for end in found.lacking()
     ]
     rows += [(Cell(name), Cell(_short(why))) for name, why in found.unread]
     rows += [(Cell(one.title), Cell(one.missing[""])) for one in not_asked if not one.section]
