@@ -7,6 +7,7 @@ one turn are always a prefix of the messages before the next.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from convbench.schema import (
     Sent,
     Speaker,
     TextPart,
+    ToolCall,
+    ToolRound,
     Turn,
     text_of,
 )
@@ -112,6 +115,7 @@ def view(
     for turn in turns:
         if turn.speaker == speaker:
             _instruct(out, start, turn.instruction, _side(protocol, speaker).opening)
+            out += called(turn.rounds, replay, latest=turn is own[-1])
             _append(out, start, "assistant", turn.content)
             if turn.reasoning is not None:
                 _remember(out[-1], _again(turn.reasoning, replay, turn is own[-1]))
@@ -122,6 +126,29 @@ def view(
     if _side(protocol, speaker).history == "last" and len(out) > start + 1:
         del out[start:-1]
     return framed(out) if protocol.framing == "llama-2" else out
+
+
+def called(
+    rounds: Sequence[ToolRound], replay: Replay = "never", *, latest: bool = True
+) -> list[Message]:
+    """Return the messages of a turn's calls of tools and their results. `replay` says which of the
+    reasoning before them is sent back, `latest` whether the turn is the speaker's latest."""
+    out: list[Message] = []
+    for one in rounds:
+        asked: Message = {"role": "assistant", "content": one.content, "tool_calls": one.calls}
+        if one.reasoning is not None:
+            _remember(asked, _again(one.reasoning, replay, latest))
+        out.append(asked)
+        for result in one.results:
+            out.append(
+                {
+                    "role": "tool",
+                    "content": result.content,
+                    "tool_call_id": result.id,
+                    "name": result.name,
+                }
+            )
+    return out
 
 
 def framed(messages: Sequence[Message]) -> list[Message]:
@@ -212,10 +239,24 @@ def for_template(messages: Sequence[Message], *, parts: bool = False) -> list[di
             plain["content"] = shown(reasoning, text_of(message["content"]))
         elif reasoning is not None and reasoning.text:
             plain |= dict.fromkeys(THOUGHT_KEYS, reasoning.text)
+        if message.get("tool_calls"):
+            plain["tool_calls"] = [_call_for_template(call) for call in message["tool_calls"]]
+        if "tool_call_id" in message:
+            plain |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
         if parts:
             plain["content"] = [{"type": "text", "text": plain["content"]}]
         out.append(plain)
     return out
+
+
+def _call_for_template(call: ToolCall) -> dict[str, Any]:
+    """Return a call with its arguments as an object, which templates of all families take."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        arguments = {"unreadable": call.arguments}
+    told = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": told}
 
 
 def _join(first: Content, second: Content) -> Content:
@@ -303,5 +344,14 @@ def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
         name = turn.speaker.capitalize()
         if reasoning and turn.reasoning is not None and turn.reasoning.text.strip():
             said.append(f"{name} (reasoning, not said): {turn.reasoning.text.strip()}")
+        for one in turn.rounds:
+            said += [f"{who}: {what}" for who, what in round_lines(name, one)]
         said.append(f"{name}: {text_of(turn.content)}")
     return SEPARATOR.join(said)
+
+
+def round_lines(name: str, one: ToolRound) -> list[tuple[str, str]]:
+    """Return (who, what) of a round of tools, as a judge reads it."""
+    said = [(name, one.content)] if one.content.strip() else []
+    said += [(f"{name} calls {call.name}", call.arguments) for call in one.calls]
+    return said + [(f"Result of {result.name}", result.content) for result in one.results]

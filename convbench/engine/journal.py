@@ -15,7 +15,16 @@ from convbench.engine.booking import Booked
 from convbench.engine.lines import Lines, parse
 from convbench.engine.submitted import FILE, Submitted, totals
 from convbench.net.tidy import count
-from convbench.schema import Completion, ImagePart, Message, Noun, Reasoning, Sampling, TextPart
+from convbench.schema import (
+    Completion,
+    ImagePart,
+    Message,
+    Noun,
+    Reasoning,
+    Sampling,
+    TextPart,
+    ToolCall,
+)
 
 _START = b'{"key":"'
 _LAST = "\U0010ffff"
@@ -166,6 +175,10 @@ def _fields(completion: Completion) -> dict[str, Any]:
         found["reasoning"] = completion.reasoning
     if completion.left_out:
         found["left_out"] = completion.left_out
+    if completion.tool_calls:
+        found["tool_calls"] = completion.tool_calls
+    if completion.raw is not None:
+        found["raw"] = completion.raw
     return found
 
 
@@ -182,6 +195,8 @@ def _completion(record: dict[str, Any]) -> Completion:
         model=record.get("model"),
         reasoning=_reasoning(record.get("reasoning")),
         left_out=tuple(map(str, record.get("left_out") or ())),
+        tool_calls=tuple(map(ToolCall.model_validate, record.get("tool_calls") or ())),
+        raw=record.get("raw"),
     )
 
 

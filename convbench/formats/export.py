@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
 from convbench.errors import RunError
-from convbench.formats.targets import FORMATS, THOUGHT, Chat, Line, Target
+from convbench.formats.targets import CALLS, FORMATS, THOUGHT, Chat, Line, Target
 from convbench.schema import Conversation, Message, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
@@ -175,6 +175,9 @@ def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | Non
         line = shape.chat(chat)
     else:
         line = shape.weighted(chat, plan.weights[conversation.conversation_id])
+    tools = protocol.speakers[protocol.policy].tools
+    if tools:
+        line["tools"] = shape.tools([tool.wire for tool in tools])
     if shape.metadata and conversation.metadata:
         line["metadata"] = orjson.dumps(conversation.metadata).decode()
     return line
@@ -183,8 +186,12 @@ def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | Non
 def _chat(said: Iterable[Message]) -> Chat:
     chat: Chat = []
     for message in said:
-        line = {"role": message["role"], "content": text_of(message["content"])}
+        line: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
         if "reasoning" in message:
             line[THOUGHT] = message["reasoning"].text
+        if message.get("tool_calls"):
+            line[CALLS] = [call.wire for call in message["tool_calls"]]
+        if "tool_call_id" in message:
+            line |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
         chat.append(line)
     return chat

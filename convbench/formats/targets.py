@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 Target = Literal["trl", "openai", "sharegpt", "ms-swift"]
 
+CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
 """What an assistant's message holds beside its content, as chat templates read it."""
+OWN = ("assistant", "tool_call")
+"""Roles of what the policy wrote, as ms-swift names them."""
 Chat = list[dict[str, Any]]
 """Messages {role, content, reasoning_content?}, as the policy saw them, with what it thought."""
 Line = dict[str, Any]
@@ -32,6 +36,8 @@ class Format:
     """Whether its rows may have a column more: the metadata of imported logs, as JSON text."""
     drops: bool = False
     """Whether it has no place for reasoning."""
+    tools: Callable[[list[dict[str, Any]]], Any] = list
+    """How the tools are told, in a row's `tools`."""
     weighing: str = ""
     """What its trainer must be told to learn by weight."""
     negative: str = ""
@@ -44,7 +50,7 @@ def assistant(text: str) -> Chat:
 
 
 def _plain(chat: Chat) -> Line:
-    return {"messages": chat}
+    return {"messages": _objects(chat)}
 
 
 def _bare(chat: Chat) -> Line:
@@ -58,7 +64,36 @@ def tagged(message: Mapping[str, Any]) -> str:
 
 
 def _in_tags(chat: Chat) -> Chat:
-    return [{"role": m["role"], "content": tagged(m)} for m in chat]
+    """Messages as ms-swift reads them: reasoning in tags, each call a message `tool_call`, each
+    result one `tool_response`."""
+    out: Chat = []
+    for m in chat:
+        if m["role"] == "tool":
+            out.append({"role": "tool_response", "content": m["content"]})
+            continue
+        if tagged(m) or not m.get(CALLS):
+            out.append({"role": m["role"], "content": tagged(m)})
+        out += [{"role": "tool_call", "content": _call_text(call)} for call in m.get(CALLS, ())]
+    return out
+
+
+def _call_text(call: Mapping[str, Any]) -> str:
+    function = call["function"]
+    try:
+        arguments = json.loads(function["arguments"])
+    except ValueError:
+        arguments = function["arguments"]
+    return json.dumps({"name": function["name"], "arguments": arguments}, ensure_ascii=False)
+
+
+def _objects(chat: Chat) -> Chat:
+    """Messages with the arguments of calls as objects, as chat templates take them."""
+    return [{**m, CALLS: [_object(call) for call in m[CALLS]]} if m.get(CALLS) else m for m in chat]
+
+
+def _object(call: Mapping[str, Any]) -> dict[str, Any]:
+    told = json.loads(_call_text(call))
+    return {**call, "function": told}
 
 
 def _trl_pair(asked: Chat, chosen: str, rejected: str) -> Line:
@@ -75,21 +110,22 @@ def _openai_pair(asked: Chat, chosen: str, rejected: str) -> Line:
 
 def _sharegpt(chat: Chat) -> Line:
     names = {"system": "system", "user": "human", "assistant": "gpt"}
-    return {"conversations": [{"from": names[m["role"]], "value": tagged(m)} for m in chat]}
+    names |= {"tool_call": "function_call", "tool_response": "observation"}
+    return {
+        "conversations": [{"from": names[m["role"]], "value": m["content"]} for m in _in_tags(chat)]
+    }
 
 
 def _scaled(chat: Chat, weight: float) -> Line:
     said = _in_tags(chat)
-    return {
-        "messages": [{**m, "loss_scale": weight} if m["role"] == "assistant" else m for m in said]
-    }
+    return {"messages": [{**m, "loss_scale": weight} if m["role"] in OWN else m for m in said]}
 
 
 FORMATS: Mapping[Target, Format] = {
     # TRL's SFTTrainer and DPOTrainer, conversational datasets.
     "trl": Format(
         _plain,
-        weighted=lambda chat, weight: {"messages": chat, "weight": weight},
+        weighted=lambda chat, weight: {"messages": _objects(chat), "weight": weight},
         pair=_trl_pair,
         metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
@@ -99,10 +135,11 @@ FORMATS: Mapping[Target, Format] = {
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
     "openai": Format(_bare, pair=_openai_pair, drops=True),
-    "sharegpt": Format(_sharegpt, metadata=True),
+    "sharegpt": Format(_sharegpt, metadata=True, tools=json.dumps),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": Format(
         lambda chat: {"messages": _in_tags(chat)},
+        tools=json.dumps,
         weighted=_scaled,
         pair=lambda asked, chosen, rejected: {
             "messages": [*asked, *assistant(chosen)],

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from convbench.schema import Conversation, Turn, text_of
+from convbench.views import round_lines
 
 QUOTED = "> "
 """Begins each line that was said."""
@@ -98,4 +99,7 @@ def _said(turns: Sequence[Turn], reasoning: bool) -> Iterator[tuple[str, str]]:
         name = " ".join(plain(turn.speaker.capitalize()).split())
         if reasoning and turn.reasoning is not None and turn.reasoning.text.strip():
             yield f"{name} (reasoning, not said)", turn.reasoning.text.strip()
+        for one in turn.rounds:
+            for who, what in round_lines(name, one):
+                yield " ".join(plain(who).split()), what
         yield name, text_of(turn.content)

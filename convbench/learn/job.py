@@ -23,6 +23,7 @@ from convbench.learn.weights import Weighted
 from convbench.models.guard import die_with_parent
 from convbench.models.where import content, named, positions
 from convbench.options.shared import CallOptions, SpecOptions
+from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import TRAINING
 from convbench.store.run import Run
@@ -82,7 +83,7 @@ class Job:
         return ChatTokens(
             load_tokenizer(self.model),
             reasoning=self.recipe.data.reasoning,
-            options=policy.template if policy else None,
+            options={**(policy.template if policy else {}), **_tools(manifest.protocol)},
         )
 
     @property
@@ -191,3 +192,9 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
         )
         + "\n"
     )
+
+
+def _tools(protocol: ProtocolSpec) -> dict[str, Any]:
+    """Return the policy's tools as its chat template takes them."""
+    tools = protocol.speakers[protocol.policy].tools
+    return {"tools": [tool.wire for tool in tools]} if tools else {}

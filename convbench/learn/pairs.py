@@ -16,6 +16,7 @@ from convbench.schema import (
     ProtocolSpec,
     Reasoning,
     RunManifest,
+    ToolCall,
     Turn,
     text_of,
 )
@@ -36,6 +37,8 @@ class Reply:
     cut: bool
     reasoning: Reasoning | None = None
     """What it thought before it, in a channel of its own."""
+    calls: tuple[ToolCall, ...] = ()
+    """What it called of tools."""
 
     @classmethod
     def of(cls, turn: Turn) -> Reply:

@@ -12,7 +12,7 @@ from convbench.errors import TrainError
 from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.tokens import Asked, ChatTokens, Tokens
 from convbench.learn.weights import Weighted
-from convbench.schema import Conversation, ProtocolSpec
+from convbench.schema import Conversation, ProtocolSpec, Sent
 from convbench.schema.recipe import Unit
 
 A_LINE = 10
@@ -52,15 +52,30 @@ class Rows:
 
 
 def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
-    """Return the policy's turns with exactly the messages it saw before each."""
+    """Return the policy's replies with exactly the messages it saw before each: its turns, and
+    before a turn the replies that called tools."""
+    return [one for turn in asked_by_turn(protocol, conversation) for one in turn]
+
+
+def asked_by_turn(protocol: ProtocolSpec, conversation: Conversation) -> list[list[Asked]]:
+    """Return `asked` by turn."""
     policy = protocol.policy
-    return [
-        Asked(
-            tuple(views.messages(protocol, conversation, policy, index)),
-            Reply.of(conversation.turns[index]),
-        )
-        for index in views.own_turns(protocol, conversation)
-    ]
+    replay = conversation.sent.get(policy, Sent()).replay
+    out = []
+    for index in views.own_turns(protocol, conversation):
+        turn = conversation.turns[index]
+        before = views.messages(protocol, conversation, policy, index)
+        replies = [
+            Asked(
+                (*before, *views.called(turn.rounds[:number], replay)),
+                Reply(one.content if one.raw is None else one.raw, False, one.reasoning,
+                      one.calls if one.raw is None else ()),
+            )
+            for number, one in enumerate(turn.rounds)
+        ]  # fmt: skip
+        last = (*before, *views.called(turn.rounds, replay))
+        out.append([*replies, Asked(last, Reply.of(turn))])
+    return out
 
 
 def training_rows(
@@ -84,7 +99,8 @@ def training_rows(
     rows: list[Row] = []
     for logged, weight in weighted.items:
         conversation = logged.conversation
-        parts = chat.rows(asked(protocol, conversation), conversation.ended[:10], unit)
+        turns = asked_by_turn(protocol, conversation)
+        parts = chat.rows([one for turn in turns for one in turn], conversation.ended[:10], unit)
         if chat.reasoning != "loss":
             spoken = [part for part in parts if any(part.mask[1:])]
             if len(spoken) < len(parts):
@@ -94,6 +110,8 @@ def training_rows(
         counts["conversations of several rows"] += len(parts) > 1
         name = conversation.conversation_id
         weights = weighted.by_turn.get(name, (weight,) * len(parts))
+        if name in weighted.by_turn:  # the replies of a turn that call tools count as the turn
+            weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
         rows += _cut(name, parts, weights, max_length, counts)
     if not rows:
         raise TrainError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -92,12 +92,39 @@ class ChatTokens:
     ) -> tuple[list[int], list[int]]:
         """Return (ids, mask) of a reply with what was thought before it, tokenised as what follows
         the prompt; no end-of-turn token. A token that holds some of the reply is the reply's."""
+        if reply.calls:
+            reply = replace(reply, text=self._calling(reply), calls=())
         thought, text = self._written(prompt, reply)
         ids = self._after(prompt, prompt_ids, thought + text)
         if self.reasoning == "loss" or not thought:
             return ids, [1] * len(ids)
         same = shared(ids, self._after(prompt, prompt_ids, thought))
         return ids, [0] * same + [1] * (len(ids) - same)
+
+    def _calling(self, reply: Reply) -> str:
+        """Return a reply that calls tools as the template writes it: what stands between the
+        generation prompt and the end of the turn. TrainError where a template shows no calls."""
+        asked: list[Message] = [{"role": "user", "content": SENTINEL}]
+        said: Message = {"role": "assistant", "content": reply.text, "tool_calls": reply.calls}
+        before = self._render(asked, add_generation_prompt=True)
+        try:
+            whole = self._render([*asked, said])
+        except (
+            Exception
+        ) as error:  # templates are programs of their authors and raise what they like
+            line = str(error).split("\n")[0]
+            raise TrainError(f"the chat template refuses a call of tools: {line[:200]}") from None
+        end = self.tokenizer.decode([self.end_of_turn])
+        if not whole.startswith(before):
+            before = self._render(asked)
+        text, found, _ = whole[len(before) :].rpartition(end)
+        names = all(call.name in text for call in reply.calls)
+        if not whole.startswith(before) or not found or not names:
+            raise TrainError(
+                "the chat template does not show calls of tools, so that they cannot be learnt; "
+                "take a model whose template does, or conversations without tools"
+            )
+        return text
 
     def _written(self, prompt: str, reply: Reply) -> tuple[str, str]:
         """Return (thought, reply) word for word as the model wrote them after this prompt."""

@@ -195,7 +195,9 @@ class LitellmModel(Model):
         except (AttributeError, IndexError, TypeError):
             line = f"{self.ref}: reply is not a chat completion"
             raise BrokenReply(line, usage=usage) from None
-        content = _arguments(choice.message) or content
+        forced = _arguments(choice.message)
+        calls = None if forced else getattr(choice.message, "tool_calls", None)
+        content = forced or content
         said = {name: getattr(choice.message, name, None) for name in FIELDS}
         completion = completion_of(
             self.ref,
@@ -205,6 +207,7 @@ class LitellmModel(Model):
             model=getattr(reply, "model", None),
             reasoning=thought(said, getattr(reply, "usage", None)),
             tags=self._parameters.reads == "tags",
+            calls=calls,
         )
         self._answered = True
         return completion

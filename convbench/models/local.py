@@ -12,6 +12,7 @@ from convbench.install import with_extra
 from convbench.models.model import Model
 from convbench.models.thought import cut
 from convbench.models.where import adapter_base, where
+from convbench.models.written_calls import written
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart
 from convbench.schema.reasoning import Effort, Reads
 from convbench.views import for_template, shows_system, shows_text, without_system
@@ -121,7 +122,7 @@ class LocalModel(Model):
         if self._batcher is None:
             await self.start()
         assert self._batcher is not None
-        prompt = self.tokens(messages, sampling.reasoning_effort)
+        prompt = self.tokens(messages, sampling.reasoning_effort, sampling.tools)
         room = self._limit - len(prompt)
         if room < 1:
             raise FatalModelError(
@@ -147,10 +148,18 @@ class LocalModel(Model):
             clean_up_tokenization_spaces=False,
         )
         reasoning, text = self._cut(text) if self.reads == "tags" else (None, text)
+        calls, raw = (), None
+        if sampling.tools and sampling.tool_choice is None:
+            said = self._tokenizer.decode(
+                reply[:-1] if row.ended else reply, clean_up_tokenization_spaces=False
+            )
+            names = {tool["function"]["name"] for tool in sampling.tools}
+            words, calls = written(said if reasoning is None else text, names, key)
+            text, raw = (words, said) if calls else (text, None)
         deaf = sampling.reasoning_effort is not None and EFFORT not in self._source()
         return Completion(
             text, "stop" if row.ended else "length", row.prompt, len(reply), 0.0, self.ref,
-            reasoning, (EFFORT,) if deaf else (),
+            reasoning, (EFFORT,) if deaf else (), calls, raw,
         )  # fmt: skip
 
     def _cut(self, text: str) -> tuple[Reasoning | None, str]:
@@ -164,10 +173,17 @@ class LocalModel(Model):
     def _source(self) -> str:
         return str(self._tokenizer.chat_template)
 
-    def tokens(self, messages: Sequence[Message], effort: Effort | None = None) -> list[int]:
+    def tokens(
+        self,
+        messages: Sequence[Message],
+        effort: Effort | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> list[int]:
         """Return the prompt's token ids by the model's own chat template; the system prompt
         stands in the first user message where the template shows none."""
         options = self._options | ({EFFORT: effort} if effort else {})
+        if tools:
+            options["tools"] = list(tools)
         said = plain(self.ref, messages)
         if self._folds_system:
             said = without_system(said)

@@ -140,6 +140,7 @@ class OpenAIModel(Model):
             model=body.get("model"),
             reasoning=thought(said, body.get("usage")),
             tags=self._parameters.reads == "tags",
+            calls=said.get("tool_calls"),
         )
         self._answered = True
         return completion

@@ -62,6 +62,10 @@ class Parameters:
                 self._say(name)
             else:
                 out[name] = getattr(sampling, name)
+        if sampling.tools:
+            out["tools"] = list(sampling.tools)
+        if sampling.tool_choice is not None:
+            out["tool_choice"] = sampling.tool_choice
         return out | self._structure(sampling)
 
     def _structure(self, sampling: Sampling) -> dict[str, Any]:
@@ -101,7 +105,7 @@ class Parameters:
                     "first user message"
                 )
             return True
-        if refused_schema(status, text) and ("response_format" in sent or "tool_choice" in sent):
+        if refused_schema(status, text) and self.structured != "text" and _structured(sent):
             self.structured = "text"
             self._say(SCHEMA)
             return True
@@ -118,6 +122,11 @@ class Parameters:
         if name not in self._noted:
             self._noted.add(name)
             self._note(f"note: {self.ref} takes no {name}; it is left out")
+
+
+def _structured(sent: Mapping[str, Any]) -> bool:
+    """Whether a request has a reply's schema."""
+    return "response_format" in sent or isinstance(sent.get("tool_choice"), dict)
 
 
 def _asked(sampling: Sampling, name: str) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from convbench.errors import FatalModelError
-from convbench.schema import ImagePart, Message, Reasoning, text_of
+from convbench.models.tools import read_arguments
+from convbench.schema import ImagePart, Message, Reasoning, ToolCall, text_of
 from convbench.schema.chat import Part
 from convbench.views import shown
 
@@ -46,8 +48,26 @@ def _one(message: Message, media: Path | None) -> dict[str, Any]:
     }
     if "name" in message:
         out["name"] = message["name"]
+    if "tool_call_id" in message:
+        out["tool_call_id"] = message["tool_call_id"]
+    if message.get("tool_calls"):
+        out["content"] = out["content"] or None
+        out["tool_calls"] = [_call(call) for call in message["tool_calls"]]
     reasoning = message.get("reasoning")
     return out if reasoning is None else _thinking(out, reasoning, text_of(content))
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    """Return a call; arguments that are no JSON object are sent back as one that holds them, for
+    some providers refuse them."""
+    arguments = call.arguments
+    if read_arguments(arguments) is None:
+        arguments = json.dumps({"unreadable": arguments})
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments or "{}"},
+    }
 
 
 def _thinking(out: dict[str, Any], reasoning: Reasoning, content: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CONFIGS = ("conversations", "turns", "verdicts", "examples")
 """Configs in the order of the card; the first is the default."""
+CALLS = "tool_calls"
 THOUGHT = "reasoning_content"
 """Name of reasoning in messages, as chat templates read it."""
 SHARD = 256 << 20
@@ -37,7 +39,9 @@ SELECT conversation_id, judge, reward FROM raw.verdicts ORDER BY rowid
 TURNS = """
 SELECT t.conversation_id, t.turn_index, t.speaker, t.content, t.prompt_tokens,
   t.completion_tokens, t.finish_reason, t.step, t.instruction, t.cost_usd, t.reasoning,
-  t.reasoning_tokens, t.reasoning_blocks::VARCHAR AS reasoning_blocks, e.split
+  t.reasoning_tokens, t.reasoning_blocks::VARCHAR AS reasoning_blocks,
+  t.tool_calls::VARCHAR AS tool_calls, t.tool_results::VARCHAR AS tool_results,
+  e.split
 FROM turns t JOIN raw.conversations c USING (conversation_id)
   JOIN raw.examples e USING (example_id)
 ORDER BY t.conversation_id, t.turn_index
@@ -129,15 +133,22 @@ def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) 
         rewards.setdefault(owner, []).append({"judge": name, "reward": reward})
     one = [_of(rewards.get(i, ()), judge) for i in ids]
     names = ["role", "content"]
-    if any(THOUGHT in message for seen in said.values() for message in seen):
-        names.append(THOUGHT)
-    message = pyarrow.struct([(name, pyarrow.string()) for name in names])
+    found = {name for seen in said.values() for message in seen for name in message}
+    names += [name for name in (THOUGHT, "tool_call_id", "name") if name in found]
+    fields = [(name, pyarrow.string()) for name in names]
+    if CALLS in found:
+        fields.append((CALLS, pyarrow.list_(_call_type())))
+    message = pyarrow.struct(fields)
     verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
     columns: list[tuple[str, Any, Any]] = [
         ("messages", [said.get(i, []) for i in ids], pyarrow.list_(message)),
         ("reward", one, pyarrow.float64()),
         ("rewards", [rewards.get(i, []) for i in ids], pyarrow.list_(verdict)),
     ]
+    tools = run.manifest.protocol.speakers[run.manifest.protocol.policy].tools
+    if tools:
+        told = json.dumps([tool.wire for tool in tools])
+        columns.insert(1, ("tools", [told] * len(ids), pyarrow.string()))
     for place, (name, values, kind) in enumerate(columns):
         table = table.add_column(place, name, pyarrow.array(values, type=kind))
     return table
@@ -147,7 +158,16 @@ def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None
     return next((reward["reward"] for reward in rewards if reward["judge"] == judge), None)
 
 
-def policy_messages(run: Run) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def _call_type() -> Any:
+    """A call of a tool; its arguments are JSON text, so that all rows have one schema."""
+    import pyarrow
+
+    text = pyarrow.string()
+    function = pyarrow.struct([("name", text), ("arguments", text)])
+    return pyarrow.struct([("id", text), ("type", text), ("function", function)])
+
+
+def policy_messages(run: Run) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield (conversation_id, the policy's view of the conversation, with all that it thought in a
     channel of its own); an image is `[image]`."""
     protocol = run.manifest.protocol
@@ -156,9 +176,15 @@ def policy_messages(run: Run) -> Iterator[tuple[str, list[dict[str, str]]]]:
         yield conversation.conversation_id, [_texts(message) for message in seen]
 
 
-def _texts(message: Message) -> dict[str, str]:
-    found = {"role": message["role"], "content": text_of(message["content"])}
-    return found | ({THOUGHT: message["reasoning"].text} if "reasoning" in message else {})
+def _texts(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
+    if "reasoning" in message:
+        found[THOUGHT] = message["reasoning"].text
+    if "tool_call_id" in message:
+        found |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
+    if message.get("tool_calls"):
+        found[CALLS] = [call.wire for call in message["tool_calls"]]
+    return found
 
 
 def find_leaks(run: Run) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from convbench.models.model import Model
 from convbench.rollout.plan import Rollout, conversation_id, digits
-from convbench.rollout.play import Calls
+from convbench.rollout.using import Calls
 from convbench.schema import Branch, Completion, Conversation, RunManifest
 from convbench.views import messages, policy_turns
 

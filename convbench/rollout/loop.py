@@ -12,7 +12,7 @@ from convbench.engine.jobs import Summary
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.models.model import Model
 from convbench.rollout.plan import Rollout, plan
-from convbench.rollout.play import failed, play
+from convbench.rollout.play import failed, play, tools_of
 from convbench.schema import Conversation
 from convbench.store import Run
 
@@ -66,6 +66,8 @@ async def build(
     manifest = run.manifest
     downloaded = manifest.pulled_from is not None
     checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
+    for speaker in manifest.protocol.speakers:
+        tools_of(manifest, speaker)  # a function that is not there is found before any call
     jobs = list(planned(run))
     built = Built(kept=sum(good for _, good in run.attempts().values()))
     keys = {job.key for job in jobs}

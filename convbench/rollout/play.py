@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from convbench import __version__, prompts
 from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.model import Model
+from convbench.models.tools import ToolsModel
 from convbench.rollout.plan import Rollout
+from convbench.rollout.using import Calls, Using, speak
 from convbench.schema import (
-    Completion,
     Conversation,
     Example,
     Failure,
@@ -27,16 +28,6 @@ from convbench.schema import (
 )
 from convbench.schema.conversation import Stop
 from convbench.views import heard, view
-
-
-class Calls(Protocol):
-    """What makes model calls: the engine's Caller, or a recorder for previews."""
-
-    async def complete(
-        self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
-    ) -> Completion:
-        """Return the reply to the last message."""
-        ...
 
 
 @dataclass
@@ -156,13 +147,16 @@ async def _speak(state: Play, step: Step) -> None:
             "give the step `ask`, or a speaker that begins `opening`"
         )
     _mark_stable(state, messages)
-    model = _bound(state, step.speaker)
-    reply = await state.caller.complete(
-        model,
-        messages,
-        _sampling(state, step.speaker),
-        key=f"{state.job.key}@{len(state.turns)}",
+    using = Using(
+        state.caller,
+        _bound(state, step.speaker),
+        _tools(state, step.speaker),
+        run.protocol.speakers[step.speaker],
+        run.cast[step.speaker].replay,
     )
+    key = f"{state.job.key}@{len(state.turns)}"
+    said = await speak(using, messages, _sampling(state, step.speaker), key)
+    reply = said.reply
     state.left_out.setdefault(step.speaker, set()).update(reply.left_out)
     _keep(
         state,
@@ -171,12 +165,34 @@ async def _speak(state: Play, step: Step) -> None:
             step=step.id,
             content=reply.content,
             reasoning=reply.reasoning,
+            rounds=tuple(said.rounds),
             instruction=text,
             finish_reason=reply.finish_reason,
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            cost_usd=reply.cost_usd,
+            prompt_tokens=said.total("prompt_tokens"),
+            completion_tokens=said.total("completion_tokens"),
+            cost_usd=said.total("cost_usd"),
         ),
+    )
+
+
+def tools_of(run: RunManifest, speaker: str) -> ToolsModel | None:
+    """Return the tools of a speaker; None where it has none. SpecError where a function is not
+    there, or is not for a pulled spec to name."""
+    spec = run.protocol.speakers[speaker]
+    if not spec.tools:
+        return None
+    return ToolsModel(spec.tools, spec.tool_limits, downloaded=run.pulled_from is not None)
+
+
+def _tools(state: Play, speaker: str) -> Model | None:
+    """Return a speaker's tools; each gets what the speaker sees, and the hidden fields it names."""
+    found = tools_of(state.run, speaker)
+    if found is None:
+        return None
+    tools = state.run.protocol.speakers[speaker].tools
+    base = state.values(speaker)
+    return found.bind(
+        {tool.name: {**base, **prompts.hidden(state.example, tool.sees)} for tool in tools}
     )
 
 

@@ -28,6 +28,7 @@ from convbench.schema.protocol import Loop, ProtocolSpec, Speaker, Step
 from convbench.schema.reasoning import Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.run import Member, RunManifest
 from convbench.schema.task import TaskSpec
+from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolRound
 
 __all__ = [
     "Branch",
@@ -59,6 +60,11 @@ __all__ = [
     "Text",
     "TextPart",
     "ThinkingBlock",
+    "Tool",
+    "ToolCall",
+    "ToolLimits",
+    "ToolResult",
+    "ToolRound",
     "Turn",
     "TurnScores",
     "Verdict",

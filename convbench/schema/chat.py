@@ -9,6 +9,7 @@ from pydantic import Field
 
 from convbench.schema.noun import Noun
 from convbench.schema.reasoning import Effort, Reasoning
+from convbench.schema.tools import ToolCall
 
 
 class TextPart(Noun):
@@ -36,11 +37,15 @@ Content = str | tuple[Part, ...]
 class Message(TypedDict):
     """One chat message as a model gets it."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: Content
     name: NotRequired[str]
     reasoning: NotRequired[Reasoning]
     """What the assistant thought before it, where it is sent back."""
+    tool_calls: NotRequired[tuple[ToolCall, ...]]
+    """What the assistant called."""
+    tool_call_id: NotRequired[str]
+    """With role `tool`: the call whose result this is; `name` is the tool's."""
     stable: NotRequired[int]
     """Characters at the start of the content with which other calls begin too; no part of what
     is said."""
@@ -63,6 +68,12 @@ class Sampling(Noun):
         default=None, exclude_if=lambda value: value is None
     )
     """JSON schema that the reply is to follow, for a model that takes one."""
+    tools: tuple[dict[str, Any], ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Tools that the reply may call, as the chat API takes them."""
+    tool_choice: Literal["none"] | None = Field(
+        default=None, exclude_if=lambda value: value is None
+    )
+    """`none`: tools are told, since earlier messages call them, and may not be called."""
 
 
 FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "other"]
@@ -83,6 +94,10 @@ class Completion:
     """What it thought before it; None where there is nothing to tell."""
     left_out: tuple[str, ...] = ()
     """Parameters that were asked for and not sent, because the model takes none of them."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Tools that it calls."""
+    raw: str | None = None
+    """The reply word for word, where the calls stood in its text."""
 
 
 def text_of(content: Content) -> str:

@@ -11,6 +11,7 @@ from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
 from convbench.schema.noun import Count, Dollars, Noun, Seed
 from convbench.schema.reasoning import Reasoning, Replay
+from convbench.schema.tools import ToolRound
 
 LONGEST = 1000
 """Characters of a failure's words."""
@@ -29,6 +30,9 @@ class Turn(Noun):
     """What was said, whole."""
     reasoning: Reasoning | None = Field(default=None, exclude_if=lambda value: value is None)
     """What was thought before it in a channel of its own; no other speaker sees it."""
+    rounds: tuple[ToolRound, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """What it called of tools before it was said; tokens and dollars of the turn are of all its
+    replies."""
     instruction: str | None = None
     """Instruction this speaker got with the message it answered."""
     finish_reason: FinishReason = "stop"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from convbench.schema.noun import Mode, Name, Noun, PythonRef, Text
+from convbench.schema.tools import Tool, ToolLimits
 
 Framing = Literal["none", "llama-2"]
 """Marks around the messages a speaker's model gets: none, or those of Llama 2's chat format written
@@ -40,6 +41,20 @@ class Speaker(Noun):
     """Fixed temperature; null takes the conversation's."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Fixed limit of a reply; null takes the run's."""
+    tools: tuple[Tool, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Tools that this speaker's model may call before it says its turn."""
+    tool_limits: ToolLimits = Field(
+        default=ToolLimits(), exclude_if=lambda value: value == ToolLimits()
+    )
+    """How much of them one turn may use."""
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        names = [tool.name for tool in self.tools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"tools named twice: {twice}")
+        return self
 
 
 class Step(Noun):

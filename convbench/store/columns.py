@@ -5,7 +5,7 @@ from __future__ import annotations
 REASONING = "STRUCT(text VARCHAR, tokens BIGINT, via VARCHAR, frame VARCHAR[], blocks JSON)"
 TURNS = (
     f"STRUCT(speaker VARCHAR, step VARCHAR, content VARCHAR, reasoning {REASONING}, "
-    "instruction VARCHAR, "
+    "rounds JSON, instruction VARCHAR, "
     "finish_reason VARCHAR, prompt_tokens BIGINT, completion_tokens BIGINT, cost_usd DOUBLE)[]"
 )
 FAILURE = "STRUCT(kind VARCHAR, message VARCHAR)"

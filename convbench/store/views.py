@@ -81,7 +81,9 @@ SELECT conversation_id, turn_index, t.speaker AS speaker, said(t.content) AS con
   t.prompt_tokens AS prompt_tokens, t.completion_tokens AS completion_tokens,
   t.finish_reason AS finish_reason, t.step AS step, t.instruction AS instruction,
   t.cost_usd AS cost_usd, run, t.reasoning.text AS reasoning,
-  t.reasoning.tokens AS reasoning_tokens, t.reasoning.blocks AS reasoning_blocks
+  t.reasoning.tokens AS reasoning_tokens, t.reasoning.blocks AS reasoning_blocks,
+  to_json(t.rounds->'$[*].calls[*]') AS tool_calls,
+  to_json(t.rounds->'$[*].results[*]') AS tool_results
 FROM (
   SELECT c.conversation_id, r.run, unnest(c.turns) AS t,
     unnest(range(len(c.turns))) AS turn_index

@@ -18,6 +18,7 @@ from convbench.schema import (
     Reasoning,
     RedactedBlock,
     TextPart,
+    ToolRound,
     Turn,
     text_of,
 )
@@ -104,6 +105,7 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
                 "asked": turn.finish_reason not in NOT_ASKED,
                 "tokens": turn.completion_tokens,
                 "reasoning": None if thinks is None else _reasoning(thinks),
+                "rounds": [_round(one) for one in turn.rounds],
                 "parts": _said(turn, number, left_open(said))
                 if own
                 else parts(turn.content, number),
@@ -111,6 +113,24 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
         )
         said += [text_of(turn.content)] if own else []
     return out
+
+
+def _round(one: ToolRound) -> dict[str, Any]:
+    """Return what a turn called of tools, each call with its result."""
+    results = {result.id: result for result in one.results}
+    return {
+        "text": one.content,
+        "reasoning": None if one.reasoning is None else _reasoning(one.reasoning),
+        "calls": [
+            {
+                "name": call.name,
+                "arguments": call.arguments,
+                "result": results[call.id].content if call.id in results else None,
+                "error": call.id in results and results[call.id].error,
+            }
+            for call in one.calls
+        ],
+    }
 
 
 def _reasoning(reasoning: Reasoning) -> dict[str, Any]:

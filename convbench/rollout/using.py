@@ -1,0 +1,119 @@
+"""One turn with tools: ask, run what was called, tell the results, until nothing is called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from convbench.errors import FatalModelError
+from convbench.models.model import Model
+from convbench.schema import (
+    Completion,
+    Message,
+    Sampling,
+    Speaker,
+    ToolCall,
+    ToolResult,
+    ToolRound,
+    text_of,
+)
+from convbench.schema.reasoning import Replay
+from convbench.views import called
+
+
+class Calls(Protocol):
+    """What makes model calls: the engine's Caller, or a recorder for previews."""
+
+    async def complete(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
+    ) -> Completion:
+        """Return the reply to the last message."""
+        ...
+
+
+@dataclass(frozen=True)
+class Using:
+    """A speaker that may call tools: its model, its tools bound to the example, its rules."""
+
+    caller: Calls
+    model: Model
+    tools: Model | None
+    speaker: Speaker
+    replay: Replay
+
+
+@dataclass
+class Said:
+    """What a turn came to."""
+
+    reply: Completion
+    rounds: list[ToolRound] = field(default_factory=list)
+
+    def total(self, name: str) -> Any:
+        """Return the sum of a usage field over all replies, None where one is unknown."""
+        values = [getattr(one, name) for one in (*self.rounds, self.reply)]
+        return None if None in values else sum(values)
+
+
+async def speak(using: Using, messages: list[Message], sampling: Sampling, key: str) -> Said:
+    """Return a speaker's turn. The first call's key is `key`; those of round n are `key.n`, its
+    tools' `key.n!`, so that a resumed run asks and runs only what was not finished.
+
+    Raises FatalModelError, for this conversation only, where the reply after the last round says
+    nothing.
+    """
+    limits = using.speaker.tool_limits
+    if using.tools is None:
+        return Said(await using.caller.complete(using.model, messages, sampling, key=key))
+    told = sampling.model_copy(update={"tools": tuple(tool.wire for tool in using.speaker.tools)})
+    rounds: list[ToolRound] = []
+    left_out: set[str] = set()
+    for number in range(limits.rounds + 1):
+        if number == limits.rounds:
+            told = told.model_copy(update={"tool_choice": "none"})
+        reply = await using.caller.complete(
+            using.model,
+            [*messages, *called(rounds, using.replay)],
+            told,
+            key=f"{key}.{number}" if number else key,
+        )
+        left_out.update(reply.left_out)
+        if not reply.tool_calls or number == limits.rounds:
+            break
+        rounds.append(await _round(using, reply, f"{key}.{number}!"))
+    if reply.tool_calls and not text_of(reply.content).strip():
+        line = f"{using.model.ref}: called tools in all of {limits.rounds} rounds and said nothing"
+        raise FatalModelError(line, stops_run=False)
+    return Said(replace(reply, left_out=tuple(sorted(left_out))), rounds)
+
+
+async def _round(using: Using, reply: Completion, key: str) -> ToolRound:
+    """Run what a reply called."""
+    assert using.tools is not None
+    calls = unique(reply)
+    asked: Message = {"role": "assistant", "content": "", "tool_calls": calls}
+    found = await using.caller.complete(using.tools, [asked], Sampling(), key=key)
+    results = [ToolResult.model_validate(one) for one in json.loads(text_of(found.content))]
+    return ToolRound(
+        content=text_of(reply.content),
+        reasoning=reply.reasoning,
+        calls=calls,
+        results=tuple(results),
+        raw=reply.raw,
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cost_usd=reply.cost_usd,
+    )
+
+
+def unique(reply: Completion) -> tuple[ToolCall, ...]:
+    """Return the calls of a reply, each with an id of its own: some servers give one to all."""
+    counts: dict[str, int] = {}
+    out: list[ToolCall] = []
+    for call in reply.tool_calls:
+        number = counts[call.id] = counts.get(call.id, 0) + 1
+        same = call if number == 1 else call.model_copy(update={"id": f"{call.id[:180]}_{number}"})
+        out.append(same)
+    return tuple(out)

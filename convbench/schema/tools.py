@@ -1,0 +1,146 @@
+"""Tools: what a model may call, what it called, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from convbench.schema.noun import Count, Dollars, Noun, PythonRef, canonical
+from convbench.schema.reasoning import Reasoning
+
+MOST_CALLS = 64
+"""Calls of one reply."""
+MOST_ARGUMENTS = 256 << 10
+"""Characters of a call's arguments."""
+MOST_RESULT = 1 << 20
+"""Characters of a call's result."""
+SCHEMA_BYTES = 16 << 10
+"""Bytes of a tool's JSON schema."""
+
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w-]*$", max_length=64)]
+
+
+REFUSED = frozenset({"$ref", "$dynamicRef", "$id", "$schema", "pattern", "patternProperties"})
+"""Keys of a schema that name another place, or take a program to check."""
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Yield all keys of a value in JSON."""
+    level = [value]
+    while level:
+        yield from (key for one in level if isinstance(one, dict) for key in one)
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+
+
+def _is_object(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        raise ValueError("expected a JSON schema of type object, with properties")
+    for key in _keys(schema):
+        if key in REFUSED:
+            raise ValueError(f"found {key}, which is not taken; write the schema out")
+    size = len(canonical(schema).encode())
+    if size > SCHEMA_BYTES:
+        raise ValueError(f"found {size:,} bytes; expected at most {SCHEMA_BYTES:,}")
+    return schema
+
+
+class Tool(Noun):
+    """A tool that a speaker may call."""
+
+    name: ToolName
+    """Name by which it is called."""
+    about: str
+    """What it does, as the model is told."""
+    parameters: Annotated[dict[str, Any], AfterValidator(_is_object)]
+    """JSON schema of its arguments, an object."""
+    function: PythonRef | None = None
+    """Function `fn(arguments, fields)`, plain or async, that gives text or what JSON can hold."""
+    python: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Run the argument `code` in the sandbox and give what its last expression, or `result`, is."""
+    sees: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Hidden fields that the function gets, whether its speaker may use them or not."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.python == (self.function is not None):
+            raise ValueError("give exactly one of function and python: true")
+        if self.python and "code" not in self.parameters["properties"]:
+            raise ValueError("python: true takes its program from a parameter `code`")
+        return self
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """The tool as the chat API and chat templates take it."""
+        told = {"name": self.name, "description": self.about, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+
+class ToolLimits(Noun):
+    """How much of tools one turn may use."""
+
+    rounds: int = Field(default=8, ge=1, le=100)
+    """Replies of a turn that call tools; the reply after them must do without."""
+    calls: int = Field(default=8, ge=1, le=MOST_CALLS)
+    """Calls of one reply that are made; the others are answered with an error."""
+    seconds: float = Field(default=10.0, gt=0, le=600)
+    """Seconds of one call."""
+    output: int = Field(default=16 << 10, ge=1, le=MOST_RESULT)
+    """Bytes of one result; a longer one is cut, which it says."""
+
+
+class ToolCall(Noun):
+    """A call that a model asked for."""
+
+    id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    """By which its result is known."""
+    name: Annotated[str, StringConstraints(max_length=200)]
+    """The tool."""
+    arguments: Annotated[str, StringConstraints(max_length=MOST_ARGUMENTS)]
+    """JSON text, as the model wrote it."""
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """The call as the chat API writes it."""
+        told = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": told}
+
+
+class ToolResult(Noun):
+    """What came of a call."""
+
+    id: str
+    """The call's."""
+    name: str
+    """The tool."""
+    content: Annotated[str, StringConstraints(max_length=MOST_RESULT + 200)]
+    """What the model is told."""
+    error: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether the call failed."""
+
+
+class ToolRound(Noun):
+    """A reply that called tools, and their results."""
+
+    content: str = ""
+    """What was said beside the calls."""
+    reasoning: Reasoning | None = Field(default=None, exclude_if=lambda value: value is None)
+    """What was thought before it."""
+    calls: tuple[ToolCall, ...] = Field(min_length=1, max_length=MOST_CALLS)
+    """The calls, in order."""
+    results: tuple[ToolResult, ...] = Field(default=(), max_length=MOST_CALLS)
+    """The results, in the calls' order."""
+    raw: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The reply word for word, where the calls stood in its text."""
+    prompt_tokens: Count | None = None
+    """Tokens of the prompt."""
+    completion_tokens: Count | None = None
+    """Tokens of the reply."""
+    cost_usd: Dollars | None = None
+    """Price of the reply; tools cost nothing."""

@@ -1,0 +1,108 @@
+"""Word problems whose numbers stand in a price list that only a tool can read, and the tools.
+
+The questions, goods and prices are made here, from a fixed seed.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import random
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+GOODS = (
+    "apricots", "barley", "candles", "dates", "eggs", "flour", "ginger", "honey", "ink", "jars",
+    "kindling", "lentils", "mustard", "nails", "oats", "pears",
+)  # fmt: skip
+ROWS = 60
+MOST_DIGITS = 30
+"""Digits of a number that the calculator takes or gives."""
+MOST_POWER = 20
+
+
+def rows(*, seed: int) -> list[dict[str, Any]]:
+    """Return the rows; `seed` changes nothing, they are made from a seed of their own."""
+    rng = random.Random("market")
+    return [_row(rng, number) for number in range(ROWS)]
+
+
+def _row(rng: random.Random, number: int) -> dict[str, Any]:
+    prices = {name: rng.randint(3, 97) for name in GOODS}
+    first, second = rng.sample(GOODS, 2)
+    many, more, paid = rng.randint(2, 19), rng.randint(2, 19), rng.randint(4, 60) * 100
+    cost = many * prices[first] + more * prices[second]
+    if number % 2:
+        question = (
+            f"What do {many} baskets of {first} and {more} baskets of {second} cost in pence?"
+        )
+        right = cost
+    else:
+        paid = max(paid, cost + 1)
+        question = (
+            f"Somebody buys {many} baskets of {first} and {more} baskets of {second} and pays with "
+            f"{paid} pence. How many pence of change are due?"
+        )
+        right = paid - cost
+    wrong = {right + step * prices[name] for step in (-1, 1) for name in (first, second)}
+    wrong |= {right + 10, right - 10}
+    texts = [right, *rng.sample(sorted(wrong - {right}), 3)]
+    rng.shuffle(texts)
+    labels = list("ABCD")
+    return {
+        "id": f"market-{number:02d}",
+        "question": f"{question} Prices stand in today's list, for one basket.",
+        "choices": {"label": labels, "text": [str(text) for text in texts]},
+        "answer": labels[texts.index(right)],
+        "prices": prices,
+    }
+
+
+def lookup(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Return the price of one good in today's list."""
+    name = str(arguments["item"]).strip().lower()
+    prices = fields["prices"]
+    if name not in prices:
+        raise KeyError(f"{name[:40]!r} is not in the list; it has {', '.join(sorted(prices))}")
+    return f"{name}: {prices[name]} pence"
+
+
+_BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+def calculate(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Return what an expression of numbers, + - * / // % ** and brackets is, exactly."""
+    text = str(arguments["expression"])
+    if len(text) > 200:
+        raise ValueError(f"found {len(text)} characters; expected at most 200")
+    found = _value(ast.parse(text, mode="eval").body)
+    if found.denominator == 1:
+        return str(found.numerator)
+    return f"{float(found):.10g}"
+
+
+def _value(node: ast.AST) -> Fraction:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return _small(Fraction(str(node.value)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        inner = _value(node.operand)
+        return -inner if isinstance(node.op, ast.USub) else inner
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Pow):
+            if right.denominator != 1 or abs(right) > MOST_POWER:
+                raise ValueError(f"expected a whole power of at most {MOST_POWER}")
+            return _small(left ** int(right))
+        if type(node.op) in _BINARY:
+            return _small(Fraction(_BINARY[type(node.op)](left, right)))
+    raise ValueError("expected numbers, + - * / // % ** and brackets")
+
+
+def _small(value: Fraction) -> Fraction:
+    if max(abs(value.numerator), value.denominator) >= 10**MOST_DIGITS:
+        raise ValueError(f"found a number of more than {MOST_DIGITS} digits")
+    return value
