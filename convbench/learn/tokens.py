@@ -109,9 +109,7 @@ class ChatTokens:
         before = self._render(asked, add_generation_prompt=True)
         try:
             whole = self._render([*asked, said])
-        except (
-            Exception
-        ) as error:  # templates are programs of their authors and raise what they like
+        except Exception as error:  # noqa: BLE001 - a template raises whatever it likes
             line = str(error).split("\n")[0]
             raise TrainError(f"the chat template refuses a call of tools: {line[:200]}") from None
         end = self.tokenizer.decode([self.end_of_turn])

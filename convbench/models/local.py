@@ -13,7 +13,7 @@ from convbench.models.model import Model
 from convbench.models.thought import cut
 from convbench.models.where import adapter_base, where
 from convbench.models.written_calls import written
-from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart
+from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
 from convbench.schema.reasoning import Effort, Reads
 from convbench.views import for_template, shows_system, shows_text, without_system
 
@@ -148,7 +148,8 @@ class LocalModel(Model):
             clean_up_tokenization_spaces=False,
         )
         reasoning, text = self._cut(text) if self.reads == "tags" else (None, text)
-        calls, raw = (), None
+        calls: tuple[ToolCall, ...] = ()
+        raw: str | None = None
         if sampling.tools and sampling.tool_choice is None:
             said = self._tokenizer.decode(
                 reply[:-1] if row.ended else reply, clean_up_tokenization_spaces=False
