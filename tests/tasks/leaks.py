@@ -5,7 +5,9 @@ Folds hold whole clusters (a database, a problem), so that nothing about one is 
 
 from __future__ import annotations
 
+import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -18,7 +20,10 @@ Question = Mapping[str, Any]
 Features = Callable[[Question], np.ndarray]
 """(options, features) of one question."""
 
-MODELS = ("logistic", "tree")
+ALL = bool(os.environ.get("CONVBENCH_SLOW"))
+"""Whether the heavier adversaries try, too, and on more questions."""
+MODELS = ("logistic", "tree") if ALL else ("logistic",)
+_BUCKETS = 512
 WORDS = (
     "SELECT DISTINCT FROM JOIN LEFT ON WHERE AND OR NOT IN LIKE BETWEEN GROUP BY HAVING ORDER ASC",
     "DESC LIMIT UNION INTERSECT EXCEPT COUNT SUM AVG MIN MAX AS T1 T2 T3",
@@ -40,6 +45,18 @@ def likeness(question: Question) -> np.ndarray:
     shared = np.array([[len(a & b) / len(a | b) for b in sets] for a in sets])
     others = shared[~np.eye(len(sets), dtype=bool)].reshape(len(sets), -1)
     return beside(np.column_stack([others.mean(1), others.max(1), others.min(1)]))
+
+
+def words(question: Question) -> np.ndarray:
+    """How often each word and pair of words comes in every option, beside the mean of all; in
+    buckets by a hash, so that no list of words is learnt from the questions that are held out."""
+    rows = np.zeros((len(question["choices"]), _BUCKETS))
+    for row, option in zip(rows, question["choices"], strict=True):
+        found = _tokens(option)
+        for said in (*found, *map(" ".join, pairwise(found))):
+            row[zlib.crc32(said.encode()) % _BUCKETS] += 1
+    away: np.ndarray = rows - rows.mean(axis=0)
+    return away
 
 
 def keywords(question: Question) -> np.ndarray:
@@ -112,7 +129,9 @@ def told(
     return clustered(hits[there], names[there], tried)
 
 
-def best_known(questions: Sequence[Question], sign: int) -> tuple[float, float, float]:
+def best_known(
+    questions: Sequence[Question], sign: int, cluster: str = "database"
+) -> tuple[float, float, float]:
     """Return how often the right query is that whose build (its text without names, values and
     tables) the most right queries on other databases have (`sign` 1), or the fewest (-1)."""
     names = np.array([str(question["database"]) for question in questions])
@@ -127,7 +146,7 @@ def best_known(questions: Sequence[Question], sign: int) -> tuple[float, float, 
         counts = sign * np.array([others[build] for build in own])
         best = np.flatnonzero(counts == counts.max())
         hits.append((question["answer"] in best) / len(best))
-    return clustered(np.array(hits), names)
+    return clustered(np.array(hits), np.array([str(question[cluster]) for question in questions]))
 
 
 def _build(option: str) -> str:

@@ -24,6 +24,7 @@ from convbench.tasks.cosql.builds import Build, Shape
 from convbench.tasks.cosql.dialogues import FIRST, GOAL, Alone, stand_alone
 from convbench.tasks.cosql.drawing import choose
 from convbench.tasks.cosql.options import Wrong, candidates
+from convbench.tasks.cosql.phrases import phrases
 from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
 from convbench.tasks.cosql.results import Bench
 from convbench.tasks.cosql.tables import Tables
@@ -68,7 +69,8 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
             sets[key] = wrong
     texts = {key: (found[key].alone.text, found[key].build.query.text) for key in sets}
     forms = {key: one.build.form for key, one in found.items()}
-    chosen = choose(sets, texts, forms, _random("draw", seed, ""))
+    said = {key: phrases(found[key].build.query, found[key].tables) for key in sets}
+    chosen = choose(sets, texts, forms, said, _random("draw", seed, ""))
     for key in sets:
         drawn = chosen.get(key)
         yield {"reject": FEW} if drawn is None else _question(found[key], drawn, seed)
@@ -99,7 +101,7 @@ class Found:
         """Return the question of a row, or why its right query cannot be used."""
         tables = Tables.of(alone.row)
         try:
-            return cls(alone, tables, Build.of(canonical(alone.row["query"], tables)))
+            return cls(alone, tables, Build.of(canonical(alone.row["query"], tables), tables))
         except BadQuery as reason:
             return str(reason)
 
@@ -109,7 +111,8 @@ def _lent(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Build]]:
     for number, row in enumerate(rows):
         if row["turn_idx"] not in (GOAL, FIRST):
             with suppress(BadQuery):
-                yield f"turn-{number}", Build.of(canonical(row["query"], Tables.of(row)))
+                tables = Tables.of(row)
+                yield f"turn-{number}", Build.of(canonical(row["query"], tables), tables)
 
 
 def _wrong(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlglot import exp
 
-from convbench.tasks.cosql.queries import Query, source, sources
+from convbench.tasks.cosql.queries import COLUMN, Query, source, sources
 from convbench.tasks.cosql.shared import words
+from convbench.tasks.cosql.tables import Tables
 
 Shape = tuple[tuple[int, ...], int, int]
 """How many tables each SELECT reads; how many texts and how many numbers a query has."""
+
+Sort = tuple[bool, str, bool]
+"""Whether a column is part of a key, its type, and whether it is called a name."""
 
 _COMPARED = (exp.Binary, exp.Between, exp.In)
 _ORDERED = (exp.GT, exp.LT, exp.GTE, exp.LTE, exp.Max, exp.Min)
@@ -31,6 +36,10 @@ class Slot:
     """Which value it is compared with: `literals`, texts first."""
     kinds: tuple[str, ...]
     """Types of column that make sense there; empty for any."""
+    sort: Sort | None
+    """What sort of column it names; None for what a SELECT makes."""
+    like: tuple[int, str] | None
+    """The first place (select, name) of another SELECT whose column is linked with this one's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +55,12 @@ class Build:
     """Words of its keywords."""
 
     @classmethod
-    def of(cls, query: Query) -> Build:
-        """Return a query's build."""
+    def of(cls, query: Query, schema: Tables) -> Build:
+        """Return the build of a query on a database."""
         values = literals(query.tree)
         texts = sum(literal.is_string for literal in values)
         tables = tuple(len(sources(select)) for select in selects(query.tree))
-        slots = tuple(_slot(node, number, values) for number, node in columns(query.tree))
+        slots = tuple(_slots(query, values, schema))
         form = _form(query)
         shape = (tables, texts, len(values) - texts)
         return cls(query, slots, shape, form, frozenset(words(form) - {"x", "0"}))
@@ -89,16 +98,48 @@ def compared(node: exp.Column) -> exp.Literal | None:
     return next((v for v in node.parent.iter_expressions() if isinstance(v, exp.Literal)), None)
 
 
-def _slot(node: exp.Column, number: int, values: list[exp.Literal]) -> Slot:
-    tables = [name.lower() for name in map(source, sources(node.find_ancestor(exp.Select)))]
-    value = compared(node)
-    return Slot(
-        select=number,
-        name=f"{node.table}.{node.name}".lower(),
-        table=tables.index(node.table.lower()) if node.table.lower() in tables else None,
-        value=next((i for i, one in enumerate(values) if one is value), None),
-        kinds=_kinds(node),
-    )
+def sort(column: int, tables: Tables) -> Sort:
+    """Return what sort of column it is, by its position in the schema."""
+    found = tables.columns[column]
+    return column in tables.keys, found.kind, _is_name(found.name)
+
+
+def linked(first: int, second: int, tables: Tables) -> bool:
+    """Return whether two columns are the same, of the same name, or linked by a foreign key."""
+    names = {tables.columns[column].name.lower() for column in (first, second)}
+    return len(names) == 1 or bool({(first, second), (second, first)} & {*tables.foreign})
+
+
+@lru_cache(10_000)
+def _is_name(column: str) -> bool:
+    return "name" in words(column)
+
+
+def _slots(query: Query, values: list[exp.Literal], schema: Tables) -> Iterator[Slot]:
+    before: dict[tuple[int, str], int] = {}
+    for number, node in columns(query.tree):
+        tables = [name.lower() for name in map(source, sources(node.find_ancestor(exp.Select)))]
+        value, column = compared(node), node.meta.get(COLUMN)
+        name = f"{node.table}.{node.name}".lower()
+        yield Slot(
+            select=number,
+            name=name,
+            table=tables.index(node.table.lower()) if node.table.lower() in tables else None,
+            value=next((i for i, one in enumerate(values) if one is value), None),
+            kinds=_kinds(node),
+            sort=None if column is None else sort(column, schema),
+            like=None if column is None else _like(number, column, before, schema),
+        )
+        if column is not None:
+            before.setdefault((number, name), column)
+
+
+def _like(
+    select: int, column: int, before: dict[tuple[int, str], int], tables: Tables
+) -> tuple[int, str] | None:
+    """Return the first place of another SELECT whose column is linked with this one."""
+    others = ((place, other) for place, other in before.items() if place[0] != select)
+    return next((place for place, other in others if linked(column, other, tables)), None)
 
 
 def _kinds(node: exp.Column) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Which wrong options each question takes, so that nothing that can be counted tells the right one.
 
 Wrong options have the builds of right queries: of other questions that are asked, and of turns that
-stand not alone. Sets of three are drawn by chance, evened out by what shows (`looks`,
+stand not alone. Sets of three are drawn by chance, evened out by what shows (`looks`, `phrases`,
 `convbench.tasks.evening`) and by how many other right answers have an option's build: else the
 right one would be the one whose build is new.
 """
@@ -25,25 +25,41 @@ Texts = Mapping[str, tuple[str, str]]
 _WRONG = 3
 _OFTEN = (1, 2, 4, 8, 16)
 """Where kinds of how often a build is known end."""
+_RIGHT, _POSSIBLE = 0.04, 0.1
+"""Share of right queries that have a phrase, or of questions where it is possible, from which it
+is evened out."""
+_WEIGHT = 2.0
+"""How much builds and phrases count beside the ridge that holds the draw back."""
 _DRAWS = 60
 """Sets of three drawn for one question."""
 
 
 def choose(
-    sets: Mapping[str, Sequence[Wrong]], texts: Texts, forms: Mapping[str, str], rng: Random
+    sets: Mapping[str, Sequence[Wrong]],
+    texts: Texts,
+    forms: Mapping[str, str],
+    said: Mapping[str, Counter[str]],
+    rng: Random,
 ) -> dict[str, list[Wrong]]:
     """Return three wrong options by question; questions without fair ones are left out.
 
-    `forms` are the builds of all questions' right queries, by key (`Build.form`).
+    `forms` are the builds of all questions' right queries, by key (`Build.form`), `said`
+    the right queries' phrases.
     """
     drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
     drawn = {key: triples for key, triples in drawn.items() if triples}
     if not drawn:
         return {}
-    known = Counter(forms.values())
+    known, usual = Counter(forms.values()), _usual(drawn, said)
     shown = [
         [
-            np.hstack([looks(*_texts(texts[key], three)), _known(known, forms[key], three)])
+            np.hstack(
+                [
+                    looks(*_texts(texts[key], three)),
+                    _WEIGHT * _known(known, forms[key], three),
+                    _WEIGHT * _phrased(usual, [said[key], *(w.phrases for w in three)]),
+                ]
+            )
             for three in triples
         ]
         for key, triples in drawn.items()
@@ -64,6 +80,27 @@ def _known(known: Counter[str], own: str, three: Sequence[Wrong]) -> np.ndarray:
     counts = [known[form] - (form == own) for form in (own, *(w.form for w in three))]
     kinds = np.searchsorted(_OFTEN, np.array(counts), side="right")[:, None]
     return np.concatenate([standing(np.array(counts)[:, None]), among(kinds, len(_OFTEN) + 1)])
+
+
+def _usual(
+    drawn: Mapping[str, Sequence[Sequence[Wrong]]], said: Mapping[str, Counter[str]]
+) -> list[str]:
+    """Return the phrases that are in enough right queries, or possible in enough questions."""
+    right = Counter(phrase for key in drawn for phrase in said[key])
+    possible: Counter[str] = Counter()
+    for key, triples in drawn.items():
+        wrong = {w.query.text: w.phrases for three in triples for w in three}
+        possible.update(set(said[key]).union(*wrong.values()))
+    least = max(3, _RIGHT * len(drawn))
+    enough = (p for p, n in possible.items() if right[p] >= least or n >= _POSSIBLE * len(drawn))
+    return sorted(enough)
+
+
+def _phrased(usual: Sequence[str], said: Sequence[Counter[str]]) -> np.ndarray:
+    """Return by phrase how much oftener the first query has it than all have on average."""
+    counts = np.array([[min(2, one[phrase]) for phrase in usual] for one in said], float)
+    away: np.ndarray = counts[0] - counts.mean(0)
+    return away
 
 
 def _closed(sets: Mapping[str, Sequence[Wrong]]) -> dict[str, list[Wrong]]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,14 +29,15 @@ def looks(question: str, options: Sequence[str]) -> np.ndarray:
     return np.concatenate([standing(np.hstack([counts, likeness])), apart(likeness)])
 
 
-def _tokens(text: str) -> list[str]:
+def tokens(text: str) -> list[str]:
+    """Return a text's words, numbers and marks."""
     return re.findall(r"\w+|<>|<=|>=|[^\w\s]", text)
 
 
 @lru_cache(100_000)
 def _counts(text: str) -> tuple[float, ...]:
     """Return how often each token comes, how many there are, and the length."""
-    found = Counter(_tokens(text))
+    found = Counter(tokens(text))
     return (*(found[token] for token in _TOKENS), found.total(), len(text))
 
 
@@ -53,8 +55,31 @@ def _likeness(question: str, text: str) -> tuple[float, ...]:
 
 def _alike(options: Sequence[str]) -> np.ndarray:
     """Return how much each option resembles the others: on average, the nearest and the
-    farthest one."""
-    sets = [set(_tokens(option)) for option in options]
+    farthest one, and by how many changes."""
+    sets = [set(tokens(option)) for option in options]
     shared = np.array([[len(a & b) / len(a | b) for b in sets] for a in sets])
     others = shared[~np.eye(len(sets), dtype=bool)].reshape(len(sets), -1)
-    return np.column_stack([others.mean(1), others.max(1), others.min(1)])
+    changes = [sum(_changes(*sorted((a, b))) for b in options) for a in options]
+    return np.column_stack([others.mean(1), others.max(1), others.min(1), changes])
+
+
+@lru_cache(200_000)
+def _changes(first: str, second: str) -> int:
+    """Return how many tokens must be changed, added or dropped between two texts (Levenshtein)."""
+    one, other = tokens(first), tokens(second)
+    while one and other and one[-1] == other[-1]:
+        one.pop()
+        other.pop()
+    row = list(range(len(other) + 1))
+    for number, mine in enumerate(one, 1):
+        corner, row[0] = row[0], number
+        for place, theirs in enumerate(other, 1):
+            least = min(row[place] + 1, row[place - 1] + 1, corner + (mine != theirs))
+            corner, row[place] = row[place], least
+    return row[-1]
+
+
+def pairs(text: str) -> Counter[str]:
+    """Return how often each token, and each pair of tokens in a row, comes in a text."""
+    found = tokens(text)
+    return Counter([*found, *(f"{a} {b}" for a, b in pairwise(found))])

@@ -2,14 +2,16 @@
 
 A wrong query takes the build of another turn's right query (`builds`) and this question's
 tables, joins and values; its columns are drawn by how often right queries on the database name
-them. So each option, looked at alone, is as much like a right query as the right one: whatever
-can be counted in it, it has from a right query. It shares as many words with the question as the
-right one does, and its names have as many others.
+them, mostly of the sorts that the build's own query names there: else right queries would be those
+that list names and compare keys. So each option, looked at alone, is as much like a right query as
+the right one: whatever can be counted in it, it has from a right query. It shares as many words
+with the question as the right one does, and its names have as many others.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -17,7 +19,8 @@ from random import Random
 from sqlglot import exp
 
 from convbench.tasks.cosql.asked import Asked
-from convbench.tasks.cosql.builds import Build, Slot, columns, literals, selects
+from convbench.tasks.cosql.builds import Build, Slot, columns, linked, literals, selects, sort
+from convbench.tasks.cosql.phrases import phrases
 from convbench.tasks.cosql.queries import COLUMN, Query
 from convbench.tasks.cosql.results import Bench, Told
 from convbench.tasks.cosql.shared import shared, words
@@ -29,6 +32,9 @@ _TRIES = 60
 """Choices of columns tried for one build."""
 _EACH = 3
 """Wrong queries of one build that are kept."""
+_LIKELY = 8.0
+"""How much likelier a column is of the sort that a build's own query names in its place, and how
+much likelier if it is linked to another SELECT's column where the own one is."""
 _OWN = 0.75
 """How often a value is compared with the column that the right query compares it with."""
 
@@ -43,6 +49,8 @@ class Wrong:
     """Text of that build (`Build.form`)."""
     query: Query
     told: Told
+    phrases: Counter[str]
+    """Its words and pairs of words (`phrases.phrases`)."""
 
 
 def candidates(
@@ -59,7 +67,8 @@ def candidates(
         for query in itertools.islice(transplanted(build, asked, rng), _EACH):
             told = bench.told(query)
             if told.any_row and told.differs(gold):
-                found.append(Wrong(key, build.form, query, told))
+                said = phrases(query, asked.tables)
+                found.append(Wrong(key, build.form, query, told, said))
     return found
 
 
@@ -118,7 +127,8 @@ def _drawn(
     for slot in slots:
         if (slot.select, slot.name) not in known:
             taken = {column for (select, _), (_, column) in known.items() if select == slot.select}
-            found = _column(slot, values, asked, taken, rng)
+            like = known.get(slot.like) if slot.like else None
+            found = _column(slot, values, asked, (taken, like), rng)
             if found is None:
                 return None
             known[slot.select, slot.name] = found
@@ -126,9 +136,18 @@ def _drawn(
 
 
 def _column(
-    slot: Slot, values: Sequence[exp.Literal], asked: Asked, taken: set[Column], rng: Random
+    slot: Slot,
+    values: Sequence[exp.Literal],
+    asked: Asked,
+    before: tuple[set[Column], tuple[str, Column] | None],
+    rng: Random,
 ) -> tuple[str, Column] | None:
-    """Return a column for a slot, drawn by how often right queries name it."""
+    """Return a column for a slot, drawn by how often right queries name it and by its sort.
+
+    `before` are the columns that its SELECT names already, and what it is linked with in the
+    build's own query.
+    """
+    taken, like = before
     value = values[slot.value] if slot.value is not None else None
     own = asked.beside.get((value.is_string, value.name)) if value is not None else None
     fitting = [
@@ -138,8 +157,16 @@ def _column(
     ]
     if own is not None and rng.random() < _OWN:
         fitting = [(alias, c) for alias, c in fitting if c.index == own] or fitting
-    weights = [asked.popular.get(column.index, 0) + 0.5 for _, column in fitting]
+    weights = [_weight(column.index, slot, like and like[1].index, asked) for _, column in fitting]
     return rng.choices(fitting, weights)[0] if fitting else None
+
+
+def _weight(column: int, slot: Slot, like: int | None, asked: Asked) -> float:
+    """Return how likely a column is for a slot, which may be linked with a column before."""
+    alike = slot.sort == sort(column, asked.tables)
+    alike_linked = like is None or linked(column, like, asked.tables)
+    often = asked.popular.get(column, 0) + 0.5
+    return float(often * _LIKELY ** (alike + alike_linked))
 
 
 def _named(asked: Asked, slot: Slot) -> Iterator[tuple[str, Column]]:
