@@ -359,7 +359,7 @@ def test_rounds_change_the_policy_alone(
 ) -> None:
     """Two rounds with weights trained here: logged, judged, fitted, evaluated, logged again."""
     base = save_model(tmp_path / "base")
-    run = built(tmp_path / "run", panel, **{**PANELLED, "model": f"local:{base}"})
+    run = built(tmp_path / "run", panel, **{**PANELLED, "model": f"local:{base}", "tasks": 9})
     others = {name: OWN[name] for name in ("You coach.", "You criticise.")}
     assert asked_by_speaker(provider) == others
     specs = SpecOptions(panel.folders, SETS)

@@ -23,6 +23,8 @@ METRICS = (
 )
 OPTION = re.compile(r"(?:^|\n|\s)([A-J])[.)]\s+(\S.*?)(?=\s+[A-J][.)]\s|\n|$)")
 ANSWER = re.compile(r"answer is\W*([A-J])\b", re.IGNORECASE)
+NONCE = re.compile(r"\b[0-9a-f]{12}\b")
+"""Of a transcript's fence, another one in every run: scores do not hang on it."""
 GOLD = re.compile(r"Correct Answer:\W*([A-J])\b")
 
 
@@ -81,7 +83,7 @@ def scripted_reply(call: Call) -> str:
 
 def rubric(call: Call) -> str:
     """Scores 0-10 in the exact form of appendix E.3, higher when the last answer is the gold."""
-    rng = _rng(call, call.question)
+    rng = _rng(call, NONCE.sub("", call.question))
     gold, answers = GOLD.findall(call.asked), ANSWER.findall(call.asked)
     right = bool(gold and answers and answers[-1].upper() == gold[-1])
     base = 7 if right else 3
