@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from convbench.errors import DataError
+from convbench.formats.called import Rounds, folded
 from convbench.formats.extra import (
     ASSISTANTS,
     BLOCKS,
@@ -21,7 +22,7 @@ from convbench.formats.extra import (
     extra,
     meant,
 )
-from convbench.schema import Reasoning, ThinkingBlock
+from convbench.schema import Reasoning, ThinkingBlock, ToolRound
 from convbench.schema.example import Split
 
 ROLES = {
@@ -44,6 +45,8 @@ class Chat:
     """(`user` or `assistant`, text), in order."""
     thoughts: Mapping[int, Reasoning]
     """What an assistant thought before a message, by the message's place."""
+    rounds: Mapping[int, tuple[ToolRound, ...]]
+    """What an assistant called of tools before a message, by the message's place."""
     reward: float | None
     scores: Mapping[str, float]
     """All named rewards."""
@@ -71,13 +74,13 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
     metadata = extra(row, where)
-    system, messages, thoughts = _messages(row, where)
+    system, messages, thoughts, rounds = _messages(row, where)
     reward, scores = _reward(row, where)
     split = _text(row, ("split",), where)
     if split is not None and split not in SPLITS:
         raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
     return Chat(
-        line, system, messages, thoughts, reward, scores,
+        line, system, messages, thoughts, rounds, reward, scores,
         example=_text(row, ("example_id", "task_id"), where),
         group=_text(row, ("group", "group_id"), where),
         split=split,  # type: ignore[arg-type]  # checked above
@@ -91,8 +94,8 @@ def read_chat(row: object, where: str, line: int) -> Chat:
 
 def _messages(
     row: Mapping[str, Any], where: str
-) -> tuple[str | None, tuple[tuple[str, str], ...], dict[int, Reasoning]]:
-    """Return (system prompt, the other messages, what was thought before them by place)."""
+) -> tuple[str | None, tuple[tuple[str, str], ...], dict[int, Reasoning], Rounds]:
+    """Return (system prompt, the other messages, what was thought and called before them)."""
     key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
     if not isinstance(items, list) or not items:
@@ -100,6 +103,7 @@ def _messages(
             f"{where}: found no messages; expected messages: [{{role, content}}, …] "
             "(or conversations: [{from, value}, …])"
         )
+    items, rounds = folded(items, f"{where}: {key}")
     said = [_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
     thoughts = {
         index: reasoning
@@ -118,7 +122,8 @@ def _messages(
     if said[-1][0] != "assistant":
         raise DataError(f"{where}: the last message is of the user; expected the assistant's")
     first -= len(said)
-    return system, tuple(said), {index - first: found for index, found in thoughts.items()}
+    thoughts = {index - first: found for index, found in thoughts.items()}
+    return system, tuple(said), thoughts, {i - first: found for i, found in rounds.items()}
 
 
 def _thought(item: Mapping[str, Any], where: str) -> Reasoning | None:
@@ -149,8 +154,8 @@ def _message(item: object, where: str) -> tuple[str, str]:
     role = ROLES.get(str(name).lower())
     if str(name).lower() in TOOLS or any(item.get(key) for key in CALLS):
         raise DataError(
-            f"{where}: found a tool's message or a call of one, which cannot be stored as yet; "
-            "leave such conversations out"
+            f"{where}: found a tool's message or a call of one in a form that is not read; "
+            "expected OpenAI's tool_calls and messages of role tool with tool_call_id"
         )
     if role is None:
         raise DataError(f"{where}: role {name!r}; expected system, user or assistant")

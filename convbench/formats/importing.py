@@ -193,6 +193,7 @@ def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> l
                 content=text,
                 finish_reason="stop" if role == "assistant" else "scripted",
                 reasoning=chat.thoughts.get(place),
+                rounds=chat.rounds.get(place, ()),
             )
             for place, (role, text) in enumerate(chat.messages)
         )

@@ -151,7 +151,7 @@ BAD += [
     (row(conversations=[{"from": "gpt", "value": "x"}]), "found messages and conversations"),
     (
         {"messages": [USER, TOOL, {"role": "tool", "content": "x", "tool_call_id": "1"}, FOUR]},
-        r"messages\[1\]: found a tool's message or a call of one.*leave such conversations out",
+        r"messages\[1\]: tool_calls: expected \[\{id, function",
     ),
     (
         {"messages": [USER, {"role": "tool", "content": "x"}, FOUR]},

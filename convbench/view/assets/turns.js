@@ -47,6 +47,7 @@ function one(turn, final, load) {
       !turn.policy &&
       h("p", { class: "instruction" }, h("b", null, "Told: "), turn.instruction),
     place,
+    (turn.rounds || []).map(round),
     turn.reasoning && reasoning(turn.reasoning),
     body(turn.parts),
   );
@@ -62,6 +63,25 @@ function reasoning(found) {
     { class: "think reasoning" },
     h("summary", null, "Reasoning ", h("span", { class: "n" }, many, hidden)),
     h("div", { class: "said" }, text || "(not shown by the provider)"),
+  );
+}
+
+/** What was called of tools before the turn was said, each call folded with its result. */
+function round(one) {
+  return h(
+    "div",
+    { class: "round" },
+    one.reasoning && reasoning(one.reasoning),
+    one.text.trim() && h("div", { class: "said" }, one.text),
+    one.calls.map((call) =>
+      h(
+        "details",
+        { class: "think call" },
+        h("summary", null, `Calls ${call.name}`, call.error && h("span", { class: "flag" }, "failed")),
+        h("div", { class: "said exact" }, call.arguments),
+        h("div", { class: "said exact" }, call.result === null ? "(no result)" : call.result),
+      ),
+    ),
   );
 }
 
