@@ -122,7 +122,7 @@ def read_arguments(said: str) -> dict[str, Any] | None:
 
 def wrong(tool: Tool, arguments: dict[str, Any]) -> str:
     """Return what is wrong with arguments by the tool's schema; empty where nothing is."""
-    import jsonschema  # type: ignore[import-untyped]  # litellm brings it
+    import jsonschema  # type: ignore[import-untyped]
 
     found = next(
         iter(jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments)), None

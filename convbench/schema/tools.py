@@ -63,7 +63,7 @@ class Tool(Noun):
     function: PythonRef | None = None
     """Function `fn(arguments, fields)`, plain or async, that gives text or what JSON can hold."""
     python: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Run the argument `code` in the sandbox and give what its last expression, or `result`, is."""
+    """Run the argument `code` in the sandbox and give what it sets `result` to."""
     sees: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Hidden fields that the function gets, whether its speaker may use them or not."""
 
