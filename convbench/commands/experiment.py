@@ -127,8 +127,8 @@ def _once(parts: Iterable[Part]) -> list[Part]:
 
 
 def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
-    """Return the experiment and those that it adds, with what the user sets. A key that begins
-    with the name of one of them is for that one alone (`size.rows`)."""
+    """Return the experiment and those that it adds, in its regime, with what the user sets. A key
+    that begins with the name of one of them is for that one alone (`size.rows`)."""
     sets = {_long(key): value for key, value in catalog.parse_sets(options.specs.sets).items()}
     own = {key: value for key, value in sets.items() if "." not in key or _head(key) in NESTED}
     first = _load(options.name, options, own)
@@ -136,6 +136,8 @@ def loaded(options: ExperimentOptions) -> list[ExperimentSpec]:
     if any(_head(key) not in names for key in sets.keys() - own.keys()):
         return [_load(options.name, options, sets)]  # which says what is known
     shared = {key: value for key, value in own.items() if _head(key) not in AXES}
+    if first.regime is not None:
+        shared["regime"] = first.regime
     return [
         _load(options.name if name == first.name else name, options, {
             **(own if name == first.name else shared),
