@@ -233,7 +233,7 @@ def test_experiments_in_one_folder(tmp_path: Path) -> None:
     )
     ended = together(tmp_path, "experiment", "small.yaml", "--run", "root")
     one_each(ended, "doing the experiment in root (convbench experiment")
-    (cell,) = [path for path in (tmp_path / "root").iterdir() if path.is_dir()]
+    (cell,) = [path.parent for path in (tmp_path / "root").glob("*/run.json")]
     keys = [json.loads(line)["key"] for line in (cell / "conversations.jsonl").open()]
     assert len(keys) == len(set(keys)) > 0
 
