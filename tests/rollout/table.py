@@ -36,7 +36,7 @@ QUESTION = Example(
     choices=tuple(Choice(label="ABCD"[i], text=text) for i, text in enumerate(CHOICES)),
     inputs={"title": "Warmth", "passage": "A thermometer tells how warm a room is."},
     answer="A",
-    hidden={"reference": "It must show degrees Celsius."},
+    hidden={"reference": "It must show degrees Celsius.", "prices": "ruler: 30"},
 )
 TASK = TaskSpec.model_validate(
     {

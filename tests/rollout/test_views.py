@@ -18,7 +18,8 @@ SHAPES = list(shapes())
 def secret(task: TaskSpec, protocol: ProtocolSpec) -> Example:
     """An example whose every hidden field holds a text that nothing else holds."""
     seen = {name for speaker in protocol.speakers.values() for name in speaker.sees}
-    names = {*task.rows.hidden, *seen, "reference"} - {"answer"}
+    tools = {name for s in protocol.speakers.values() for tool in s.tools for name in tool.sees}
+    names = {*task.rows.hidden, *seen, *tools, "reference"} - {"answer"}
     return QUESTION.model_copy(
         update={
             "answer": "SENTINEL-answer",
@@ -33,7 +34,7 @@ def leaks(table: Table, protocol: ProtocolSpec) -> list[str]:
     found = []
     for call in table.sent:
         text = "\n".join(text_of(message["content"]) for message in call.messages)
-        for name in ("answer", "reference", "told", "unknown", "questions"):
+        for name in ("answer", "reference", "told", "unknown", "questions", "prices"):
             if f"SENTINEL-{name}" in text and name not in protocol.speakers[call.speaker].sees:
                 found.append(f"{call.speaker}: {name}")
     return found
