@@ -5,6 +5,7 @@ python -m tests.learn.sweet.critic_steps --recipe FILE      under any launcher
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,3 +37,5 @@ def main(file: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[2]))
+    sys.stdout.flush()
+    os._exit(0)  # as trainers leave: gloo's threads race the interpreter's end
