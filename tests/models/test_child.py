@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from convbench.models.local import LocalModel
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from convbench.schema.reasoning import Reasoning
 from tests.models import tiny
+from tests.support.processes import gone
 
 pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,16 +49,6 @@ async def replies(model: LocalModel | ChildModel) -> list[Completion]:
     best = Sampling(temperature=0, max_tokens=12)
     calls = (model.complete(asked(n), best, key=f"q{n}") for n in range(40))
     return one + list(await asyncio.gather(*calls))
-
-
-def gone(pid: int) -> bool:
-    for _ in range(400):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_the_same_replies_and_a_new_process_after_a_kill(weights: Path) -> None:
@@ -154,7 +144,7 @@ def test_it_dies_with_its_parent(weights: Path) -> None:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    assert gone(pid)
+    assert gone(pid, seconds=20.0)
 
 
 def test_a_process_is_used_where_there_is_a_device_or_a_place(

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from convbench.errors import FatalModelError
 from convbench.models import open_model, policy_or_default
 from convbench.models.vllm import VLLMModel
 from convbench.schema import Completion, Sampling
+from tests.support.processes import gone
 
 ROOT = Path(__file__).resolve().parents[2]
 HELLO = [{"role": "user", "content": "hello"}]
@@ -32,17 +32,6 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONVBENCH_ROOT", str(ROOT))
     monkeypatch.setenv("CONVBENCH_PIDS", str(tmp_path / "pid"))
     return wrapper
-
-
-def gone(pid: int) -> bool:
-    """Whether a process ends within ten seconds."""
-    for _ in range(200):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:
