@@ -71,6 +71,8 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     fact("run", name)
     if result.panel is not None:
         _say_panel(result.panel)
+    for warning in result.warnings:
+        note(warning)
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
     typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]

@@ -14,6 +14,7 @@ from convbench.judge import (
     panel,
     resolve_judge,
 )
+from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score, unscored
 from convbench.judge.ready import ready
@@ -48,6 +49,8 @@ class JudgeResult:
     """Conversations that failed to build: there is nothing to judge."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What a reader of the scores has to know."""
 
 
 def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
@@ -69,6 +72,10 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
         run_loop(go)
     groups = {name: example.group_id for name, example in run.examples.items()}
     result.panel = panel(run.manifest.protocol, run.conversations(), run.verdicts(), groups=groups)
+    for item in judges:
+        if kind_of(item.spec).measures == "adaptations":
+            found = tie_warning(accuracies(run, item, None))
+            result.warnings += [f"{item.name}: {found}"] if found else []
     return result
 
 

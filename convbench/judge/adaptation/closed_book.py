@@ -37,7 +37,9 @@ def _question(
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": said or ""})
     golds = item.get("answers") or [item["answer"]]
-    return Question(tuple(messages), tuple(map(str, golds)), str(item["question"]))
+    return Question(
+        tuple(messages), tuple(map(str, golds)), str(item["question"]), str(values["title"])
+    )
 
 
 def with_own_questions(

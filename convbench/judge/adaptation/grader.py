@@ -20,13 +20,14 @@ from convbench.store import Run
 
 PROMPT = (
     "Grade an answer that was given from memory.\n\n"
+    "Topic: {topic}\n"
     "Question: {question}\n"
-    "Accepted answers: {golds}\n"
+    "Right answer: {gold}\n"
     "Answer given: {reply}\n\n"
-    "Does the answer given say the same as one of the accepted answers, without contradicting "
-    "itself? Reply with yes or no and nothing else."
+    "Does the answer given say what the right answer says, without contradicting itself? It may "
+    "say more. Reply with yes or no and nothing else."
 )
-"""Ours, with the intent of Zweiger et al. 2025 (SEAL)."""
+"""Wording ours; topic and one gold answer, the first, as in Zweiger et al. 2025 (SEAL)."""
 
 
 ASKS = 3
@@ -72,7 +73,9 @@ async def _one(caller: Caller, model: Model, question: Question, reply: str) -> 
     where it says neither yes nor no: that is no grade, and not 0."""
     if not reply.strip():
         return 0.0
-    text = PROMPT.format(question=question.text, golds=" | ".join(question.golds), reply=reply)
+    text = PROMPT.format(
+        topic=question.topic or "-", question=question.text, gold=question.golds[0], reply=reply
+    )
     messages: list[Message] = [{"role": "user", "content": text}]
     found, last = None, ""
     for number in range(ASKS):

@@ -26,7 +26,9 @@ class Question:
     messages: tuple[Message, ...]
     golds: tuple[str, ...]
     text: str = ""
-    """The question alone, for a judge model."""
+    """The question alone, for the grade."""
+    topic: str = ""
+    """The passage's title, for a judge model."""
 
 
 Grade = Callable[[Sequence[Question], Sequence[str]], list[float]]
@@ -70,7 +72,8 @@ def by_rule(inner: Inner) -> Grade:
     if rule is None:
         raise TrainError(f"grade {inner.grade!r} needs a judge model; expected args.grader: MODEL")
     return lambda questions, replies: [
-        rule(reply, question.golds) for question, reply in zip(questions, replies, strict=True)
+        rule(reply, question.golds, question.text)
+        for question, reply in zip(questions, replies, strict=True)
     ]
 
 

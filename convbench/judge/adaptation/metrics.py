@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from convbench.answers import visible
+from convbench.judge.adaptation.recall import recall
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARK = re.compile(r"\banswer(?: is|:)\s*", re.IGNORECASE)
@@ -57,5 +58,10 @@ def _overlap(found: list[str], gold: list[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-GRADES = {"exact": exact, "f1": f1, "contains": contains}
-"""Grades that need no model."""
+GRADES: Mapping[str, Callable[[str, Sequence[str], str], float]] = {
+    "recall": recall,
+    "exact": lambda reply, golds, question: exact(reply, golds),
+    "f1": lambda reply, golds, question: f1(reply, golds),
+    "contains": lambda reply, golds, question: contains(reply, golds),
+}
+"""Grades that need no model, from a reply, the gold answers and the question."""

@@ -56,7 +56,8 @@ class Inner(Noun):
     """Longest answer in tokens; greedy."""
     ask_at_once: int = Field(default=64, ge=1)
     """Questions asked in one batch."""
-    grade: Literal["exact", "f1", "contains", "model"] = "exact"
-    """`exact`: the answer is one of the gold ones after SQuAD's normalisation; `f1`: its word
-    overlap with the best of them; `contains`: a gold one stands in it; `model`: a judge model
-    says yes or no."""
+    grade: Literal["recall", "exact", "f1", "contains", "model"] = "recall"
+    """`recall`: most words of a gold answer stand in the reply, in this form or another; `exact`:
+    the answer is one of the gold ones after SQuAD's normalisation; `f1`: its word overlap with
+    the best of them; `contains`: a gold one stands in it; `model`: a judge model says yes or
+    no, as in the paper."""

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from convbench.errors import RunError
-from convbench.judge.adaptation.accuracies import NOTHING, PASSAGE, UNTRAINED, Values
+from convbench.judge.adaptation.accuracies import (
+    NOTHING,
+    PASSAGE,
+    UNTRAINED,
+    Values,
+    tie_warning,
+)
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
@@ -53,9 +59,11 @@ def taught_table(found: Mapping[str, Values], kind: ErrorKind = "clustered") -> 
         Column("95% interval", "95%"), Column("adaptations", "adapt."),
         Column("passages", "pass."),
     )  # fmt: skip
+    ties = {name: tie_warning(values) for name, values in found.items()}
     notes = (
         "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
         "passage, Student's t over passages. Nothing: the base policy as it is.",
+        *(f"{name}: {said}." for name, said in ties.items() if said),
     )
     return Table("What self-edits teach", columns, tuple(rows), notes, "self-edits")
 

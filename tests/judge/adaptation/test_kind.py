@@ -102,7 +102,8 @@ def test_no_passage_in_a_closed_book_prompt(run: Run) -> None:
             text = str(question.messages)
             assert runs.SENTINEL not in text
             assert item["question"] in text
-            assert example.inputs["title"] in text
+            assert question.topic == example.inputs["title"]
+            assert question.topic in text
 
 
 def test_a_protocol_that_shows_the_passage_gets_none(run: Run, tmp_path: Path) -> None:
@@ -209,13 +210,15 @@ def strict(messages: list[Message], example: Mapping[str, Any]) -> str:
     """A judge that accepts one answer; an empty one must never reach it."""
     text = str(messages[0]["content"])
     assert "Answer given: \n" not in text
-    assert "Denver Broncos" in text
+    assert "Topic: Super Bowl\n" in text
+    assert "Right answer: Denver Broncos\n" in text, "one gold answer, the first"
     return "Yes." if "Answer given: the Broncos" in text else "No."
 
 
 def test_a_judge_model_grades(run: Run) -> None:
     inner = settings_of(runs.quick_judge(**{"args.inner.grade": "model"})).inner
-    asked = [Question((), ("Denver Broncos",), f"q{i}") for i in range(3)]
+    golds = ("Denver Broncos", "The Broncos of Denver")
+    asked = [Question((), golds, f"q{i}", "Super Bowl") for i in range(3)]
 
     async def go(grader: str | None) -> list[float]:
         async with by_model(run, grader, inner, Caller(), QUIET) as rate:
