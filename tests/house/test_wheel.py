@@ -32,17 +32,24 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(installed: Path, tmp_path: Path) -> Run:
-    """Run convbench from the wheel in an empty folder; return what it printed."""
+    """Run commands of the wheel's convbench in an empty folder, in one process, which loads torch
+    once; return what they printed."""
 
-    def command(*arguments: str) -> str:
+    def command(*commands: str) -> str:
         code = (
-            f"import sys; sys.path.insert(0, {str(installed)!r}); import convbench; "
-            f"assert convbench.__file__.startswith({str(installed)!r}), convbench.__file__; "
-            "from convbench.cli import main; main()"
+            f"import shlex, sys; sys.path.insert(0, {str(installed)!r}); import convbench\n"
+            f"assert convbench.__file__.startswith({str(installed)!r}), convbench.__file__\n"
+            "from convbench.cli import main\n"
+            "for line in sys.argv[1:]:\n"
+            "    sys.argv[1:] = shlex.split(line)\n"
+            "    try:\n"
+            "        main()\n"
+            "    except SystemExit as ended:\n"
+            "        assert ended.code in (0, None), line\n"
         )
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-c", code, *commands],
             cwd=tmp_path, env={**env, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -61,15 +68,19 @@ def test_specs_trainers_weights_and_pages_are_in_it(installed: Path) -> None:
 
 
 def test_it_works_in_an_empty_folder(run: Run) -> None:
-    assert "arc" in run("list", "tasks")
-    run("build", "demo", "--model", "scripted:policy", "--tasks", "40", "--run", "r", "--quiet")
-    run("judge", "--run", "r", "--quiet")
-    assert "120" in run("query", "select count(*) from conversations", "--run", "r")
+    assert "arc" in run("list tasks")
+    run(
+        "build demo --model scripted:policy --tasks 40 --run r --quiet",
+        "judge --run r --quiet",
+    )
+    assert "120" in run("query 'select count(*) from conversations' --run r")
 
 
 def test_every_recipe_dry_runs(run: Run) -> None:
-    run("build", "pocket", "--model", "local:pocket", "--tasks", "20", "--max-tokens", "48",
-        "--run", "r", "--quiet")  # fmt: skip
-    run("judge", "--run", "r", "--quiet")
-    for recipe in ("refit", "swift", "star-gate", "dpo", "step-dpo"):
-        assert run("train", recipe, "--run", "r", "--dry-run"), recipe
+    recipes = ("refit", "swift", "star-gate", "dpo", "step-dpo")
+    said = run(
+        "build pocket --model local:pocket --tasks 20 --max-tokens 48 --run r --quiet",
+        "judge --run r --quiet",
+        *(f"train {recipe} --run r --dry-run" for recipe in recipes),
+    )
+    assert said.count("next: the same command without --dry-run") == len(recipes)

@@ -25,6 +25,14 @@ from convbench.learn.weights import Weighted
 GRADIENTS = "gradients.pt"
 
 
+def gloo_alone() -> None:
+    """Let gloo carry everything, as DeepSpeed does on any system but Linux: its own shared memory
+    for processes of one machine is compiled at a first launch, a minute of two cores."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
 class Record(TrainerCallback):
     """Keeps the gradients of each step."""
 
@@ -110,6 +118,7 @@ def main(file: Path) -> None:
 
     job = Job.read(file)
     weighted = launch.load(launch.locate(str(job.recipe.trainer))).data(job)
+    gloo_alone()
     found = record(job, weighted)
     if found["main"]:
         torch.save(found, file.with_name(GRADIENTS))

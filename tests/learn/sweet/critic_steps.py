@@ -15,7 +15,7 @@ import torch
 from convbench.learn import fitting, launch
 from convbench.learn.job import Job
 from convbench.learn.sweet import critic as advantage
-from tests.trainers.gradients import GRADIENTS, watched
+from tests.trainers.gradients import GRADIENTS, gloo_alone, watched
 
 
 def record(file: Path) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def record(file: Path) -> dict[str, Any]:
 
 def main(file: Path) -> None:
     """Read the recipe, train, write."""
+    gloo_alone()
     found = record(file)
     if found["main"]:
         torch.save(found, file.with_name(GRADIENTS))

@@ -1,4 +1,8 @@
-"""`build colbench-backend`, `judge`, `train sweet`, `eval` on whole tasks, as a user types them."""
+"""`build colbench-backend`, `judge`, `train sweet`, `eval` on whole tasks, from one to the next.
+
+Training is in this process: what is typed is `test_sweet_resume.py`'s, and every process of its own
+loads torch anew.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from convbench.learn.start import train
 from convbench.models.where import where
+from convbench.options.shared import SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.store import Run
 from convbench.store.jsonl import records
 from tests.excerpts import Source, named, sources
@@ -19,7 +26,7 @@ from tests.sandbox.test_http import HUMAN, command
 from tests.support.provider import Call, Provider
 
 SETS = (
-    "args.candidates=3", "args.pairs=2", "args.conversations=1", "args.held_out=0.3",
+    "args.candidates=2", "args.pairs=1", "args.conversations=1", "args.held_out=0.3",
     "args.critic.epochs=1", "fit.precision=fp32", "fit.epochs=1", "fit.accumulation=1",
     "fit.learning_rate=1e-4",
 )  # fmt: skip
@@ -62,13 +69,13 @@ def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
         command(
             tmp_path, "build", "colbench-backend", "--set", f"task.source.file={tasks}",
             "--model", "openai/scripted", "--samples", "2", "--temperatures", "1.0",
-            "--tasks", "8", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
+            "--tasks", "6", "--turns", "2", "--max-tokens", "200", "--run", "run", *served,
         )  # fmt: skip
         command(tmp_path, "judge", "--run", "run")
-        said = command(
-            tmp_path, "train", "sweet", "--run", "run", "--model", str(base),
-            *(part for pair in SETS for part in ("--set", pair)),
-        )  # fmt: skip
+        trained = train(TrainOptions(
+            "sweet", run=tmp_path / "run", model=str(base), in_process=True,
+            specs=SpecOptions(sets=SETS),
+        ))  # fmt: skip
         command(tmp_path, "eval", "run/checkpoints/sweet", "--concurrency", "4")
     run = Run.open(tmp_path / "run")
     rewards = Counter(v.scores["accuracy"] for v in run.verdicts())
@@ -77,9 +84,10 @@ def test_from_whole_tasks_to_a_policy(tmp_path: Path, hub_rows: Source) -> None:
     critic = json.loads((folder / "critic" / "training.json").read_text())
     assert critic["counts"]["pairs"] > 0
     assert critic["held_out"]["pairs"] > 0
-    right, *shown = said[said.index("\ncritic  ") + 1 :].splitlines()
+    (label, right), *shown = trained.told
+    assert label == "critic"
     assert f"right on {critic['held_out']['accuracy']:.0%} of" in right
-    turns = [line.split() for line in shown if line.strip()[:1] in "+-" and line.strip()]
+    turns = [line.split() for _, line in shown if line.strip()[:1] in "+-"]
     values = [v for one in critic["held_out"]["advantages"].values() for v in one]
     assert [float(value) for value, *_ in turns] == pytest.approx(values, abs=1e-3)
     assert {" ".join(words)[:7] for _, *words in turns} == {"OUTPUT:", "I WANT "}

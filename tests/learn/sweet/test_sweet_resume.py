@@ -21,10 +21,10 @@ from tests.support.provider import Plan, Provider
 
 from .runs import judged_run
 
-CANDIDATES, QUESTIONS = 8, 6
+CANDIDATES, QUESTIONS = 4, 6
 CALLS = CANDIDATES * QUESTIONS * 2
 SETS = (
-    f"args.candidates={CANDIDATES}", "args.held_out=0", "args.conversations=1", "fit.epochs=1",
+    f"args.candidates={CANDIDATES}", "args.held_out=0", "args.pairs=2", "args.conversations=1", "fit.epochs=1",
     "fit.batch_size=2", "fit.accumulation=1", "fit.save=epoch", "fit.learning_rate=1e-3",
     "fit.gradient_checkpointing=false", 'args.critic={"epochs": 16}',
 )  # fmt: skip
@@ -96,6 +96,7 @@ def test_killed_in_stage_1_and_between_the_stages(
         process = launched(run)
         done = finish(process)
         assert done.code == 0, done.err
+        assert "\ncritic         no pair of held-out tasks" in done.out
         assert provider.stats.calls == CALLS - journalled
         assert set(provider.stats.answered_by_request.values()) == {1}
 
