@@ -12,7 +12,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import adaptations, batches, calls, local, records, sandbox, thinking, viewer
+from tests.bench import (
+    adaptations,
+    batches,
+    calls,
+    coverage,
+    local,
+    records,
+    sandbox,
+    thinking,
+    viewer,
+)
 from tests.bench.bench import Bench, Row
 from tests.trainers.bench import speed
 
@@ -29,6 +39,7 @@ BENCHES: dict[str, Bench] = {
     "sandbox": sandbox.gradings,
     "adaptations": adaptations.adaptations,
     "local": local.local,
+    "coverage": coverage.coverage,
 }
 
 

@@ -1,0 +1,123 @@
+"""Which conversations people label: probabilities of being drawn, and draws that have them exactly.
+
+- `uniform`: all alike.
+- `stratified`: all alike, spread evenly over the judge's scores.
+- `score`: the better paid, the likelier, up to three times as likely: gaming hides there.
+- `optimal`: in proportion to how far people are likely to be from the judge (Neyman 1934; for
+  prediction-powered means Zrnic, Candes, arXiv 2403.03208, section 4), with a fifth drawn evenly.
+
+Every draw is systematic sampling with unequal probabilities (Madow 1949): a comb of distance 1 with
+a random start over the cumulated probabilities, in random order (by score where stratified). Each
+is drawn with exactly its probability, and their number is exactly the one asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from convbench.words import DrawBy
+
+EVEN = 0.2
+"""Share of an optimal draw that is even, so that no weight grows without bound."""
+STRATA = 4
+"""Strata of scores in which residuals are pooled."""
+PRIOR = 4.0
+"""Labels that the pooled residual counts as within each stratum."""
+
+
+def probabilities(sizes: Sequence[float], count: int) -> list[float]:
+    """Return probabilities in proportion to sizes (>= 0), none above 1, that add up to `count` or
+    to all there are. Raises ValueError for a count below 1."""
+    if count < 1:
+        raise ValueError(f"found {count}; expected at least 1")
+    if count >= len(sizes):
+        return [1.0] * len(sizes)
+    found = [0.0] * len(sizes)
+    sure: set[int] = set()
+    while True:
+        rest = [i for i in range(len(sizes)) if i not in sure]
+        total = math.fsum(sizes[i] for i in rest)
+        left = count - len(sure)
+        for i in rest:
+            found[i] = left * sizes[i] / total if total > 0 else left / len(rest)
+        above = [i for i in rest if found[i] >= 1]
+        if not above:
+            return found
+        for i in above:
+            found[i] = 1.0
+        sure.update(above)
+
+
+def drawn(
+    chances: Sequence[float], rng: random.Random, along: Sequence[float] | None = None
+) -> list[int]:
+    """Return places drawn, each with its probability, in random order. `along`: the draw is spread
+    evenly over these values."""
+    order = list(range(len(chances)))
+    rng.shuffle(order)
+    if along is not None:
+        order.sort(key=along.__getitem__)
+    found, reached, start = [], 0.0, rng.random()
+    for i in order:
+        before, reached = reached, reached + chances[i]
+        if math.floor(reached - start + 1e-9) > math.floor(before - start + 1e-9):
+            found.append(i)
+    rng.shuffle(found)
+    return found
+
+
+def sizes(by: DrawBy, scores: Sequence[float], apart: Sequence[float] | None = None) -> list[float]:
+    """Return what probabilities are in proportion to. `apart` is how far people are expected from
+    the judge (root of the mean square), needed for `optimal`."""
+    if by == "score":
+        return [0.5 + rank for rank in _ranks(scores)]
+    if by == "optimal":
+        if apart is None:
+            raise ValueError("an optimal draw needs how far people are from the judge")
+        mean = math.fsum(apart) / len(apart) or 1.0
+        return [(1 - EVEN) * one / mean + EVEN for one in apart]
+    return [1.0] * len(scores)
+
+
+def expected_apart(scores: Sequence[float], labelled: Sequence[tuple[float, float]]) -> list[float]:
+    """Return how far people are likely to be from the judge at each score, from (score, residual)
+    of the labelled: by stratum of the labelled scores, drawn to the mean of all."""
+    if not labelled:
+        raise ValueError("found no label; expected some")
+    known = sorted(labelled)
+    pooled = math.fsum(r * r for _, r in known) / len(known)
+    step = max(1, math.ceil(len(known) / STRATA))
+    edges = [known[i][0] for i in range(step, len(known), step)]
+    squares = [[PRIOR * pooled, PRIOR] for _ in range(len(edges) + 1)]
+    for score, residual in known:
+        at = squares[_stratum(edges, score)]
+        at[0] += residual * residual
+        at[1] += 1
+    found = [math.sqrt(total / count) for total, count in squares]
+    return [found[_stratum(edges, score)] for score in scores]
+
+
+def gain(chances: Sequence[float], apart: Sequence[float]) -> float:
+    """Return the share of the labels' variance that a draw saves over an even one of as many, if
+    people are as far from the judge as expected: sum of squares over probabilities."""
+    even = math.fsum(chances) / len(chances)
+    mine = math.fsum(a * a / p for a, p in zip(apart, chances, strict=True) if p > 0)
+    theirs = math.fsum(a * a / even for a in apart)
+    return 1 - mine / theirs if theirs else 0.0
+
+
+def _stratum(edges: Sequence[float], score: float) -> int:
+    return sum(score >= edge for edge in edges)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return each value's rank from 0 to 1; ties share their mean."""
+    order = sorted(values)
+    places: dict[float, list[int]] = {}
+    for place, value in enumerate(order):
+        places.setdefault(value, []).append(place)
+    most = max(1, len(values) - 1)
+    mean = {value: math.fsum(at) / len(at) / most for value, at in places.items()}
+    return [mean[value] for value in values]

@@ -1,0 +1,186 @@
+"""Corrected means and differences: closed forms, a real set of judged and labelled answers, and
+intervals that hold what they say."""
+
+import math
+import random
+import statistics
+
+import pyarrow.parquet as parquet
+import pytest
+
+from convbench.stats.drift import drift
+from convbench.stats.estimate import estimate
+from convbench.stats.ppi import Unit, corrected, difference, weighted
+from convbench.stats.transport import transport
+from tests.excerpts import EXCERPTS, SHARED, named, rows, sources
+from tests.stats.simulate import labelled, talks
+
+
+def test_without_groups_and_with_even_weights_it_is_the_published_estimator():
+    """PPI++ (arXiv 2311.01453): mean, and lam = cov(Y, f) / ((1 + n/N) var f) at n << N."""
+    rng = random.Random(0)
+    units = []
+    for i in range(4000):
+        gold = rng.gauss(3, 1)
+        judge = 0.6 * gold + rng.gauss(0, 0.5) + 2
+        units.append(Unit(str(i), judge, gold if i < 200 else None))
+    found = corrected(units)
+    gold = [u.gold for u in units if u.gold is not None]
+    told = [u.judge for u in units if u.gold is not None]
+    every = [u.judge for u in units]
+    lam = statistics.covariance(gold, told) / statistics.variance(told)
+    assert found.power == pytest.approx(lam, abs=0.02)
+    assert found.estimate.mean == pytest.approx(
+        statistics.mean(gold) + found.power * (statistics.mean(every) - statistics.mean(told))
+    )
+    rest = statistics.variance([y - found.power * f for y, f in zip(gold, told, strict=True)])
+    # Labelled are drawn from the same conversations: the rest's variance is over n, and what the
+    # judge explains over N.
+    error = math.sqrt(rest / 200 + (statistics.variance(gold) - rest) / 4000)
+    assert found.estimate.error == pytest.approx(error, rel=0.02)
+    assert found.estimate.df == 199
+    assert found.estimate.n == 200
+    assert found.bias.mean == pytest.approx(statistics.mean(told) - statistics.mean(gold))
+    assert found.saved == pytest.approx(
+        200 * ((found.people.error / found.estimate.error) ** 2 - 1)
+    )
+    assert found.saved > 100
+
+
+def test_labels_of_everything_are_the_labels_alone_and_of_nothing_are_nothing():
+    rng = random.Random(1)
+    units = labelled(rng, talks(rng, 40, 2), 80, "uniform")
+    found = corrected(units)
+    assert found.estimate.mean == pytest.approx(statistics.mean(u.gold for u in units))
+    assert corrected([Unit(u.group, u.judge) for u in units]) is None
+    assert corrected([Unit("one", 1.0, 1.0), Unit("one", 2.0, 2.0), Unit("two", 3.0)]) is None
+    assert not found.few
+    assert corrected(units[:10]).few
+
+
+def test_a_judge_that_says_nothing_or_is_right_moves_lam_to_its_ends():
+    rng = random.Random(2)
+    gold = [rng.random() for _ in range(300)]
+    right = corrected([Unit(str(i), y, y if i < 60 else None) for i, y in enumerate(gold)])
+    assert right.power == pytest.approx(1, abs=0.01)
+    assert right.estimate.mean == pytest.approx(statistics.mean(gold), abs=1e-3)
+    noise = [Unit(str(i), rng.random(), y if i < 60 else None) for i, y in enumerate(gold)]
+    assert abs(corrected(noise).power) < 0.3
+    constant = corrected([Unit(str(i), 5.0, y if i < 60 else None) for i, y in enumerate(gold)])
+    assert constant.power == 0
+    assert constant.estimate.mean == pytest.approx(statistics.mean(gold[:60]))
+
+
+def test_weights_undo_an_uneven_draw():
+    rng = random.Random(3)
+    found, plain = [], []
+    for _ in range(100):
+        units = labelled(rng, talks(rng, 60, 2), 40, "score")
+        found.append(corrected(units).people.mean)
+        plain.append(statistics.mean(u.gold for u in units if u.labelled))
+    assert abs(statistics.mean(found)) < 0.04
+    assert statistics.mean(plain) > 0.08
+
+
+@pytest.mark.parametrize("by", ["uniform", "score"])
+def test_intervals_hold_what_they_say(by):
+    rng = random.Random(4)
+    held = {"mean": 0, "bias": 0, "people": 0}
+    for _ in range(150):
+        found = corrected(labelled(rng, talks(rng, 70, 2), 50, by))
+        for name, of, true in (
+            ("mean", found.estimate, 0.0), ("bias", found.bias, 0.5), ("people", found.people, 0.0)
+        ):  # fmt: skip
+            low, high = of.interval
+            held[name] += low <= true <= high
+    # 4 standard deviations of 150 throws at 95 %.
+    assert all(abs(count / 150 - 0.95) < 0.07 for count in held.values()), held
+
+
+def test_a_difference_takes_off_the_bias_that_the_trained_policy_won():
+    """Both are as good; the judge pays the second 0.8 more. Shared questions cancel."""
+    rng, held, raw = random.Random(5), 0, 0
+    for _ in range(120):
+        level = [rng.gauss(0, 2) for _ in range(70)]
+        one = labelled(rng, talks(rng, 70, 2, shared=level), 50, "uniform")
+        two = labelled(rng, talks(rng, 70, 2, shared=level, bias=1.3), 50, "uniform")
+        found = difference(one, two)
+        low, high = found.interval
+        held += low <= 0 <= high
+        raw += statistics.mean(u.judge for u in two) - statistics.mean(u.judge for u in one) > 0.5
+    assert raw == 120
+    assert abs(held / 120 - 0.95) < 0.08
+    both = difference(one, one)
+    assert both.mean == pytest.approx(0, abs=1e-9)
+    assert both.error == 0
+
+
+def test_weighted_labels_agree_with_the_clustered_mean_of_all_estimates():
+    rng = random.Random(6)
+    units = [Unit(str(i % 50), 0.0, rng.gauss(i % 50 / 25, 1)) for i in range(150)]
+    mine, theirs = weighted(units), estimate((u.group, u.gold) for u in units)
+    assert mine.mean == pytest.approx(theirs.mean)
+    # A jackknife's factor, G / (G - 1), in the place of its root.
+    assert mine.error == pytest.approx(theirs.error * math.sqrt(50 / 49))
+
+
+def test_transport_of_the_judges_bias():
+    def policy(bias, labels, seed, scale=1.0):
+        rng = random.Random(seed)
+        return labelled(rng, talks(rng, 150, 2, bias=bias), labels, "uniform") if labels else [
+            Unit(g, scale * f) for g, f, _ in talks(rng, 150, 2, bias=bias)
+        ]  # fmt: skip
+
+    base = policy(0.5, 150, 1)
+    assert transport(base, policy(0.5, 150, 2), scale=10).passed == "PASS"
+    assert transport(base, policy(1.5, 150, 3), scale=10).passed == "FAIL"
+    assert transport(base, policy(0.5, 12, 4), scale=4).passed == "UNKNOWN"
+    assert transport(base, policy(0.5, 0, 5), scale=10).passed == "UNKNOWN"
+    beyond = transport(base, policy(0.5, 0, 6, scale=9), scale=10)
+    assert beyond.passed == "FAIL"
+    assert "beyond" in beyond.why
+    assert transport(policy(0.5, 5, 7), base, scale=10).passed == "UNKNOWN"
+
+
+def test_drift_is_in_standard_deviations_of_the_first():
+    found = drift([(str(i), float(i % 2), float(i % 2) + 1) for i in range(100)])
+    spread = statistics.pstdev([i % 2 for i in range(100)])
+    assert found.mean == pytest.approx(1 / spread)
+    assert found.error == 0
+    assert drift([]) is None
+    assert drift([("a", 1.0, 1.0), ("b", 1.0, 1.0)]).mean == 0
+    assert drift([("a", 1.0, 1.0), ("b", 1.0, 2.0)]) is None
+
+
+@pytest.mark.parametrize("real", sources("data/judges/arena_sample.parquet"), ids=named)
+def test_on_stored_judgments_of_real_answers(real):
+    """1,000 answers with a judge's score, 480 of them labelled: labels of a tenth give the gold
+    mean, and a narrower interval than without the judge."""
+    found = arena(real)
+    base = [r for r in found if r["set"] == "draws" and r["policy"] == "base"]
+    gold = [(r["judge"], r["oracle"]) for r in base if None not in (r["judge"], r["oracle"])]
+    if not real:  # a few rows of the same shape: they are read, and there is nothing to estimate
+        assert len(gold) < 3
+        return
+    assert len(gold) == 480
+    true = statistics.mean(y for _, y in gold)
+    rng, held, naive, narrower = random.Random(7), 0, 0, []
+    for _ in range(60):
+        drawn = [rng.choice(gold) for _ in range(1000)]
+        found = corrected(
+            [Unit(str(i), f, y if i < 100 else None) for i, (f, y) in enumerate(drawn)]
+        )
+        low, high = found.estimate.interval
+        held += low <= true <= high
+        naive += found.raw.interval[0] <= true <= found.raw.interval[1]
+        narrower.append(1 - found.estimate.margin / found.people.margin)
+    assert naive == 0  # the judge alone is never right
+    assert abs(held / 60 - 0.95) < 0.1
+    assert 0.06 < statistics.mean(narrower) < 0.09
+
+
+def arena(real):
+    if not real:
+        return list(rows(EXCERPTS / "judges" / "arena_sample.jsonl"))
+    found = parquet.read_table(SHARED / "data/judges/arena_sample.parquet").to_pylist()
+    return [{k: None if v != v else v for k, v in row.items()} for row in found]
