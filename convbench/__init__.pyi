@@ -42,6 +42,8 @@ def build(
     split: Literal["train", "validation", "test", "all"] | None = None,
     regime: Literal["clean", "as-printed"] | None = None,
     run: str | os.PathLike[str] | None = None,
+    tag: str | Iterable[str] | Mapping[str, Any] = (),
+    note: str | None = None,
     model: str | None = None,
     teacher: str | None = None,
     api_base: str | None = None,
@@ -87,6 +89,8 @@ def import_logs(
     file: str | os.PathLike[str],
     *,
     run: str | os.PathLike[str] | None = None,
+    tag: str | Iterable[str] | Mapping[str, Any] = (),
+    note: str | None = None,
 ) -> Run: ...
 def judge(
     run: Run | str | os.PathLike[str] | None = None,

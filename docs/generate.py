@@ -61,9 +61,36 @@ def outputs() -> dict[Path, str]:
         found[ROOT / "specs" / "schemas" / f"{name}.json"] = text
     found[ROOT / "docs" / "reference" / "specs.md"] = spec_page()
     found[ROOT / "docs" / "reference" / "cli.md"] = cli_page()
+    found[ROOT / "docs" / "reference" / "json.md"] = json_page()
     found[ROOT / "docs" / "reference" / "api.md"] = api_page()
     found[ROOT / "convbench" / "__init__.pyi"] = api_stub()
     return found
+
+
+def json_page() -> str:
+    """Return the reference of what commands print with `--json`."""
+    import convbench.cli  # noqa: F401 - its commands bring their answers
+    from convbench.cli.command import ANSWERS
+    from convbench.cli.envelope import Envelope
+
+    parts = [
+        "# What `--json` prints\n\nGenerated from the schemas. Every command takes `--json`: it "
+        "prints one JSON document on stdout in place of its lines, also where it fails; notes and "
+        "progress stay on stderr and the exit code is the same. The document is an envelope whose "
+        "`result` is the command's own answer.\n\n"
+        "```\nconvbench list runs --json | jq '.result.runs[].run'\n```\n",
+        "## The envelope\n",
+        _table(Envelope.model_json_schema(mode="serialization")),
+    ]
+    seen: set[str] = set()
+    for word, answer in sorted(ANSWERS.items()):
+        schema = answer.model_json_schema(mode="serialization")
+        parts += [f"## {word}\n\n{_first(answer)}\n", _table(schema)]
+        for key, part in schema.get("$defs", {}).items():
+            if part.get("properties") and key not in seen:
+                seen.add(key)
+                parts += [f"### {key}\n\n{part.get('description', '')}\n", _table(part)]
+    return "\n".join(parts)
 
 
 def spec_page() -> str:

@@ -8,7 +8,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from convbench.cli.answers import BatchAnswer, BatchesAnswer
 from convbench.cli.command import command
+from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, note, printable, shown, table
 from convbench.engine.progress import clock
 from convbench.options.look import CancelOptions, StatusOptions
@@ -19,21 +21,46 @@ if TYPE_CHECKING:
 HEADS = ("wave", "model", "state", "calls", "done", "failed", "age", "batch")
 
 
-@command("status", StatusOptions)
+@command("status", StatusOptions, BatchesAnswer)
 def status(options: StatusOptions) -> None:
     """Show batches."""
     from convbench.commands.batches import status as command
 
-    say_status(command(options))
+    found = command(options)
+    give(answer_batches(found))
+    say_status(found)
 
 
-@command("cancel", CancelOptions)
+@command("cancel", CancelOptions, BatchesAnswer)
 def cancel(options: CancelOptions) -> None:
     """End batches."""
     from convbench.commands.batches import cancel as command
 
-    if not say_cancel(command(options)):
+    found = command(options)
+    give(answer_batches(found))
+    if not say_cancel(found):
         raise typer.Exit(1)
+
+
+def answer_batches(found: BatchesShown) -> BatchesAnswer:
+    """Return a run's batches."""
+    rows = []
+    for one in found.batches:
+        done, failed = _counts(one)
+        state = one.state.status if one.state else one.sent.state
+        rows.append(
+            BatchAnswer(
+                batch=one.sent.batch,
+                wave=one.sent.wave,
+                model=one.sent.model,
+                state=state,
+                calls=len(one.sent.calls),
+                done=done,
+                failed=failed,
+                problem=one.problem,
+            )
+        )
+    return BatchesAnswer(run=shown(found.run.path), batches=rows)
 
 
 def say_status(found: BatchesShown) -> None:
@@ -68,13 +95,17 @@ def say_cancel(found: BatchesShown) -> bool:
     return not any(one.problem for one in found.open)
 
 
+def _counts(one: BatchShown) -> tuple[int, int]:
+    """Return how many calls were answered, and how many failed."""
+    if one.sent.ended is not None:
+        counts = one.sent.counts
+        return counts.get("answered", 0), counts.get("failed", 0) + counts.get("missing", 0)
+    return (one.state.done, one.state.failed) if one.state else (0, 0)
+
+
 def _row(one: BatchShown) -> tuple[str, ...]:
     sent, state = one.sent, one.state
-    if sent.ended is not None:
-        done, failed = sent.counts.get("answered", 0), sent.counts.get("failed", 0)
-        failed += sent.counts.get("missing", 0)
-    else:
-        done, failed = (state.done, state.failed) if state else (0, 0)
+    done, failed = _counts(one)
     return (
         str(sent.wave), sent.model, state.status if state else sent.state, f"{len(sent.calls):,}",
         f"{done:,}", f"{failed:,}", "" if sent.ended else clock(one.age_s), sent.batch or "",

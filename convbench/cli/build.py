@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.command import command
+from convbench.cli.answers import BuildAnswer, Tokens
+from convbench.cli.command import as_typed, command
+from convbench.cli.envelope import give
 from convbench.cli.say import (
     ended,
     fact,
@@ -26,18 +28,45 @@ from convbench.options.build import BuildOptions
 if TYPE_CHECKING:
     from convbench.commands.build import BuildResult
     from convbench.options.shared import SpecOptions
+    from convbench.rollout.preview import Preview
     from convbench.schema import RunManifest
 
 USUAL_JUDGE = "claude-opus"
 """The judge named where a task names none."""
 
 
-@command("build", BuildOptions)
+@command("build", BuildOptions, BuildAnswer)
 def build(options: BuildOptions) -> None:
     """Build or resume a run."""
     from convbench.commands.build import build as command
 
-    say_build(command(options), options)
+    result = command(options)
+    give(answer_build(result))
+    say_build(result, options)
+
+
+def estimated(preview: Preview) -> Tokens:
+    """Return what a run would take."""
+    return Tokens(
+        conversations=preview.conversations, calls=preview.total_calls,
+        prompt_tokens=preview.prompt_tokens, reply_tokens=preview.completion_tokens,
+        usd=preview.usd,
+    )  # fmt: skip
+
+
+def answer_build(result: BuildResult) -> BuildAnswer:
+    """Return what `build` did, or would do."""
+    from convbench.rollout.loop import Built
+
+    m, built = result.manifest, result.built or Built()
+    return BuildAnswer(
+        run=None if result.path is None or result.preview else shown(result.path),
+        task=m.task.name, protocol=m.protocol.name, mode=m.mode,
+        policy=m.cast[m.protocol.policy].model, questions=dict(result.splits),
+        conversations=built.had, before=built.kept, failed=built.lost,
+        failures=dict(built.failures), cut=built.cut, turns=built.turns, flags=dict(built.flags),
+        estimate=None if result.preview is None else estimated(result.preview),
+    )  # fmt: skip
 
 
 def _judge_to_name(manifest: RunManifest, specs: SpecOptions) -> str:
@@ -64,7 +93,7 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     if result.preview is not None:
         fact("questions", listed(result.splits))
         say_preview(result.preview)
-        next_command("the same command without --dry-run")
+        next_command(as_typed("--dry-run"))
         return
     built, path = result.built, result.path
     assert built is not None

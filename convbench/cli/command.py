@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import shlex
 import types
 import typing
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from convbench.cli.envelope import Answer, answering
 from convbench.cli.main import app
 from convbench.options.declare import Flat, flat, from_flat
 
@@ -20,11 +22,21 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Any], None])
 
 
+_typed: list[str] = []
+"""The words of the command under way."""
+
+
+def as_typed(*without: str) -> str:
+    """Return the command that was typed, without these flags: what a user types to go on."""
+    return shlex.join(["convbench", *(one for one in _typed if one not in without)])
+
+
 class OneRun(TyperCommand):
     """A command that refuses a second `--run` where it works on one, instead of taking the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Count what was typed before it is read."""
+        """Count what was typed before it is read, and keep it for `as_typed`."""
+        _typed[:] = [str(ctx.info_name), *args]
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         times = sum("--run" in one.opts and not getattr(one, "multiple", True) for one in order)
         if times > 1:
@@ -33,9 +45,15 @@ class OneRun(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def command(name: str, options: type[T]) -> Callable[[F], F]:
+JSON = "json"
+ANSWERS: dict[str, type[Answer]] = {}
+"""What each word gives with `--json`."""
+
+
+def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], F]:
     """Register a function of these options under the word that is typed. Where an option is for
-    each of its values (`Opt.each`), the function gets a list of options, one for each."""
+    each of its values (`Opt.each`), the function gets a list of options, one for each. With
+    `--json` its answer, which it gives (`envelope.give`), is printed in place of what it says."""
 
     def register(run: F) -> F:
         listed = flat(options)
@@ -43,6 +61,10 @@ def command(name: str, options: type[T]) -> Callable[[F], F]:
         each = next((one for one in listed if one.opt.each), None)
 
         def typed(**values: Any) -> None:
+            with answering(name, values.pop(JSON)):
+                work(values)
+
+        def work(values: dict[str, Any]) -> None:
             several = values.pop(each.name) if each is not None else None
             asked = from_flat(options, {name: _value(named[name], values[name]) for name in values})
             with _spending(asked) as asked:
@@ -53,8 +75,10 @@ def command(name: str, options: type[T]) -> Callable[[F], F]:
                     run([dataclasses.replace(asked, **one) for one in both])
 
         typed.__doc__ = _paragraphs(options.__doc__ or "")
-        typed.__signature__ = inspect.Signature([_parameter(one) for one in listed])  # type: ignore[attr-defined]
-        typed.__annotations__ = {one.name: _annotation(one) for one in listed}
+        parameters = [*(_parameter(one) for one in listed), _json_parameter()]
+        typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        typed.__annotations__ = {one.name: one.annotation for one in parameters}
+        ANSWERS[name] = answer
         app.command(name, cls=OneRun, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
         return run
 
@@ -86,6 +110,12 @@ def _parameter(one: Flat) -> inspect.Parameter:
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_annotation(one)
     )
+
+
+def _json_parameter() -> inspect.Parameter:
+    flag = typer.Option("--json", help="Print the result as one JSON document.")
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(JSON, kind, default=False, annotation=Annotated[bool, flag])
 
 
 def _shown(one: Flat) -> Any:

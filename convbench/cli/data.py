@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from convbench.cli.answers import ExportAnswer, PublishAnswer, QueryAnswer, RunAnswer
 from convbench.cli.command import command
 from convbench.cli.console import out
+from convbench.cli.envelope import give, wanted
 from convbench.cli.say import fact, next_command, note, of_run, shown
 from convbench.options.data import (
     ExportOptions,
@@ -25,19 +28,25 @@ if TYPE_CHECKING:
 COUNT = 'convbench query "select count(*) from conversations"'
 
 
-@command("query", QueryOptions)
+@command("query", QueryOptions, QueryAnswer)
 def query(options: QueryOptions) -> None:
     """Answer SQL."""
     from convbench.commands.query import check_format, query, write_result
     from convbench.store import find_run
+    from convbench.store.formats import render
 
     chosen = check_format(options.format, options.out)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
-    found = query(options.sql, runs, seconds=options.timeout, hard=True)
-    write_result(found, chosen, options.out, out.width)
+    # With --json the answer is still to be written when the query ends.
+    found = query(options.sql, runs, seconds=options.timeout, hard=not wanted())
+    if wanted():
+        rows = json.loads(render(found, "json"))
+        give(QueryAnswer(columns=list(found.columns), rows=rows))
+    if options.out is not None or not wanted():
+        write_result(found, chosen, options.out, out.width)
 
 
-@command("publish", PublishOptions)
+@command("publish", PublishOptions, PublishAnswer)
 def publish(options: PublishOptions) -> None:
     """Publish a run or a checkpoint."""
     from convbench.commands.publish import published
@@ -46,30 +55,44 @@ def publish(options: PublishOptions) -> None:
     run, done = published(options)
     if isinstance(done, Published):
         assert run is not None
+        give(answer_published(options.repo, done))
         say_published(options.repo, run, done)
     else:
         assert options.checkpoint is not None
+        give(answer_checkpoint(options.repo, done))
         say_checkpoint(options.repo, options.checkpoint, done)
 
 
-@command("pull", PullOptions)
+@command("pull", PullOptions, RunAnswer)
 def pull(options: PullOptions) -> None:
     """Restore a published run."""
     from convbench.commands.pull import pull
 
     pulled = pull(options.repo, options.run, options.revision)
+    give(RunAnswer(run=shown(pulled.run.path), repo=pulled.repo, commit=pulled.commit))
     fact("run", shown(pulled.run.path))
     fact("from", f"{pulled.repo} at {pulled.commit[:12]}")
     of = of_run(pulled.run.path)
     next_command(f"{COUNT}{of}", f"convbench train swift{of}")
 
 
-@command("import", ImportOptions)
+@command("import", ImportOptions, RunAnswer)
 def import_(options: ImportOptions) -> None:
     """Make a run of logs."""
     from convbench.commands.importing import import_
+    from convbench.store.label import write_label
 
     done = import_(options.file, options.run)
+    if options.tags or options.note is not None:
+        write_label(done.run, options.tags, note=options.note)
+    give(
+        RunAnswer(
+            run=shown(done.run.path),
+            conversations=done.conversations,
+            questions=done.examples,
+            rewards=done.rewards,
+        )
+    )
     fact("run", shown(done.run.path))
     fact(
         "conversations",
@@ -78,13 +101,11 @@ def import_(options: ImportOptions) -> None:
     for text in done.notes:
         note(text)
     of = of_run(done.run.path)
-    next_command(
-        f"convbench train swift --model BASE --dry-run{of}",
-        f"convbench train swift --model BASE{of}",
-    )
+    fact("to train", "name the base model: convbench train swift --model MODEL")
+    next_command(f"{COUNT}{of}")
 
 
-@command("export", ExportOptions)
+@command("export", ExportOptions, ExportAnswer)
 def export(options: ExportOptions) -> None:
     """Write another trainer's format."""
     from convbench.commands.export import export
@@ -95,6 +116,15 @@ def export(options: ExportOptions) -> None:
         scale=options.scale, judge=options.judge, seed=options.seed, flagged=options.flagged,
         specs=options.specs,
     )  # fmt: skip
+    give(
+        ExportAnswer(
+            files={split: shown(path) for split, path in done.files.items()},
+            rows=done.rows,
+            failed=done.failed,
+            flagged=done.flagged,
+            left_out=done.left_out,
+        )
+    )
     for split, path in done.files.items():
         fact(split, f"{done.rows[split]} rows in {shown(path)}")
     if done.failed:
@@ -108,6 +138,27 @@ def export(options: ExportOptions) -> None:
         )
     for text in done.notes:
         note(text)
+
+
+def answer_published(repo: str, done: Published) -> PublishAnswer:
+    """Return where the set lies, or would."""
+    sent = done.uploaded
+    return PublishAnswer(
+        repo=repo, url=sent and sent.url, commit=sent and sent.commit,
+        changed=sent is not None and sent.changed,
+        folder=None if sent else shown(done.laid.folder),
+        rows={config: dict(splits) for config, splits in done.laid.rows.items()},
+    )  # fmt: skip
+
+
+def answer_checkpoint(repo: str, done: PublishedCheckpoint) -> PublishAnswer:
+    """Return where the model lies, or would."""
+    sent = done.uploaded
+    return PublishAnswer(
+        repo=repo, url=sent and sent.url, commit=sent and sent.commit,
+        changed=sent is not None and sent.changed, folder=None if sent else shown(done.folder),
+        files=dict(done.files),
+    )  # fmt: skip
 
 
 def say_published(repo: str, run: Run, done: Published) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from convbench.cli.answers import ReportAnswer
 from convbench.cli.command import command
 from convbench.options.demo import DemoOptions
 
@@ -15,12 +16,14 @@ SHOWN = ("results", "differences-to-base-paired")
 """Labels of the tables that the demo ends with."""
 
 
-@command("demo", DemoOptions)
+@command("demo", DemoOptions, ReportAnswer)
 def demo(options: DemoOptions) -> None:
     """Run the demo."""
     from rich.markup import escape
 
     from convbench.cli.console import err, out
+    from convbench.cli.envelope import give
+    from convbench.cli.report import answer_document
     from convbench.cli.say import fact, next_command, shown
     from convbench.commands.demo import demo as command
     from convbench.report.terminal import terminal
@@ -31,6 +34,7 @@ def demo(options: DemoOptions) -> None:
         err.print(escape(why), soft_wrap=False)
 
     result = command(options, say)
+    give(answer_document(result.report.document, [result.run], [result.folder]))
     for item in terminal(_in_short(result.report.document), out):
         out.print(item)
     fact("run", shown(result.run.path))

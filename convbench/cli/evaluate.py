@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from convbench.cli.answers import EvalAnswer
 from convbench.cli.command import command
 from convbench.cli.console import out
+from convbench.cli.envelope import give
+from convbench.cli.judge import answer_judge
 from convbench.cli.say import (
     ended,
     fact,
@@ -26,12 +29,24 @@ if TYPE_CHECKING:
     from convbench.options.shared import CallOptions
 
 
-@command("eval", EvalOptions)
+@command("eval", EvalOptions, EvalAnswer)
 def evaluate(options: EvalOptions) -> None:
     """Evaluate a policy."""
     from convbench.judge.evaluate import evaluate as command
 
-    say_eval(command(options), options.calls)
+    result = command(options)
+    m, judged = result.run.manifest, result.judged
+    give(
+        EvalAnswer(
+            run=shown(result.run.path),
+            parent=shown(result.parent.path),
+            policy=m.cast[m.protocol.policy].model,
+            conversations=result.built.had,
+            failed=result.built.lost,
+            judged=None if judged is None else answer_judge(judged),
+        )
+    )
+    say_eval(result, options.calls)
 
 
 def say_eval(result: EvalResult, calls: CallOptions) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,8 +10,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from convbench.cli.command import command
+from convbench.cli.answers import ExperimentAnswer, ExperimentStep
+from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
+from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, note, printable, shown, table, told
 from convbench.options.experiment import ExperimentOptions
 
@@ -37,7 +37,7 @@ ASSUMED = (
 )
 
 
-@command("experiment", ExperimentOptions)
+@command("experiment", ExperimentOptions, ExperimentAnswer)
 def experiment(options: ExperimentOptions) -> None:
     """Run an experiment."""
     from convbench.commands.experiment import experiment as command
@@ -48,7 +48,28 @@ def experiment(options: ExperimentOptions) -> None:
     except PreflightError as error:
         say_missing(error.missing)
         raise typer.Exit(1) from None
-    say_experiment(result, shlex.join(["convbench", *sys.argv[1:]]))
+    give(answer_experiment(result))
+    say_experiment(result, as_typed())
+
+
+def answer_experiment(result: ExperimentResult) -> ExperimentAnswer:
+    """Return what an experiment did, or would do."""
+    if result.outcomes:
+        steps = [
+            ExperimentStep(address=one.address, state=one.state, said=list(one.said))
+            for one in result.outcomes
+        ]
+    else:
+        parts = result.planned.parts
+        steps = [ExperimentStep(address=one.step.address, state="planned") for one in parts]
+    total = result.planned.total
+    names = ("conversations", "calls", "verdicts", "tokens", "usd", "steps", "disk", "hours")
+    return ExperimentAnswer(
+        experiment=result.spec.name, root=shown(result.root), steps=steps,
+        left_out=list(result.left), missing=list(result.planned.missing),
+        estimate={name: getattr(total, name) for name in names},
+        files=[shown(file) for file in result.files],
+    )  # fmt: skip
 
 
 def say_progress(progress: Progress) -> None:
@@ -81,7 +102,7 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
         if result.planned.missing:
             say_missing(result.planned.missing)
             raise typer.Exit(1)
-        next_command("the same command without --dry-run")
+        next_command(as_typed("--dry-run"))
         return
     if result.report is not None:
         for item in terminal(_in_short(result), out):

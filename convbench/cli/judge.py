@@ -10,8 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.command import command
+from convbench.cli.answers import JudgeAnswer, JudgedRun, JudgeScores, Tokens
+from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
+from convbench.cli.envelope import INTERRUPTED, give
 from convbench.cli.say import (
     ended,
     fact,
@@ -22,6 +24,7 @@ from convbench.cli.say import (
     printable,
     said_again,
     say_failures,
+    say_messages,
     shown,
     table,
     told,
@@ -36,11 +39,9 @@ ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
     'order by 1"'
 )
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 
 
-@command("judge", JudgeOptions)
+@command("judge", JudgeOptions, JudgeAnswer)
 def judge(each: list[JudgeOptions]) -> None:
     """Score runs."""
     from convbench.commands.judge import judge as command
@@ -48,10 +49,13 @@ def judge(each: list[JudgeOptions]) -> None:
 
     for options in each:
         find_run(options.run)  # so that none is judged where another is not there
-    code = 0
+    code, runs = 0, []
     for options in each:
         try:
-            say_judge(command(options), options)
+            result = command(options)
+            runs.append(answer_judge(result))
+            give(JudgeAnswer(runs=runs))
+            say_judge(result, options)
         except typer.Exit as ended:
             code = max(code, ended.exit_code)
             if ended.exit_code == INTERRUPTED:
@@ -60,13 +64,38 @@ def judge(each: list[JudgeOptions]) -> None:
         raise typer.Exit(code)
 
 
+def answer_judge(result: JudgeResult) -> JudgedRun:
+    """Return what came of one run."""
+    found = result.panel.judges if result.panel is not None else ()
+    return JudgedRun(
+        run=shown(result.run.path),
+        judges=[
+            JudgeScores(
+                judge=one.judge, scored=one.scored, failed=one.failed, means=dict(one.means),
+                reward=one.reward.mean if one.reward else None,
+                error=one.reward.error if one.reward else None,
+            )
+            for one in found
+        ],
+        unjudged=result.unjudged,
+        failures={one.name: dict(one.failures) for one in result.judged if one.failures},
+        estimate={
+            one.name: Tokens(
+                conversations=one.calls, calls=one.calls, prompt_tokens=one.prompt_tokens,
+                reply_tokens=one.completion_tokens, usd=one.usd,
+            )
+            for one in result.previews
+        },
+    )  # fmt: skip
+
+
 def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     """Print what `judge` did, or would do; an exit code where too many verdicts have no score."""
     name = shown(result.run.path)
     if result.previews:
         for preview in result.previews:
             _say_preview(preview)
-        next_command("the same command without --dry-run")
+        next_command(as_typed("--dry-run"))
         return
     fact("run", name)
     if result.panel is not None:
@@ -131,12 +160,10 @@ def _figure(value: float | None) -> str:
 
 
 def _say_preview(preview: JudgePreview) -> None:
-    from convbench.schema import text_of
-
     fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
-    for message in preview.messages:
-        out.print(f"[cyan]{message['role']}[/]")
-        out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
+    if preview.messages:
+        say_messages("judge", preview.messages)
+        out.print()
     fact("verdicts", f"{preview.calls:,} to give")
     if preview.model:
         fact(

@@ -1,76 +1,208 @@
-"""`convbench list`, `show`, `doctor`: what there is and what is missing."""
+"""`convbench list`, `show`, `init`, `tag`, `models`, `doctor`: what there is, and specs of one's
+own."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.cells import cell_len
 from rich.markup import escape
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from convbench.cli.answers import (
+    DoctorAnswer,
+    FindingAnswer,
+    ListAnswer,
+    MadeAnswer,
+    ModelsAnswer,
+    RunAnswer,
+    RunRow,
+    ShowAnswer,
+    SpecRow,
+)
 from convbench.cli.command import command
 from convbench.cli.console import err, out
-from convbench.cli.say import fact, next_command, note, printable, say_preview, shown, table
-from convbench.options.look import DoctorOptions, ListOptions, ModelsOptions, ShowOptions
+from convbench.cli.envelope import give
+from convbench.cli.say import (
+    fact,
+    next_command,
+    note,
+    printable,
+    say_messages,
+    say_preview,
+    shown,
+    table,
+)
+from convbench.options.look import (
+    DoctorOptions,
+    InitOptions,
+    ListOptions,
+    ModelsOptions,
+    ShowOptions,
+    TagOptions,
+)
 
 if TYPE_CHECKING:
     from convbench.commands.doctor import Finding
-    from convbench.commands.listing import Entry
-    from convbench.commands.show import ConversationShown, TaskShown
+    from convbench.commands.listing import Listing
+    from convbench.commands.show import ConversationShown, SpecShown
     from convbench.schema import Verdict
+    from convbench.store.overview import Overview
 
 WIDEST = 100
 """Columns that text is set in on a wide terminal."""
 MARKS = {"ok": "[green]ok[/]", "missing": "[red]missing[/]", "note": "[yellow]note[/]"}
 
 
-@command("list", ListOptions)
+@command("list", ListOptions, ListAnswer)
 def list_(options: ListOptions) -> None:
     """List specs, models, runs."""
     from convbench.commands.listing import listing
 
-    say_list(listing(options.what, options.specs))
+    found = listing(options)
+    give(answer_list(found))
+    say_list(found)
 
 
-@command("show", ShowOptions)
+def answer_list(found: Listing) -> ListAnswer:
+    """Return what there is."""
+    from convbench.commands.listing import newest
+
+    latest = newest()
+    specs = {
+        kind: [SpecRow(name=one.name, about=one.about, file=one.where) for one in entries]
+        for kind, entries in found.specs.items()
+    }
+    runs = []
+    for one in found.runs or ():
+        m = one.run.manifest
+        runs.append(
+            RunRow(
+                run=shown(one.run.path),
+                kind=m.kind,
+                task=m.task.name,
+                mode=m.mode,
+                policy=one.policy,
+                conversations=one.conversations,
+                failed=one.failed,
+                judges=list(one.judges),
+                evals=one.evals,
+                usd=one.usd,
+                created=m.created,
+                latest=one.run.path.resolve() == latest,
+                tags=list(one.label.tags),
+                note=one.label.note,
+            )
+        )
+    return ListAnswer(specs=specs, runs=runs)
+
+
+@command("show", ShowOptions, ShowAnswer)
 def show(options: ShowOptions) -> None:
-    """Show a task or a conversation."""
-    from convbench.commands.show import show_conversation, show_task
+    """Show a spec or a conversation."""
+    from convbench.commands.show import show_conversation, show_spec
 
     found = show_conversation(options.name, options.runs, options.specs.folders)
     if found is not None:
+        give(answer_conversation(found))
         say_conversation(found)
         return
-    say_task(show_task(options.name, options.protocol, options.mode, options.turns, options.specs))
+    spec = show_spec(options)
+    give(answer_spec(spec))
+    say_spec(spec)
 
 
-@command("models", ModelsOptions)
+def answer_conversation(found: ConversationShown) -> ShowAnswer:
+    """Return a conversation's record with its verdicts."""
+    return ShowAnswer(
+        kind="conversation", name=found.conversation.conversation_id,
+        value=found.conversation.model_dump(mode="json"),
+        verdicts=[one.model_dump(mode="json") for one in found.verdicts],
+    )  # fmt: skip
+
+
+def answer_spec(found: SpecShown) -> ShowAnswer:
+    """Return a spec with its prompts."""
+    calls = found.preview.calls if found.preview is not None else ()
+    messages = [dict(one) for call in calls for one in call.messages] + [
+        dict(one) for one in found.messages
+    ]
+    kind = found.kind if found.kind == "launch" else found.kind.removesuffix("s")
+    return ShowAnswer(kind=kind, name=found.name, value=found.value, messages=messages)
+
+
+@command("init", InitOptions, MadeAnswer)
+def init(options: InitOptions) -> None:
+    """Write a spec to begin with."""
+    from convbench.commands.init import init
+
+    made = init(options)
+    give(MadeAnswer(kind=made.kind, name=made.name, file=shown(made.files[-1])))
+    for path in made.files:
+        fact("written", shown(path))
+    next_command(*made.next)
+
+
+@command("tag", TagOptions, RunAnswer)
+def tag(options: TagOptions) -> None:
+    """Name a run."""
+    from convbench.commands.tag import tag
+
+    run, label = tag(options)
+    give(RunAnswer(run=shown(run.path), tags=list(label.tags), note=label.note))
+    fact("run", shown(run.path))
+    fact("tags", ", ".join(label.tags) or "none")
+    if label.note:
+        fact("note", label.note)
+
+
+@command("models", ModelsOptions, ModelsAnswer)
 def models(options: ModelsOptions) -> None:
     """Fetch a model."""
     from convbench.commands.models import models
 
     found = models(options, lambda text: err.print(text, markup=False))
-    fact("model", f"local:{options.name}: {found.note}")
+    name = f"local:{options.name}"
+    give(ModelsAnswer(model=name, source=found.source, folder=shown(found.folder)))
+    fact("model", f"{name}: {found.note}")
     fact("from", found.source)
     fact("in", shown(found.folder))
     next_command(f"convbench build arc-easy --model local:{options.name} --tasks 20 --dry-run")
 
 
-@command("doctor", DoctorOptions)
+@command("doctor", DoctorOptions, DoctorAnswer)
 def doctor(options: DoctorOptions) -> None:
     """Examine this machine."""
     from convbench.commands.doctor import examine
 
-    if not say_doctor(examine()):
+    findings = examine()
+    give(
+        DoctorAnswer(
+            findings=[
+                FindingAnswer(
+                    what=one.what, state=one.state, found=one.found, fix=one.fix, needed=one.needed
+                )
+                for one in findings
+            ]
+        )
+    )
+    if not say_doctor(findings):
         raise typer.Exit(1)
 
 
-def say_list(found: dict[str, list[Entry]]) -> None:
-    """Print one table a kind."""
-    for kind, entries in found.items():
-        if not entries and len(found) > 1:
+def say_list(found: Listing) -> None:
+    """Print one table a kind, then the runs."""
+    alone = len(found.specs) + (found.runs is not None) == 1
+    for kind, entries in found.specs.items():
+        if not entries and not alone:
             continue
         rows = Table(box=None, pad_edge=False, title_justify="left", show_header=False)
         rows.add_column(no_wrap=True, style="bold", overflow="fold")
@@ -83,22 +215,125 @@ def say_list(found: dict[str, list[Entry]]) -> None:
         else:
             out.print("none here")
         out.print()
-    next_command("convbench show TASK", "convbench build TASK --dry-run")
+    for text in found.notes:
+        note(text)
+    if found.runs is None:
+        next_command("convbench show demo", "convbench build demo --dry-run")
+        return
+    if found.runs or alone:
+        out.print("[underline]runs[/]")
+        say_runs(found.runs)
+    if found.runs:
+        name = shown(found.runs[0].run.path)
+        next_command(f"convbench report {name}", f"convbench view {name}")
+    else:
+        next_command("convbench build demo --model scripted:policy")
 
 
-def say_task(found: TaskShown) -> None:
-    """Print a task resolved, then its prompts on a sample."""
+def say_runs(runs: Sequence[Overview]) -> None:
+    """Print runs, the newest first: one a line where there is room, else two."""
+    from convbench.commands.listing import newest
+
+    if not runs:
+        out.print("none here")
+        return
+    latest = newest()
+    lines = [(_run_name(one, latest), *_run_facts(one)) for one in runs]
+    rows = Table(box=None, pad_edge=False)
+    heads = ("run", *RUN_HEADS)
+    wide = sum(max(cell_len(str(c)) for c in col) + 1 for col in zip(heads, *lines, strict=True))
+    if out.is_terminal and wide > out.width:
+        for line in lines:
+            facts = " · ".join(
+                f"{head} {cell}" if head in NAMED else cell
+                for head, cell in zip(RUN_HEADS, line[1:], strict=True)
+                if cell
+            )
+            out.print(Text(line[0], style="bold"), soft_wrap=True)
+            out.print(Padding(Text(facts, style="dim"), (0, 0, 0, 2)))
+        return
+    for head in heads:
+        rows.add_column(head, no_wrap=True, justify="right" if head in COUNTS else "left")
+    for line in lines:
+        rows.add_row(Text(line[0], style="bold"), *(Text(cell) for cell in line[1:]))
+    table(rows)
+
+
+RUN_HEADS = ("what", "policy", "had", "failed", "judges", "evals", "cost", "age", "tags")
+COUNTS = ("had", "failed", "evals", "cost", "age")
+"""Columns of numbers."""
+NAMED = ("had", "failed", "evals", "tags")
+"""Facts that need their head where there is no table."""
+
+
+def _run_name(one: Overview, latest: Path | None) -> str:
+    mark = " (latest)" if one.run.path.resolve() == latest else ""
+    return printable(shown(one.run.path)) + mark
+
+
+def _run_facts(one: Overview) -> tuple[str, ...]:
+    m = one.run.manifest
+    kind = "" if m.kind == "build" else f"{m.kind} "
+    cost = "$?" if one.usd is None else f"${one.usd:,.2f}" if one.usd else "$0"
+    cells = (
+        f"{kind}{m.task.name} {m.mode}", one.policy, str(one.conversations),
+        str(one.failed or ""), " ".join(one.judges), str(one.evals or ""), cost, age(m.created),
+        " ".join(one.label.tags),
+    )  # fmt: skip
+    return tuple(printable(cell) for cell in cells)
+
+
+def age(created: str) -> str:
+    """Return how long ago a UTC time was, in its largest unit."""
+    try:
+        then = datetime.fromisoformat(created)
+    except ValueError:
+        return "?"
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    seconds = max(0.0, (datetime.now(UTC) - then).total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def say_spec(found: SpecShown) -> None:
+    """Print a spec resolved, then its prompts on a sample."""
+    fact(found.kind if found.kind == "launch" else found.kind[:-1], f"{found.name}: {found.title}")
+    fact("file", shown(Path(found.file)))
     m = found.manifest
-    fact("task", f"{m.task.name}: {m.task.title}")
-    fact("protocol", f"{m.protocol.name}: {m.protocol.title}")
-    fact("mode", f"{m.mode} (of {', '.join(m.protocol.modes)}), {m.turns} policy turns")
+    if m is not None:
+        if found.kind == "tasks":
+            fact("protocol", f"{m.protocol.name}: {m.protocol.title}")
+        else:
+            fact("questions of", f"{m.task.name}: {m.task.title}")
+        fact("mode", f"{m.mode} (of {', '.join(m.protocol.modes)}), {m.turns} policy turns")
     out.print()
-    out.print(escape(found.yaml), soft_wrap=True)
+    out.print(escape(printable(found.yaml)), soft_wrap=True)
     if found.preview is not None:
         say_preview(found.preview)
-    else:
+    elif found.messages:
+        say_messages("judge", found.messages)
+    elif found.problem:
         note(f"no sample to render: {found.problem}")
-    next_command(f"convbench build {m.task.name} --mode {m.mode}")
+    next_command(*_after(found))
+
+
+def _after(found: SpecShown) -> tuple[str, ...]:
+    """Return what uses a spec of this kind."""
+    name, m = shlex.quote(found.name), found.manifest
+    if found.kind == "tasks" and m is not None:
+        return (f"convbench build {name} --mode {m.mode}",)
+    if found.kind == "protocols" and m is not None:
+        return (f"convbench build {m.task.name} --protocol {name} --dry-run",)
+    ways = {
+        "judges": f"convbench judge --judge {name} --dry-run",
+        "recipes": f"convbench train {name} --dry-run",
+        "experiments": f"convbench experiment {name} --dry-run",
+        "models": f"convbench build demo --model {name} --dry-run",
+    }
+    return (ways[found.kind],) if found.kind in ways else ()
 
 
 def say_conversation(found: ConversationShown) -> None:

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from convbench.cli.answers import CellAnswer, PartAnswer, ReportAnswer, TableAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err, out
+from convbench.cli.envelope import give, wanted
 from convbench.cli.say import next_command, note, of_run, shown
 from convbench.options.report import PatternOptions, ReportOptions
 
 if TYPE_CHECKING:
     from convbench.commands.patterns import PatternResult
     from convbench.commands.report import ReportResult
+    from convbench.report.document import Document
     from convbench.store import Run
 
 SHOWN = 4
 """Files named one by one."""
 
 
-@command("report", ReportOptions)
+@command("report", ReportOptions, ReportAnswer)
 def report(options: ReportOptions) -> None:
     """Compare policies."""
     from convbench.commands.report import report as command
@@ -32,7 +35,7 @@ def report(options: ReportOptions) -> None:
     result, form, out = command(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
     to_stdout &= result.root is None  # a document needs its pictures beside it
-    to_stdout &= form != "html" or not sys.stdout.isatty()
+    to_stdout &= (form != "html" or not sys.stdout.isatty()) and not wanted()
     folder = out or result.folder
     files: list[Path] = []
     if result.root is not None:
@@ -40,20 +43,45 @@ def report(options: ReportOptions) -> None:
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
         files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
+    give(answer_document(result.document, result.runs, files))
     if to_stdout:
         say_text(text(result.document, form), result)
     else:
         say_report(result, files)
 
 
-@command("patterns", PatternOptions)
+@command("patterns", PatternOptions, ReportAnswer)
 def patterns(options: PatternOptions) -> None:
     """Compare how policies talk."""
     from convbench.commands.patterns import patterns as command
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):
         result = command(options)
+    give(answer_document(result.document, [], result.files))
     say_patterns(result)
+
+
+def answer_document(document: Document, runs: Sequence[Run], files: Sequence[Path]) -> ReportAnswer:
+    """Return a report's tables."""
+    parts = []
+    for part in document.parts:
+        tables = [
+            TableAnswer(
+                label=table.label, caption=table.caption, notes=list(table.notes),
+                columns=[column.head for column in table.columns],
+                rows=[
+                    [CellAnswer(text=c.text, error=c.error, rank=c.rank) for c in row]
+                    for row in table.rows
+                ],
+            )
+            for table in part.tables
+        ]  # fmt: skip
+        facts, notes = list(part.facts), list(part.notes)
+        parts.append(PartAnswer(title=part.title, facts=facts, tables=tables, notes=notes))
+    names = [shown(run.path) for run in runs]
+    return ReportAnswer(
+        title=document.title, runs=names, parts=parts, files=[shown(file) for file in files]
+    )
 
 
 def say_report(result: ReportResult, files: Sequence[Path]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.console import err, out
+from convbench.cli.envelope import named_next, noted, spent
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from convbench.options.shared import SpecOptions
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
+    from convbench.schema import Message
 
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
@@ -58,6 +60,7 @@ def fact(name: str, value: str) -> None:
 
 def note(text: str) -> None:
     """Print a warning to stderr."""
+    noted(printable(text))
     told(err, "note: ", "yellow", text)
 
 
@@ -79,6 +82,7 @@ def next_command(*commands: str) -> None:
     out.print()
     for text in commands:
         command, _, remark = printable(text).partition("   ")
+        named_next(command)
         fits = not out.is_terminal or len("next: ") + cell_len(text) <= out.width
         gap = "   " if fits else "\n      "
         line = Text.assemble(("next: ", "dim"), command, (gap + remark.strip(), "dim"))
@@ -122,6 +126,7 @@ def spending(options: Any) -> Iterator[Any]:
     try:
         yield options
     finally:
+        spent(options.calls.ledger)
         if found := line(options.calls.ledger):
             told(err, "spent: ", "bold", found)
 
@@ -180,19 +185,25 @@ def of_run(path: Path, option: str = "--run ") -> str:
 def say_preview(preview: Preview) -> None:
     """Print the exact messages of the first example, then the estimate."""
     from convbench.rollout.calls import SCRIPT
-    from convbench.schema import text_of
 
     example = preview.example
     fact("example", f"{example.example_id} ({example.split})")
     for call in preview.calls:
-        out.print()
-        model = "" if call.model == SCRIPT else f" · {escape(call.model)}"
-        out.rule(f"[bold]{escape(call.speaker)}[/] · step {escape(call.step)}{model}", align="left")
-        for message in call.messages:
-            out.print(f"[cyan]{message['role']}[/]")
-            out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
+        model = "" if call.model == SCRIPT else f" · {call.model}"
+        say_messages(call.speaker, call.messages, f" · step {call.step}{model}")
     out.print()
     say_estimate(preview)
+
+
+def say_messages(speaker: str, messages: Sequence[Message], more: str = "") -> None:
+    """Print what a speaker or a judge is sent."""
+    from convbench.schema import text_of
+
+    out.print()
+    out.rule(f"[bold]{escape(printable(speaker))}[/]{escape(printable(more))}", align="left")
+    for message in messages:
+        out.print(f"[cyan]{message['role']}[/]")
+        out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
 
 
 def say_estimate(preview: Preview) -> None:

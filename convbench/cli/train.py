@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from convbench.cli.command import command
+from convbench.cli.answers import RoundAnswer, TrainAnswer
+from convbench.cli.command import as_typed, command
 from convbench.cli.console import out
+from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, note, of_run, shown
 from convbench.options.train import TrainOptions
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from convbench.learn.start import TrainResult
 
 
-@command("train", TrainOptions)
+@command("train", TrainOptions, TrainAnswer)
 def train(options: TrainOptions) -> None:
     """Train once, or in rounds."""
     from convbench.commands.train import Rounds
@@ -26,9 +28,35 @@ def train(options: TrainOptions) -> None:
 
     done = command(options)
     if isinstance(done, Rounds):
+        give(answer_rounds(done.result.rounds, options.recipe))
         say_seal(done.result, done.table)
     else:
+        give(answer_train(done))
         say_train(done)
+
+
+def answer_train(result: TrainResult) -> TrainAnswer:
+    """Return what `train` did, or would do."""
+    return TrainAnswer(
+        checkpoint=None if result.path is None else shown(result.path),
+        recipe=result.recipe.name, launch=result.launch.name, processes=result.launch.processes,
+        preview=result.preview if result.path is None else [], told=dict(result.told),
+    )  # fmt: skip
+
+
+def answer_rounds(result: RoundsResult, recipe: str) -> TrainAnswer:
+    """Return each round."""
+    rounds = [
+        RoundAnswer(
+            number=one.number, checkpoint=shown(one.checkpoint),
+            evaluated=shown(one.evaluated.path) if one.evaluated else None,
+        )
+        for one in result.rounds
+    ]  # fmt: skip
+    return TrainAnswer(
+        checkpoint=None, recipe=recipe, launch=None, processes=None, rounds=rounds,
+        judge=result.judge,
+    )  # fmt: skip
 
 
 def say_train(result: TrainResult) -> None:
@@ -38,7 +66,7 @@ def say_train(result: TrainResult) -> None:
     if result.path is None:
         for line in result.preview:
             out.print(escape(line), soft_wrap=True)
-        next_command("the same command without --dry-run")
+        next_command(as_typed("--dry-run"))
         return
     name = shown(result.path)
     fact("checkpoint", name)
@@ -47,10 +75,8 @@ def say_train(result: TrainResult) -> None:
     for label, line in result.told:
         fact(label, line)
     if result.imported:
-        next_command(
-            f"convbench eval {name} --run RUN_THAT_WAS_BUILT",
-            f"convbench publish USER/NAME --checkpoint {name}",
-        )
+        fact("to evaluate", f"on a run that was built: convbench eval {name} --run DIR")
+        next_command(f"convbench publish USER/NAME --checkpoint {name} --dry-run")
     else:
         assert result.recipe.run is not None
         report = f"convbench report{of_run(Path(result.recipe.run), '')}"

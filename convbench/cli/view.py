@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from convbench.cli.answers import ViewAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err
+from convbench.cli.envelope import give
 from convbench.options.look import ViewOptions
 
 
-@command("view", ViewOptions)
+@command("view", ViewOptions, ViewAnswer)
 def view(options: ViewOptions) -> None:
     """Serve the viewer, or write it as files."""
     from rich.markup import escape
@@ -25,11 +27,13 @@ def view(options: ViewOptions) -> None:
     if options.static is not None:
         files = view_static(index, options.static, say)
         place = shown(options.static)
+        give(ViewAnswer(address=None, folder=place, conversations=index.total))
         fact("site", f"{place}: {index.total} conversations in {files} files")
         next_command(f"python -m http.server --bind 127.0.0.1 --directory {place}")
         return
 
     def ready(address: str) -> None:
+        give(ViewAnswer(address=address, folder=None, conversations=index.total))
         fact("view", address)
         sys.stdout.flush()
         err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")

@@ -3,39 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench import catalog
-from convbench.errors import ConvbenchError
-from convbench.store import Run, all_runs
+from convbench.errors import ConvbenchError, RunError
+from convbench.options.look import ListOptions
+from convbench.store.overview import Overview, overview
+from convbench.store.run import Run
+
+ROOT = Path("runs")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a list."""
+    """One spec or model."""
 
     name: str
     about: str
     where: str = ""
 
 
-def listing(what: str | None, specs: Sequence[Path]) -> dict[str, list[Entry]]:
-    """Return what there is, by kind."""
-    found: dict[str, list[Entry]] = {}
-    for kind in catalog.KINDS:
-        if what in (None, kind):
-            found[kind] = [_entry(name, path) for name, path in catalog.names(kind, specs).items()]
-    if what in (None, "models"):
-        from convbench.models.aliases import aliases
+@dataclass
+class Listing:
+    """What there is."""
 
-        found["models"] = [
-            Entry(name, alias.note or alias.ref or f"retired: {alias.retired}")
-            for name, alias in aliases(specs).models.items()
-        ]
-    if what in (None, "runs"):
-        found["runs"] = [_run_entry(run) for run in all_runs()]
+    specs: dict[str, list[Entry]] = field(default_factory=dict)
+    """Specs and models by kind."""
+    runs: list[Overview] | None = None
+    """Runs here, the newest first; None where they were not asked for."""
+    notes: list[str] = field(default_factory=list)
+    """Runs that cannot be read."""
+
+
+def listing(options: ListOptions) -> Listing:
+    """Return what there is, by kind."""
+    what, specs, found = options.what, options.specs, Listing()
+    for kind in catalog.KINDS:
+        if what in (None, kind) and not options.tags:
+            found.specs[kind] = [_entry(n, path) for n, path in catalog.names(kind, specs).items()]
+    if what in (None, "models") and not options.tags:
+        found.specs["models"] = _models(specs)
+    if what in (None, "runs") or options.tags:
+        if options.tags and what not in (None, "runs"):
+            raise RunError(f"--tag: found with `list {what}`; expected `list runs`")
+        _runs(found, set(options.tags))
     return found
+
+
+def _models(specs: Sequence[Path]) -> list[Entry]:
+    from convbench.models.aliases import aliases
+
+    return [
+        Entry(name, alias.note or alias.ref or f"retired: {alias.retired}")
+        for name, alias in aliases(specs).models.items()
+    ]
 
 
 def _entry(name: str, path: Path) -> Entry:
@@ -49,11 +71,24 @@ def _entry(name: str, path: Path) -> Entry:
     return Entry(name, str(value.get("title", "")), str(path))
 
 
-def _run_entry(run: Run) -> Entry:
-    m = run.manifest
-    policy = m.cast[m.protocol.policy].model if m.cast else "imported"
-    return Entry(
-        str(run.path),
-        f"{m.kind} · {m.task.name} · {m.protocol.name} · {m.mode} · {policy}",
-        m.created,
-    )
+def _runs(found: Listing, tags: set[str]) -> None:
+    """Look at every run here; one that cannot be read is told and does not hide the others."""
+    runs: list[Overview] = []
+    folders = sorted(ROOT.iterdir()) if ROOT.is_dir() else []
+    for path in folders:
+        if path.is_symlink() or not (path / "run.json").exists():
+            continue
+        try:
+            one = overview(Run.open(path))
+        except RunError as error:
+            found.notes.append(str(error))
+            continue
+        if tags <= set(one.label.tags):
+            runs.append(one)
+    found.runs = sorted(runs, key=lambda one: one.run.manifest.created, reverse=True)
+
+
+def newest() -> Path | None:
+    """Return what `runs/latest` points to."""
+    link = ROOT / "latest"
+    return link.resolve() if link.exists() else None

@@ -1,61 +1,198 @@
-"""`show`: one task rendered, or one conversation."""
+"""`show`: one spec resolved, with its prompts on a sample, or one conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from convbench import catalog
 from convbench.errors import ConvbenchError, SpecError
+from convbench.options.look import ShowOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
-from convbench.schema import Conversation, Example, Member, RunManifest, Verdict
+from convbench.schema import (
+    Conversation,
+    Example,
+    JudgeSpec,
+    Member,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    TaskSpec,
+    Verdict,
+)
 from convbench.store import Run, all_runs, find_run
 from convbench.store.jsonl import lines
 from convbench.tasks.load import load_examples
 
 SHORTEST = 4
 """Characters of an id that are enough to look for."""
+FALLBACK = "demo"
+"""The task on whose questions a spec is shown that belongs to none: they come with convbench."""
 
 
 @dataclass(frozen=True)
-class TaskShown:
-    """A task, resolved, with its prompts on a sample."""
+class SpecShown:
+    """One spec, resolved."""
 
-    manifest: RunManifest
-    yaml: str
-    preview: Preview | None
-    problem: str | None
+    kind: str
+    """Its folder under specs/, or models."""
+    name: str
+    title: str
+    file: str
+    """Where it lies."""
+    value: dict[str, Any]
+    """What it says, what it extends included."""
+    manifest: RunManifest | None = None
+    """Of a task or protocol: the run it would be."""
+    preview: Preview | None = None
+    """Of a task or protocol: its prompts on a sample."""
+    messages: tuple[Message, ...] = ()
+    """Of a judge: what it would be sent on that sample."""
+    problem: str | None = None
     """Why there is no sample, e.g. the Hub cannot be reached."""
 
+    @property
+    def yaml(self) -> str:
+        """The spec as a file would hold it."""
+        return yaml.safe_dump(self.value, sort_keys=False, allow_unicode=True, width=90)
 
-def show_task(
-    name: str, protocol: str | None, mode: str | None, turns: int | None, options: SpecOptions
-) -> TaskShown:
-    """Return a task resolved and its prompts rendered on its first question."""
-    load_plugins(options)
-    sets = sort_sets(options.sets, ("task", "protocol"))
-    task = load_task(name, options, sets)
-    spec = load_protocol(protocol or task.protocol, options, sets)
+
+def show_spec(options: ShowOptions) -> SpecShown:
+    """Return a spec by KIND/NAME, or by its name where one kind alone has it (a task first).
+
+    Raises SpecError for a name of no spec or of several.
+    """
+    load_plugins(options.specs)
+    kind, name = _named(options.name, options.specs.folders)
+    if kind == "models":
+        return _model(name, options.specs.folders)
+    if kind in ("tasks", "protocols"):
+        return _played(kind, name, options)
+    spec = catalog.load(_nouns()[kind], kind, name, specs=options.specs.folders)
+    shown = _shown(kind, name, spec, options.specs.folders)
+    return _judged(shown, spec, options) if isinstance(spec, JudgeSpec) else shown
+
+
+def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
+    """Return (kind, name) of what was typed."""
+    head, slash, name = text.partition("/")
+    for kind in (*catalog.KINDS, "models"):
+        if slash and head in (kind, kind.removesuffix("s")):
+            return kind, name
+    if text.endswith((".yaml", ".yml")) or slash:
+        return "tasks", text
+    having = [kind for kind in catalog.KINDS if text in catalog.names(kind, folders)]
+    if "tasks" in having or not having:
+        return ("tasks", text) if having or not _is_model(text, folders) else ("models", text)
+    if len(having) > 1:
+        ways = " or ".join(f"{kind}/{text}" for kind in having)
+        raise SpecError(f"{text}: found under {', '.join(having)}; expected {ways}")
+    return having[0], text
+
+
+def _is_model(name: str, folders: Sequence[Path]) -> bool:
+    from convbench.models.aliases import aliases
+
+    return name in aliases(folders).models
+
+
+def _nouns() -> dict[str, type[BaseModel]]:
+    from convbench.schema.experiment import ExperimentSpec
+    from convbench.schema.recipe import Launch, Recipe
+
+    return {
+        "tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec, "recipes": Recipe,
+        "experiments": ExperimentSpec, "launch": Launch,
+    }  # fmt: skip
+
+
+def _shown(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> SpecShown:
+    value = spec.model_dump(mode="json", exclude_defaults=True)
+    title = str(getattr(spec, "title", ""))
+    file = catalog.locate(kind, name, folders)
+    return SpecShown(kind, str(value.get("name", name)), title, str(file), value)
+
+
+def _model(name: str, folders: Sequence[Path]) -> SpecShown:
+    from convbench.models.aliases import aliases
+
+    known = aliases(folders).models
+    if name not in known:
+        raise SpecError(f"models/{name}: found no such model; expected one of {', '.join(known)}")
+    alias = known[name]
+    value = alias.model_dump(mode="json", exclude_defaults=True)
+    return SpecShown("models", name, alias.note or "", "specs/models.yaml", value)
+
+
+def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:
+    """Return a task or a protocol with its prompts rendered on a question: a task's own, or of a
+    task that takes this protocol."""
+    specs = options.specs
+    sets = sort_sets(specs.sets, ("task", "protocol"))
+    if kind == "tasks":
+        task = load_task(name, specs, sets)
+        spec = load_protocol(options.protocol or task.protocol, specs, sets)
+        shown = _shown(kind, name, task, specs.folders)
+    else:
+        if options.protocol is not None:
+            raise SpecError(f"--protocol: found with protocols/{name}; expected a task")
+        spec = load_protocol(name, specs, sets)
+        task = load_task(_task_of(spec.name, specs), specs, sets)
+        shown = _shown(kind, name, spec, specs.folders)
     cast = {speaker: Member(model=SCRIPT) for speaker in spec.speakers}
-    manifest = make_manifest(task, spec, Shape(mode=mode, turns=turns), cast)  # type: ignore[arg-type]
-    text = yaml.safe_dump(
-        {"task": task.model_dump(mode="json", exclude_defaults=True)},
-        sort_keys=False,
-        allow_unicode=True,
-        width=90,
-    )
+    shape = Shape(mode=options.mode, turns=options.turns)
+    manifest = make_manifest(task, spec, shape, cast)
+    made, problem = None, None
     try:
-        examples = load_examples(task, manifest.seed).examples
-        return TaskShown(manifest, text, preview(manifest, examples), None)
+        made = preview(manifest, load_examples(task, manifest.seed).examples)
     except ConvbenchError as error:
-        return TaskShown(manifest, text, None, str(error))
+        problem = str(error)
+    return SpecShown(
+        shown.kind, shown.name, shown.title, shown.file, shown.value, manifest, made,
+        problem=problem,
+    )  # fmt: skip
+
+
+def _task_of(protocol: str, specs: SpecOptions) -> str:
+    """Return a task that takes this protocol, one with questions of ours where there is one."""
+    names = list(catalog.names("tasks", specs.folders))
+    first = [FALLBACK, *(name for name in names if name.startswith("pocket"))]
+    for name in dict.fromkeys([*(n for n in first if n in names), *names]):
+        with_this = catalog.load(TaskSpec, "tasks", name, specs=specs.folders).protocol
+        if with_this == protocol:
+            return name
+    return FALLBACK
+
+
+def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShown:
+    """Return a judge with what it would be sent on the first conversation of a task of its own."""
+    from convbench.judge.ask import judge_messages
+    from convbench.judge.kinds import kind_of
+
+    if "model" not in kind_of(spec).needs:
+        return shown
+    names = catalog.names("tasks", options.specs.folders)
+    tasks = (catalog.load(TaskSpec, "tasks", n, specs=options.specs.folders) for n in names)
+    task = next((task.name for task in tasks if task.judge == spec.name), FALLBACK)
+    played = _played("tasks", task, ShowOptions(task, specs=options.specs))
+    if played.preview is None:
+        return SpecShown(
+            shown.kind, shown.name, shown.title, shown.file, shown.value, problem=played.problem
+        )
+    talk, example = played.preview.played, played.preview.example
+    messages = judge_messages(spec, talk, example, key=f"judge/{spec.name}/{talk.conversation_id}")
+    return SpecShown(
+        shown.kind, shown.name, shown.title, shown.file, shown.value, messages=tuple(messages)
+    )
 
 
 @dataclass(frozen=True)
@@ -71,9 +208,9 @@ class ConversationShown:
 def show_conversation(
     start: str, runs: Sequence[Path] | None, specs: Sequence[Path] = ()
 ) -> ConversationShown | None:
-    """Return the conversation whose id starts so; None for a task's name, and where no run has
+    """Return the conversation whose id starts so; None for a spec's name, and where no run has
     such an id."""
-    if len(start) < SHORTEST or start in catalog.names("tasks", specs):
+    if len(start) < SHORTEST or any(start in catalog.names(kind, specs) for kind in catalog.KINDS):
         return None
     where = [find_run(path) for path in runs] if runs else all_runs()
     family = [member for run in where for member in (run, *run.children())]

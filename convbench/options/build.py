@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import MODELS, Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, Shape, SpecOptions
+from convbench.options.shared import (
+    Asking,
+    CallOptions,
+    DryRun,
+    RunNote,
+    Shape,
+    SpecOptions,
+    Tags,
+)
 
 
 def _count(text: str) -> int | Literal["all"]:
@@ -30,7 +38,8 @@ class BuildOptions(Asking):
     )
     ORDER: ClassVar = (
         "task", "mode", "protocol", "tasks", "samples", "temperatures", "turns", "max_tokens",
-        "reasoning_effort", "seed", "split", "regime", "run", "model", "teacher", "dry_run",
+        "reasoning_effort", "seed", "split", "regime", "run", "tags", "note", "model", "teacher",
+        "dry_run",
     )  # fmt: skip
 
     task: Annotated[
@@ -57,6 +66,8 @@ class BuildOptions(Asking):
     run: Annotated[
         Path | None, Opt("Where the run lies; one that exists is resumed.", metavar="DIR")
     ] = None
+    tags: Tags = ()
+    note: RunNote = None
     dry_run: DryRun = False
     tested: bool = False
     """Refuse a set that has no question to evaluate on, before anything is built."""

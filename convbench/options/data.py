@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import Opt
-from convbench.options.shared import RunDir, RunDirs, SpecOptions
+from convbench.options.shared import RunDir, RunDirs, RunNote, SpecOptions, Tags
 
 Repo = Annotated[str, Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)]
 Into = Annotated[Path | None, Opt("Where the run goes; without it into runs/.", metavar="DIR")]
@@ -99,6 +99,8 @@ class ImportOptions:
         Opt("JSON lines: messages and reward; optional group, temperature, split.", argument=True),
     ]
     run: Into = None
+    tags: Tags = ()
+    note: RunNote = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Options of `list`, `show`, `doctor` and `view`."""
+"""Options of `list`, `show`, `init`, `tag`, `doctor`, `models`, `status`, `cancel` and `view`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import SPECS, Opt
-from convbench.options.shared import Allowed, RunDirs, Runs, SpecOptions
+from convbench.options.shared import Allowed, RunDirs, RunNote, Runs, SpecOptions, Tags
 from convbench.words import Mode
 
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
@@ -17,9 +17,16 @@ What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments
 class ListOptions:
     """Show what there is: specs by kind, models by alias, runs here."""
 
-    EXAMPLES: ClassVar = ("convbench list tasks", "convbench list runs")
+    EXAMPLES: ClassVar = (
+        "convbench list tasks",
+        "convbench list runs",
+        "convbench list runs --tag table1",
+    )
 
-    what: Annotated[What | None, Opt("Which kind; without it all specs.", argument=True)] = None
+    what: Annotated[What | None, Opt("Which kind; without it all.", argument=True)] = None
+    tags: Annotated[
+        tuple[str, ...], Opt("Runs that have this tag, and every other one named.", "--tag")
+    ] = ()
     specs: Annotated[
         tuple[Path, ...],
         Opt("Folder of your own specs, searched first.", metavar="DIR", panel=SPECS),
@@ -28,16 +35,63 @@ class ListOptions:
 
 @dataclass(frozen=True)
 class ShowOptions:
-    """Show one task with its prompts rendered on a sample, or one conversation."""
+    """Show one spec, with its prompts rendered on a sample where it has any, or one
+    conversation."""
 
-    EXAMPLES: ClassVar = ("convbench show arc --mode thinking", "convbench show 3f9a0c12")
+    EXAMPLES: ClassVar = (
+        "convbench show arc --mode thinking",
+        "convbench show judges/rubric",
+        "convbench show 3f9a0c12",
+    )
 
-    name: Annotated[str, Opt("A task, or (the start of) a conversation_id.", argument=True)]
+    name: Annotated[
+        str,
+        Opt(
+            "A task, KIND/NAME of any spec or model, or (the start of) a conversation_id.",
+            argument=True,
+        ),
+    ]
     mode: Annotated[Mode | None, Opt("Mode of the prompts.")] = None
     protocol: Annotated[str | None, Opt("Protocol; without it the task's own.")] = None
     turns: Annotated[int | None, Opt("Policy turns.")] = None
     runs: RunDirs = ()
     specs: SpecOptions = SpecOptions()
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """Write a commented spec of your own that runs as it is, to be changed from there."""
+
+    EXAMPLES: ClassVar = (
+        "convbench init task capitals",
+        "convbench init judge brevity",
+    )
+
+    kind: Annotated[
+        Literal["task", "protocol", "judge", "recipe"], Opt("What to write.", argument=True)
+    ]
+    name: Annotated[str, Opt("Its name: small letters, digits and dashes.", argument=True)]
+    out: Annotated[Path, Opt("Folder of specs to write it in.", metavar="DIR", typed_only=True)] = (
+        Path("specs")
+    )
+
+
+@dataclass(frozen=True)
+class TagOptions:
+    """Give a run tags and a note, or take them off; `list runs --tag` and `query` find them."""
+
+    EXAMPLES: ClassVar = (
+        "convbench tag --tag table1 --note 'the runs of the camera-ready table'",
+        "convbench tag runs/arc-a --untag draft",
+    )
+
+    run: Annotated[
+        Path | None,
+        Opt("Run directory; without it the newest run.", metavar="[RUN]", argument=True),
+    ] = None
+    tags: Tags = ()
+    untag: Annotated[tuple[str, ...], Opt("Take this tag off; several times for several.")] = ()
+    note: RunNote = None
 
 
 @dataclass(frozen=True)

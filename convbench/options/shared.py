@@ -37,6 +37,11 @@ Allowed = Annotated[
         "--allow-calls", "MODEL@HOST", MODELS,
     ),
 ]  # fmt: skip
+Tags = Annotated[
+    tuple[str, ...],
+    Opt("Tag of the run, to find it by; several times for several.", "--tag", "TAG", WHERE),
+]
+RunNote = Annotated[str | None, Opt("A line of words about the run.", metavar="TEXT", panel=WHERE)]
 DryRun = Annotated[
     bool,
     Opt(

@@ -28,6 +28,7 @@ from convbench.schema import Example, RunManifest, TaskSpec
 from convbench.schema.example import Split
 from convbench.schema.regime import reply_limit
 from convbench.store import Run, set_latest
+from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested
 
@@ -82,6 +83,8 @@ def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
         raise FatalModelError(no_batches(*asked))
     if existing is None:
         run = Run.create(run.path, manifest, list(examples.values()))
+    if options.tags or options.note is not None:
+        write_label(run, options.tags, note=options.note)
     result.path = run.path
     result.built = fill(run, calls)
     if manifest.kind == "build":

@@ -67,6 +67,8 @@ RUNS = {
     "speaker": "VARCHAR",
     "parent": "VARCHAR",
     "checkpoint": "VARCHAR",
+    "tags": "VARCHAR[]",
+    "note": "VARCHAR",
     "path": "VARCHAR",
 }
 METRICS = (

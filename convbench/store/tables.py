@@ -18,6 +18,7 @@ from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
 from convbench.store import columns, grading, views
 from convbench.store.jsonl import lines
+from convbench.store.label import read_label
 from convbench.store.limits import interruptible, seal_memory
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked
@@ -92,11 +93,11 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
     connection.execute(f"CREATE TABLE raw.runs ({declared})")
     for number, run in enumerate(runs):
         m = run.manifest
-        policy = m.protocol.policy
+        policy, label = m.protocol.policy, read_label(run)
         values = (
             number, m.id, m.kind, m.created, m.version, m.task.name, m.protocol.name, m.mode,
             m.cast[policy].model if policy in m.cast else None, policy, m.parent, m.checkpoint,
-            str(run.path),
+            list(label.tags), label.note, str(run.path),
         )  # fmt: skip
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO raw.runs VALUES ({marks})", values)  # noqa: S608

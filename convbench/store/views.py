@@ -113,7 +113,8 @@ FROM (
 
 RUNS = """
 CREATE VIEW runs AS
-SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, path
+SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, tags, note,
+  path
 FROM raw.runs
 """
 

@@ -110,4 +110,4 @@ def test_imported_logs_are_followed_by_what_can_be_done(provider: Provider, tmp_
     ]  # fmt: skip
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for words in hints(run(["import", "logs.jsonl"])):
-        assert words[0] == "train"
+        run(words)

@@ -1,0 +1,448 @@
+"""What each command has to tell with `--json`: one class a command, its schema in the reference.
+
+Paths are as they would be typed here; dollars are of what has a price; nothing here is cut to a
+terminal's width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from convbench.cli.envelope import Answer
+
+
+class Tokens(Answer):
+    """What a command would take at most, told by a dry run."""
+
+    conversations: int
+    """Conversations, or verdicts where a judge is asked."""
+    calls: int
+    """Calls of models."""
+    prompt_tokens: int
+    """Tokens sent, about."""
+    reply_tokens: int
+    """Tokens written, at most."""
+    usd: float | None
+    """Dollars at most; null where a price is unknown."""
+
+
+class RunAnswer(Answer):
+    """`import`, `pull`, `tag`: a run that was made or named."""
+
+    run: str
+    """Its folder."""
+    conversations: int | None = None
+    """Conversations in it."""
+    questions: int | None = None
+    """Questions they are about."""
+    rewards: int | None = None
+    """Conversations that came with a reward."""
+    repo: str | None = None
+    """Where on the Hub it is from."""
+    commit: str | None = None
+    """The commit there."""
+    tags: list[str] = Field(default_factory=list)
+    """Its tags."""
+    note: str | None = None
+    """Its note."""
+
+
+class BuildAnswer(Answer):
+    """`build`: a run and what it holds now."""
+
+    run: str | None
+    """Its folder; null on a dry run."""
+    task: str
+    """The task."""
+    protocol: str
+    """The protocol."""
+    mode: str
+    """thinking or standard."""
+    policy: str
+    """Reference of the policy."""
+    questions: dict[str, int]
+    """Questions by split."""
+    conversations: int = 0
+    """Conversations that the run has now."""
+    before: int = 0
+    """Those of them that it had before."""
+    failed: int = 0
+    """Conversations that ended in a recorded failure."""
+    failures: dict[str, int] = Field(default_factory=dict)
+    """How often each message stands behind a failure."""
+    cut: int = 0
+    """Policy turns that reached max_tokens."""
+    turns: int = 0
+    """Policy turns."""
+    flags: dict[str, int] = Field(default_factory=dict)
+    """Findings by flag."""
+    estimate: Tokens | None = None
+    """On a dry run: what it would take."""
+
+
+class JudgeScores(Answer):
+    """One judge of a run."""
+
+    judge: str
+    """Its name."""
+    scored: int
+    """Conversations that it has scored."""
+    failed: int
+    """Conversations without a score."""
+    means: dict[str, float]
+    """Mean score by metric."""
+    reward: float | None
+    """Mean reward."""
+    error: float | None
+    """Its standard error, clustered by group."""
+
+
+class JudgedRun(Answer):
+    """One run that was judged."""
+
+    run: str
+    """Its folder."""
+    judges: list[JudgeScores] = Field(default_factory=list)
+    """All judges of the run."""
+    unjudged: int = 0
+    """Conversations that failed to build: there is nothing to judge."""
+    failures: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """By judge, how often each message stands behind a missing score."""
+    estimate: dict[str, Tokens] = Field(default_factory=dict)
+    """On a dry run: by judge, what it would take."""
+
+
+class JudgeAnswer(Answer):
+    """`judge`: the runs that were judged."""
+
+    runs: list[JudgedRun]
+    """One a `--run`, in the order that was typed."""
+
+
+class EvalAnswer(Answer):
+    """`eval`: a policy on the parent's test questions."""
+
+    run: str
+    """The child run."""
+    parent: str
+    """Whose questions, teacher and judges it takes."""
+    policy: str
+    """Reference of the policy."""
+    conversations: int
+    """Conversations that the run has now."""
+    failed: int
+    """Conversations that ended in a recorded failure."""
+    judged: JudgedRun | None
+    """Its scores; null where the parent has no verdicts."""
+
+
+class RoundAnswer(Answer):
+    """One round."""
+
+    number: int
+    """From 1."""
+    checkpoint: str
+    """What was trained."""
+    evaluated: str | None
+    """The run that evaluated it."""
+
+
+class TrainAnswer(Answer):
+    """`train`: a checkpoint, or one a round."""
+
+    checkpoint: str | None
+    """Its folder; null on a dry run, and where there are rounds."""
+    recipe: str
+    """The recipe's name."""
+    launch: str | None
+    """How it was launched."""
+    processes: int | None
+    """Processes that trained."""
+    preview: list[str] = Field(default_factory=list)
+    """What a dry run shows."""
+    told: dict[str, str] = Field(default_factory=dict)
+    """What the learner has to tell of the result."""
+    rounds: list[RoundAnswer] = Field(default_factory=list)
+    """Rounds, in order."""
+    judge: str | None = None
+    """The judge of the rounds."""
+
+
+class CellAnswer(Answer):
+    """One cell of a table."""
+
+    text: str
+    """As printed."""
+    error: str | None = None
+    """Its standard error, as printed."""
+    rank: int = 0
+    """1 for the best of its column, 2 for the second best."""
+
+
+class TableAnswer(Answer):
+    """One table."""
+
+    label: str
+    """Its short name."""
+    caption: str
+    """Its caption."""
+    columns: list[str]
+    """Heads."""
+    rows: list[list[CellAnswer]]
+    """Cells by row, in the order of the heads."""
+    notes: list[str]
+    """Footnotes."""
+
+
+class PartAnswer(Answer):
+    """One section of a report."""
+
+    title: str
+    """Its title."""
+    facts: list[str]
+    """What is compared."""
+    tables: list[TableAnswer]
+    """Its tables."""
+    notes: list[str]
+    """What is to be known of them."""
+
+
+class ReportAnswer(Answer):
+    """`report`, `patterns`, `demo`: tables, and the files that were written."""
+
+    title: str
+    """The report's title."""
+    runs: list[str]
+    """Runs it is about."""
+    parts: list[PartAnswer]
+    """Its sections."""
+    files: list[str] = Field(default_factory=list)
+    """Files that were written."""
+
+
+class ExperimentStep(Answer):
+    """One step of an experiment."""
+
+    address: str
+    """Its cell and what is done."""
+    state: Literal["planned", "done", "failed", "waits"]
+    """How it ended."""
+    said: list[str] = Field(default_factory=list)
+    """What was lost, or why it failed."""
+
+
+class ExperimentAnswer(Answer):
+    """`experiment`: its steps, and where its report lies."""
+
+    experiment: str
+    """Its name."""
+    root: str
+    """Folder of its runs."""
+    steps: list[ExperimentStep]
+    """What was done, or is left to do on a dry run."""
+    left_out: list[str]
+    """Steps that were not asked for and are not done."""
+    missing: list[str]
+    """What stands in the way, with the fix."""
+    estimate: dict[str, float | int]
+    """On a dry run: conversations, calls, verdicts, tokens, usd, steps, disk in bytes, hours."""
+    files: list[str]
+    """Files of the report."""
+
+
+class QueryAnswer(Answer):
+    """`query`: the rows."""
+
+    columns: list[str]
+    """Names of the columns."""
+    rows: list[dict[str, Any]]
+    """Rows, by column."""
+
+
+class ExportAnswer(Answer):
+    """`export`: files in another trainer's format."""
+
+    files: dict[str, str]
+    """File by split."""
+    rows: dict[str, int]
+    """Rows by split."""
+    failed: int
+    """Failed conversations, left out."""
+    flagged: int
+    """Flagged conversations, left out."""
+    left_out: int
+    """Conversations of weight 0 or less, or without a verdict, left out."""
+
+
+class PublishAnswer(Answer):
+    """`publish`: a set or a model on the Hub, or the folder that would be sent."""
+
+    repo: str
+    """USER/NAME."""
+    url: str | None
+    """Its address; null on a dry run."""
+    commit: str | None
+    """The commit; null on a dry run."""
+    changed: bool
+    """Whether anything was new there."""
+    folder: str | None
+    """What would be sent, on a dry run."""
+    rows: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Rows by config and split, of a set."""
+    files: dict[str, int] = Field(default_factory=dict)
+    """Sizes in bytes by path, of a model."""
+
+
+class RunRow(Answer):
+    """One run."""
+
+    run: str
+    """Its folder."""
+    kind: str
+    """How it came to be."""
+    task: str
+    """The task."""
+    mode: str
+    """thinking or standard."""
+    policy: str
+    """Reference of the policy."""
+    conversations: int
+    """Conversations it holds."""
+    failed: int
+    """Conversations that ended in a recorded failure."""
+    judges: list[str]
+    """Who has judged it."""
+    evals: int
+    """Child runs."""
+    usd: float | None
+    """What its calls cost, judges' too; null where a price is unknown."""
+    created: str
+    """UTC time."""
+    latest: bool
+    """Whether it is what `runs/latest` points to."""
+    tags: list[str]
+    """Its tags."""
+    note: str | None
+    """Its note."""
+
+
+class SpecRow(Answer):
+    """One spec or model."""
+
+    name: str
+    """Its name."""
+    about: str
+    """Its title."""
+    file: str
+    """Where it lies; empty for a model."""
+
+
+class ListAnswer(Answer):
+    """`list`: what there is."""
+
+    specs: dict[str, list[SpecRow]]
+    """Specs and models by kind."""
+    runs: list[RunRow]
+    """Runs, the newest first."""
+
+
+class ShowAnswer(Answer):
+    """`show`: a spec with its prompts, or a conversation with its verdicts."""
+
+    kind: str
+    """What it is: task, protocol, judge, recipe, experiment, launch, model or conversation."""
+    name: str
+    """Its name, or its id."""
+    value: dict[str, Any]
+    """The spec as resolved, or the record."""
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+    """Prompts on a sample, in order."""
+    verdicts: list[dict[str, Any]] = Field(default_factory=list)
+    """Verdicts on a conversation."""
+
+
+class FindingAnswer(Answer):
+    """One line of `doctor`."""
+
+    what: str
+    """What was looked at."""
+    state: str
+    """ok, missing or note."""
+    found: str
+    """What was found."""
+    fix: str
+    """What to do."""
+    needed: bool
+    """Whether nothing works without it."""
+
+
+class DoctorAnswer(Answer):
+    """`doctor`: what is installed, reachable and missing."""
+
+    findings: list[FindingAnswer]
+    """All that was looked at."""
+
+
+class ModelsAnswer(Answer):
+    """`models`: a model that was fetched."""
+
+    model: str
+    """Its reference."""
+    source: str
+    """Where it is from."""
+    folder: str
+    """Where it lies."""
+
+
+class BatchAnswer(Answer):
+    """One batch at a provider."""
+
+    batch: str | None
+    """The provider's name of it."""
+    wave: int
+    """Which turn it is of."""
+    model: str
+    """Whose calls."""
+    state: str
+    """What the provider says, or how it ended."""
+    calls: int
+    """Calls in it."""
+    done: int
+    """Those answered."""
+    failed: int
+    """Those that failed or are missing."""
+    problem: str | None
+    """Why the provider was not heard."""
+
+
+class BatchesAnswer(Answer):
+    """`status`, `cancel`: a run's batches."""
+
+    run: str
+    """Its folder."""
+    batches: list[BatchAnswer]
+    """In the order they were sent."""
+
+
+class ViewAnswer(Answer):
+    """`view`: pages that were written, or the address where they are served."""
+
+    address: str | None
+    """Where the pages are served."""
+    folder: str | None
+    """Where they were written."""
+    conversations: int
+    """Conversations in them."""
+
+
+class MadeAnswer(Answer):
+    """`init`: a file that was made."""
+
+    kind: str
+    """task, protocol, judge or recipe."""
+    name: str
+    """Its name."""
+    file: str
+    """Where it lies."""

@@ -1,0 +1,139 @@
+"""`--json`: what a command has to tell as one document on stdout, in place of its lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+
+from convbench.blot import keys
+from convbench.cli.console import out
+from convbench.errors import ConvbenchError
+
+if TYPE_CHECKING:
+    from convbench.engine.budget import Budget
+
+INTERRUPTED = 130
+
+
+class Answer(BaseModel):
+    """What one command has to tell; each has a class of its own in `cli.answers`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Spent(Answer):
+    """What a command's calls took."""
+
+    usd: float | None
+    """Dollars, lost attempts too; null where a price is unknown."""
+    tokens: int
+    """Tokens of prompts and replies."""
+    attempts: int
+    """Requests that were sent."""
+
+
+class Envelope(BaseModel):
+    """What every command prints with `--json`."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    command: str
+    """The word that was typed."""
+    exit_code: int = 0
+    """The code the command ends with: 0 where all went well."""
+    error: str | None = None
+    """The one line of what is wrong, where it could not be done."""
+    notes: list[str] = Field(default_factory=list)
+    """What else the user should know, in the order it was said."""
+    next: list[str] = Field(default_factory=list)
+    """Commands that go on from here."""
+    spent: Spent | None = None
+    """What its calls took; null for a command that calls no model."""
+    result: SerializeAsAny[Answer] | None = None
+    """The answer, by the command's own schema; null where there is none."""
+
+
+_open: list[Envelope] = []
+"""The document that is being filled; empty without `--json`."""
+
+
+def give(answer: Answer) -> None:
+    """Take a command's answer; without `--json` it is not wanted."""
+    for envelope in _open:
+        envelope.result = answer
+
+
+def noted(text: str) -> None:
+    """Take a note that is said on stderr too."""
+    for envelope in _open:
+        envelope.notes.append(text)
+
+
+def named_next(command: str) -> None:
+    """Take a command that goes on from here."""
+    for envelope in _open:
+        envelope.next.append(command)
+
+
+def spent(ledger: Budget) -> None:
+    """Take what a command's ledger holds at its end."""
+    for envelope in _open:
+        usd = None if ledger.unpriced else ledger.all.usd
+        envelope.spent = Spent(usd=usd, tokens=ledger.all.tokens, attempts=ledger.all.attempts)
+
+
+def wanted() -> bool:
+    """Whether stdout holds one JSON document and nothing else."""
+    return bool(_open)
+
+
+@contextmanager
+def answering(command: str, json: bool) -> Iterator[None]:
+    """Print the command's document when it ends, however it ends. The lines it says on stdout are
+    left out; notes and progress go to stderr as ever, and the exit code is the same."""
+    if not json:
+        yield
+        return
+    envelope = Envelope(command=command)
+    _open.append(envelope)
+    quiet, out.quiet = out.quiet, True
+    try:
+        yield
+    except typer.Exit as ended:
+        envelope.exit_code = ended.exit_code
+        raise
+    except ConvbenchError as error:
+        envelope.exit_code, envelope.error = 1, " ".join(keys(str(error)).split())
+        raise
+    except KeyboardInterrupt:
+        envelope.exit_code, envelope.error = INTERRUPTED, "interrupted"
+        raise
+    except BaseException as error:
+        envelope.exit_code, envelope.error = 1, type(error).__name__
+        raise
+    finally:
+        out.quiet = quiet
+        _open.remove(envelope)
+        _print(envelope)
+
+
+def _print(envelope: Envelope) -> None:
+    text = envelope.model_dump_json(indent=1, ensure_ascii=False)
+    sys.stdout.write(keys(text) + "\n")
+    sys.stdout.flush()
+
+
+def schema(answer: type[Answer]) -> dict[str, Any]:
+    """Return the JSON schema of what a command of this answer prints."""
+    whole = Envelope.model_json_schema(mode="serialization")
+    own = answer.model_json_schema(mode="serialization", ref_template="#/$defs/{model}")
+    whole["$defs"] = {**whole.get("$defs", {}), **own.pop("$defs", {}), answer.__name__: own}
+    whole["$defs"].pop("Answer", None)
+    ref = {"$ref": f"#/$defs/{answer.__name__}"}
+    whole["properties"]["result"] = {"anyOf": [ref, {"type": "null"}], "default": None}
+    return whole
