@@ -14,3 +14,7 @@ class BrokenReply(TransientModelError):
 
 class Unreachable(TransientModelError):
     """No connection could be made: nobody listens, no such host. Nothing was sent."""
+
+
+class ToolError(Exception):
+    """What a tool tells the model went wrong."""

@@ -14,10 +14,13 @@ from typing import Any
 
 from convbench.blot import told
 from convbench.catalog.python import function
+from convbench.errors import FatalModelError, SpecError
+from convbench.models.failures import ToolError
+from convbench.models.mcp_server import McpServer
 from convbench.models.model import Model
 from convbench.net.tidy import text
 from convbench.schema import Completion, Message, Sampling
-from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult
+from convbench.schema.tools import Tool, ToolCall, ToolLimits, ToolResult, ToolServer
 
 LONGEST_ERROR = 500
 """Characters of an error that the model is told."""
@@ -37,12 +40,20 @@ class ToolsModel(Model):
         limits: ToolLimits,
         *,
         downloaded: bool = False,
+        servers: Mapping[str, ToolServer] | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         fields: Fields | None = None,
+        running: Mapping[str, McpServer] | None = None,
     ) -> None:
         self.ref = "tools:" + ",".join(tool.name for tool in tools)
         self._tools = {tool.name: tool for tool in tools}
         self._limits, self._fields = limits, fields or {}
+        if downloaded and servers:
+            raise SpecError(
+                f"tool server {min(servers)}: named by a downloaded spec; no program is started "
+                "for it; expected functions of convbench's own"
+            )
+        self._running = running or {name: McpServer(name, s) for name, s in (servers or {}).items()}
         self._functions = functions or {
             tool.name: function(tool.function, downloaded=downloaded)
             for tool in tools
@@ -52,7 +63,21 @@ class ToolsModel(Model):
     def bind(self, fields: Fields) -> ToolsModel:
         """Return these tools for one conversation."""
         tools = list(self._tools.values())
-        return ToolsModel(tools, self._limits, functions=self._functions, fields=fields)
+        return ToolsModel(
+            tools, self._limits, functions=self._functions, fields=fields, running=self._running
+        )
+
+    async def start(self) -> None:
+        """Start the servers. SpecError where one no longer offers what it did."""
+        for name, server in self._running.items():
+            known = {tool.name: tool for tool in self._tools.values() if tool.server == name}
+            offered = {tool.name: tool for tool in await server.tools(tuple(known))}
+            for tool in known.values():
+                if offered[tool.name].parameters != tool.parameters:
+                    raise SpecError(
+                        f"tool server {name}: tool {tool.name} takes other arguments than when "
+                        "this run began; make a new run"
+                    )
 
     def price(self, prompt: int, reply: int) -> float:
         """Return 0: tools cost nothing."""
@@ -71,7 +96,9 @@ class ToolsModel(Model):
         return Completion(said, "rule", 0, 0, 0.0)
 
     async def aclose(self) -> None:
-        """Nothing to release."""
+        """End the servers."""
+        for server in self._running.values():
+            await server.aclose()
 
     async def _one(self, call: ToolCall) -> ToolResult:
         tool = self._tools.get(call.name)
@@ -87,6 +114,10 @@ class ToolsModel(Model):
                 said = await self._run(tool, arguments)
         except TimeoutError:
             return _failed(call, f"error: {tool.name} took over {self._limits.seconds:g} seconds")
+        except FatalModelError:
+            raise
+        except ToolError as error:
+            return _failed(call, f"error: {told(str(error))[:LONGEST_ERROR]}")
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             line = told(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
             return _failed(call, f"error: {line}")
@@ -95,6 +126,8 @@ class ToolsModel(Model):
     async def _run(self, tool: Tool, arguments: dict[str, Any]) -> str:
         if tool.python:
             return await _sandboxed(str(arguments["code"]), self._limits)
+        if tool.server is not None:
+            return await self._running[tool.server].call(tool.name, arguments)
         run, fields = self._functions[tool.name], self._fields.get(tool.name, {})
         if inspect.iscoroutinefunction(run):
             said = await run(arguments, fields)
@@ -143,7 +176,3 @@ async def _sandboxed(code: str, limits: ToolLimits) -> str:
     if found.ended == "value" and isinstance(found.value, str):
         return found.value
     raise ToolError(found.why if found.error != "NameError" else f"{found.why} (set `result`)")
-
-
-class ToolError(Exception):
-    """What a tool tells the model went wrong."""

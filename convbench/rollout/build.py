@@ -24,6 +24,7 @@ from convbench.rollout.loop import Built, identical_samples
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
 from convbench.rollout.resume import resume
+from convbench.rollout.toolbox import with_offered
 from convbench.schema import Example, RunManifest, TaskSpec
 from convbench.schema.example import Split
 from convbench.schema.regime import reply_limit
@@ -148,7 +149,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
         specs=options.specs,
         calls=options.calls,
     )
-    manifest = make_manifest(task, protocol, options.shape, cast)
+    manifest = make_manifest(task, with_offered(protocol), options.shape, cast)
     loaded = load(task, manifest.seed)
     wanted = [e for e in loaded.examples if manifest.split in ("all", e.split)]
     if not wanted:

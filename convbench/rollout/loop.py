@@ -12,7 +12,8 @@ from convbench.engine.jobs import Summary
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.models.model import Model
 from convbench.rollout.plan import Rollout, plan
-from convbench.rollout.play import failed, play, tools_of
+from convbench.rollout.play import failed, play
+from convbench.rollout.toolbox import open_tools, tools_of
 from convbench.schema import Conversation
 from convbench.store import Run
 
@@ -66,15 +67,14 @@ async def build(
     manifest = run.manifest
     downloaded = manifest.pulled_from is not None
     checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
-    for speaker in manifest.protocol.speakers:
-        tools_of(manifest, speaker)  # a function that is not there is found before any call
+    tools_of(manifest)  # a function that is not there is found before any call
     jobs = list(planned(run))
     built = Built(kept=sum(good for _, good in run.attempts().values()))
     keys = {job.key for job in jobs}
 
     async def work(job: Rollout) -> Conversation:
         example = run.examples[job.example_id]
-        conversation = await play(manifest, example, job, cast, caller)
+        conversation = await play(manifest, example, job, cast, caller, tools)
         if conversation.failure is not None:
             return conversation
         found = [
@@ -91,7 +91,8 @@ async def build(
         lambda conversation: conversation.failure is not None,
         lambda job, conversation: _count(built, manifest.protocol.policy, conversation),
     )
-    built.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, concurrency)
+    async with open_tools(manifest, start=bool(jobs)) as tools:
+        built.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, concurrency)
     return built
 
 

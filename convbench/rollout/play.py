@@ -39,6 +39,7 @@ class Play:
     job: Rollout
     cast: Mapping[str, Model]
     caller: Calls
+    tools: Mapping[str, ToolsModel]
     turns: list[Turn] = field(default_factory=list)
     spoken: int = 0
     """Policy turns so far."""
@@ -67,13 +68,19 @@ class Play:
 
 
 async def play(
-    run: RunManifest, example: Example, job: Rollout, cast: Mapping[str, Model], caller: Calls
+    run: RunManifest,
+    example: Example,
+    job: Rollout,
+    cast: Mapping[str, Model],
+    caller: Calls,
+    tools: Mapping[str, ToolsModel] | None = None,
 ) -> Conversation:
-    """Return the conversation, as a failed one where a model gave up on it.
+    """Return the conversation, as a failed one where a model gave up on it. `tools` are those of
+    each speaker that has any.
 
     Errors that end the whole run (a wrong key, a spent budget) pass through.
     """
-    state = Play(run, example, job, cast, caller)
+    state = Play(run, example, job, cast, caller, tools or {})
     try:
         for step in walk(state):
             if len(state.turns) < len(job.prefix):
@@ -175,18 +182,9 @@ async def _speak(state: Play, step: Step) -> None:
     )
 
 
-def tools_of(run: RunManifest, speaker: str) -> ToolsModel | None:
-    """Return the tools of a speaker; None where it has none. SpecError where a function is not
-    there, or is not for a pulled spec to name."""
-    spec = run.protocol.speakers[speaker]
-    if not spec.tools:
-        return None
-    return ToolsModel(spec.tools, spec.tool_limits, downloaded=run.pulled_from is not None)
-
-
 def _tools(state: Play, speaker: str) -> Model | None:
     """Return a speaker's tools; each gets what the speaker sees, and the hidden fields it names."""
-    found = tools_of(state.run, speaker)
+    found = state.tools.get(speaker)
     if found is None:
         return None
     tools = state.run.protocol.speakers[speaker].tools

@@ -15,6 +15,7 @@ from convbench.models.open import batch_price_of, has_batches, price_of
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
+from convbench.rollout.toolbox import tools_of
 from convbench.schema import Completion, Conversation, Example, Message, RunManifest, Sampling
 
 STANDS_FOR = "⟨reply of {speaker}⟩"
@@ -140,7 +141,8 @@ def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Convers
     job = Rollout(
         "preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed
     )
-    conversation = run_loop(lambda: play(manifest, example, job, cast, recorder))
+    tools = tools_of(manifest)
+    conversation = run_loop(lambda: play(manifest, example, job, cast, recorder, tools))
     steps = [turn.step for turn in conversation.turns]
     asked = [
         dataclasses.replace(call, step=steps[int(call.step.rpartition("@")[2])])

@@ -10,6 +10,7 @@ from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.cast import make_member, teachers, with_fingerprint
 from convbench.rollout.manifest import refuse_changes, sampling_of
+from convbench.rollout.toolbox import as_began
 from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
 from convbench.schema.reasoning import Effort
 from convbench.schema.regime import in_regime
@@ -35,6 +36,7 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
     }
     task = _task_again(old.task, options, sets)
     protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
+    protocol = as_began(protocol, old.protocol)
     new = old.model_copy(update={**shape, "task": task, "protocol": protocol})
     refuse_changes(old, new)  # before the cast, which another protocol may not even have
     refuse_changes(old, new.model_copy(update={"cast": _cast_again(old, options)}))

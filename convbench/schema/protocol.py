@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from convbench.schema.noun import Mode, Name, Noun, PythonRef, Text
-from convbench.schema.tools import Tool, ToolLimits
+from convbench.schema.tools import Tool, ToolLimits, ToolServer
 
 Framing = Literal["none", "llama-2"]
 """Marks around the messages a speaker's model gets: none, or those of Llama 2's chat format written
@@ -43,6 +43,8 @@ class Speaker(Noun):
     """Fixed limit of a reply; null takes the run's."""
     tools: tuple[Tool, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Tools that this speaker's model may call before it says its turn."""
+    tool_servers: dict[Name, ToolServer] = Field(default={}, exclude_if=lambda value: not value)
+    """Servers whose tools are offered beside these. A run keeps what they offered when it began."""
     tool_limits: ToolLimits = Field(
         default=ToolLimits(), exclude_if=lambda value: value == ToolLimits()
     )
@@ -54,6 +56,9 @@ class Speaker(Noun):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"tools named twice: {twice}")
+        lost = {tool.server for tool in self.tools if tool.server} - set(self.tool_servers)
+        if lost:
+            raise ValueError(f"tools of servers that are not there: {sorted(lost)}")
         return self
 
 

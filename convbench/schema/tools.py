@@ -19,6 +19,7 @@ MOST_RESULT = 1 << 20
 SCHEMA_BYTES = 16 << 10
 """Bytes of a tool's JSON schema."""
 
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$", max_length=200)]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w-]*$", max_length=64)]
 
 
@@ -51,6 +52,17 @@ def _is_object(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+class ToolServer(Noun):
+    """A program of the user's that offers tools over its stdin and stdout (MCP)."""
+
+    command: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = Field(min_length=1)
+    """The program and its arguments; no shell reads them."""
+    env: tuple[EnvName, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Variables of the environment that it gets beside PATH, HOME and the like."""
+    tools: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Those of its tools that are offered; empty: all."""
+
+
 class Tool(Noun):
     """A tool that a speaker may call."""
 
@@ -64,13 +76,17 @@ class Tool(Noun):
     """Function `fn(arguments, fields)`, plain or async, that gives text or what JSON can hold."""
     python: bool = Field(default=False, exclude_if=lambda value: not value)
     """Run the argument `code` in the sandbox and give what it sets `result` to."""
+    server: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The speaker's server that offers it, under the same name."""
     sees: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Hidden fields that the function gets, whether its speaker may use them or not."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if self.python == (self.function is not None):
-            raise ValueError("give exactly one of function and python: true")
+        if self.python + (self.function is not None) + (self.server is not None) != 1:
+            raise ValueError("give exactly one of function, python: true and server")
+        if self.sees and self.function is None:
+            raise ValueError("sees: only a function gets hidden fields")
         if self.python and "code" not in self.parameters["properties"]:
             raise ValueError("python: true takes its program from a parameter `code`")
         return self

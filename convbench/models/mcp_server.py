@@ -1,0 +1,243 @@
+"""One tool server over stdio (MCP): started, asked for its tools, called, ended.
+
+It runs in a process of its own behind a keeper (`mcp_keeper`), which bounds what it says and ends
+it with all that it started. It gets none of this process's environment but what is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from convbench.blot import told
+from convbench.errors import FatalModelError, MissingDependency, SpecError
+from convbench.install import with_extra
+from convbench.models.failures import ToolError
+from convbench.net.tidy import text
+from convbench.schema.tools import Tool, ToolServer
+
+START_S = 30.0
+"""Seconds to start and to tell its tools."""
+END_S = 15.0
+"""Seconds that its end may take; the keeper's own bounds come before."""
+STARTS = 3
+"""Times that it is started; one that ends again and again ends the run."""
+MOST_TOOLS = 64
+MOST_PAGES = 20
+LONGEST_LINE = 300
+"""Characters of what is told of its end."""
+
+
+class McpServer:
+    """A server of a speaker's; calls of all conversations of a command share its process."""
+
+    def __init__(self, name: str, spec: ToolServer) -> None:
+        self.name, self.spec = name, spec
+        self._starts = 0
+        self._starting = asyncio.Lock()
+        self._serving: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+        self._session: Any = None
+        self._leave = asyncio.Event()
+        self._why = ""
+
+    async def start(self) -> None:
+        """Start it where it does not run. Raises FatalModelError where it cannot be, or has ended
+        by itself too often; MissingDependency without the package."""
+        async with self._starting:
+            if self._serving is None or self._serving.done():
+                if self._starts >= STARTS:
+                    line = f"tool server {self.name}: ended {STARTS} times{self._why}"
+                    raise FatalModelError(line)
+                self._starts += 1
+                self._leave = asyncio.Event()
+                self._ready = asyncio.get_running_loop().create_future()
+                self._serving = asyncio.create_task(self._serve(self._ready))
+            assert self._ready is not None
+            await asyncio.wait({self._ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+            if not self._ready.done():
+                self._starts = STARTS  # one that never spoke is not started again
+                raise FatalModelError(
+                    f"tool server {self.name}: {self.command}: does not start{self._why}"
+                )
+
+    @property
+    def command(self) -> str:
+        """The program, for a message; its arguments may hold secrets."""
+        return os.path.basename(self.spec.command[0])
+
+    async def _serve(self, ready: asyncio.Future[None]) -> None:
+        """Hold the session open: what opened it must close it, so that this is one task."""
+        client, stdio, parameters = _package()
+        with tempfile.TemporaryFile() as said:
+            try:
+                async with asyncio.timeout(START_S) as starting:
+                    transport = stdio(parameters(**self._started()), errlog=said)
+                    async with client(transport, cache=None) as opened:
+                        self._session = opened.session
+                        starting.reschedule(None)
+                        ready.set_result(None)
+                        await self._leave.wait()
+            except TimeoutError:
+                self._why = f": said nothing for {START_S:g} seconds"
+            except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a stranger's program
+                self._why = f": {_line(error)}"
+            finally:
+                self._session = None
+                said.seek(0)
+                words = said.read().decode("utf-8", "replace").strip()
+                self._why = f": {told(text(words))[:LONGEST_LINE]}" if words else self._why
+
+    def _started(self) -> dict[str, Any]:
+        keeper = str(resources.files("convbench") / "models" / "mcp_keeper.py")
+        arguments = ["-I", "-S", keeper, str(os.getpid()), *self.spec.command]
+        given = {name: os.environ[name] for name in self.spec.env if name in os.environ}
+        return {"command": sys.executable, "args": arguments, "env": given}
+
+    async def tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
+        """Return these of its tools, all that are wanted where none is named. SpecError for a tool
+        that cannot be taken, for one that is not there, and for too many."""
+        await self.start()
+        try:
+            async with asyncio.timeout(START_S):
+                listed = await self._listed()
+        except TimeoutError:
+            raise self._refused(f"told no tools in {START_S:g} seconds") from None
+        except SpecError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's program
+            raise self._refused(f"cannot tell its tools: {_line(error)}") from None
+        wanted = names or self.spec.tools or tuple(listed)
+        if lost := [name for name in wanted if name not in listed]:
+            known = ", ".join(map(_short, listed)) or "nothing"
+            raise self._refused(f"has no tool {lost[0]!r}; it has {known}")
+        return tuple(_tool(self.name, listed[name]) for name in wanted)
+
+    async def _listed(self) -> dict[str, Any]:
+        import mcp_types as types
+
+        found: dict[str, Any] = {}
+        cursor = None
+        for _ in range(MOST_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor)
+            page = await self._session.send_request(
+                types.ListToolsRequest(params=params), types.ListToolsResult
+            )
+            found |= {tool.name: tool for tool in page.tools}
+            if len(found) > MOST_TOOLS:
+                break
+            if (cursor := page.next_cursor) is None:
+                return found
+        many = f"more than {MOST_TOOLS} tools, or {MOST_PAGES} pages of them"
+        raise self._refused(f"found {many}; expected fewer")
+
+    def _refused(self, why: str) -> SpecError:
+        return SpecError(f"tool server {self.name}: {why}")
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return what a tool says, as text. ToolError where it says that it failed, or the server
+        ended meanwhile; FatalModelError where it has ended too often."""
+        import mcp_types as types
+
+        await self.start()
+        serving = self._serving
+        assert serving is not None
+        params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
+        asked = asyncio.ensure_future(
+            self._session.send_request(types.CallToolRequest(params=params), types.CallToolResult)
+        )
+        try:
+            await asyncio.wait({asked, serving}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise ToolError(f"its server ended{self._why}")
+            found = asked.result()
+        except (ToolError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's program
+            raise ToolError(await self._lost(serving, error)) from None
+        finally:
+            asked.cancel()
+        said = _said(found)
+        if found.is_error:
+            raise ToolError(said or "it failed and said nothing")
+        return said
+
+    async def _lost(self, serving: asyncio.Task[None], error: Exception) -> str:
+        """Return why a call failed; where the connection is gone, the server is too."""
+        if "closed" not in str(error).lower():
+            return _line(error)
+        self._leave.set()
+        await asyncio.wait({serving}, timeout=END_S)
+        return f"its server ended{self._why}"
+
+    async def aclose(self) -> None:
+        """End it and all that it started; the keeper does so by itself where we no longer can."""
+        if self._serving is None:
+            return
+        self._leave.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({self._serving}, timeout=END_S)
+        self._serving.cancel()
+
+
+def _package() -> tuple[Any, Any, Any]:
+    try:
+        from mcp import Client, StdioServerParameters
+        from mcp.client.stdio import stdio_client
+    except ImportError:
+        raise MissingDependency(
+            "mcp", needed_for="tool servers", install=with_extra("mcp")
+        ) from None
+    logging.getLogger("mcp").addHandler(logging.NullHandler())  # a stranger's words are no news
+    return Client, stdio_client, StdioServerParameters
+
+
+def _tool(server: str, found: Any) -> Tool:
+    """Return a tool as a protocol declares it; SpecError for one that cannot be."""
+    schema = {name: value for name, value in found.input_schema.items() if name != "$schema"}
+    schema.setdefault("properties", {})
+    about = text(found.description or found.title or found.name)[:4000]
+    try:
+        return Tool(name=found.name, about=about, parameters=schema, server=server)
+    except ValueError as error:
+        line = str(error).splitlines()
+        why = next((one for one in line if "Value error" in one), line[-1]).strip()
+        raise SpecError(
+            f"tool server {server}: tool {_short(found.name)!r}: {why[:LONGEST_LINE]}; name the "
+            f"tools that you want: tool_servers.{server}.tools"
+        ) from None
+
+
+def _said(result: Any) -> str:
+    """Return a result's text; what is no text is named."""
+    parts = list(_parts(result))
+    if not parts and result.structured_content is not None:
+        return json.dumps(result.structured_content, default=str)
+    return "\n".join(parts)
+
+
+def _parts(result: Any) -> Iterator[str]:
+    for block in result.content:
+        if block.type == "text":
+            yield text(block.text)
+        else:
+            yield f"[{_short(getattr(block, 'mime_type', None) or block.type)}: not shown]"
+
+
+def _short(name: object) -> str:
+    return told(text(str(name)))[:64]
+
+
+def _line(error: BaseException) -> str:
+    """Return an error, or the first of a group's, on one line."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return told(f"{type(error).__name__}: {error}".split("\n")[0])[:LONGEST_LINE]
