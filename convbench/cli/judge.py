@@ -39,6 +39,7 @@ ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
     'order by 1"'
 )
+SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"'
 
 
 @command("judge", JudgeOptions, JudgeAnswer)
@@ -117,9 +118,20 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
         raise typer.Exit(1)
     of = of_run(result.run.path)
     next_command(
-        f"{ACCURACY}{of}",
+        f"{_question(result)}{of}",
         f"convbench publish USER/NAME --dry-run{of}",
     )
+
+
+def _question(result: JudgeResult) -> str:
+    """Return the query to try next: accuracy, or the judges' own scores where they have others
+    than the rubric's that always have columns."""
+    from convbench.store.columns import METRICS
+    from convbench.store.views import metric_columns
+
+    found = metric_columns(result.run.judge_specs().values())
+    own = [name for name in found if name not in METRICS and name.isidentifier()]
+    return SCORES.format(", ".join(f"avg({name})" for name in own[:3])) if own else ACCURACY
 
 
 def _say_panel(panel: Panel) -> None:

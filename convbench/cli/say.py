@@ -149,10 +149,13 @@ def say_failures(judged: Judged) -> None:
 
 def means(panel: Panel) -> Table:
     """Return a table of mean scores, one row a judge."""
+    from convbench.store.columns import METRICS
+
     metrics = dict.fromkeys(name for judge in panel.judges for name in judge.means)
     rows = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     rows.add_column("judge", overflow="fold")
-    for head in ("scored", "failed", *(metric[:5] for metric in metrics), "reward"):
+    heads = (metric[:5] if metric in METRICS else metric[:12] for metric in metrics)
+    for head in ("scored", "failed", *heads, "reward"):
         rows.add_column(head, justify="right", no_wrap=True)
     for judge in panel.judges:
         scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]

@@ -26,7 +26,8 @@ def judge(options: JudgeOptions) -> JudgeResult:
     load_plugins(options.specs)
     run = find_run(options.run)
     _something(run)
-    judges = [judge_with_model(name, options.specs, options.calls) for name in _names(run, options)]
+    named = _names(run, options)
+    judges = [judge_with_model(name, options.specs, options.calls, run) for name in named]
     _batched(judges, options)
     if options.dry_run:
         return JudgeResult(run, previews=[preview(run, item, options.calls) for item in judges])

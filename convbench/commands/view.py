@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from convbench.judge.form import rubric_of
 from convbench.store import find_run
 from convbench.view import Index, build_index, serve, write_site
-from convbench.view.agreement import agreement, rubric
+from convbench.view.agreement import agreement
 from convbench.view.labels import Scoring
 
 
@@ -21,7 +22,7 @@ def view(
     index: Index, port: int | None, ready: Callable[[str], None], *, browser: bool = False
 ) -> None:
     """Serve the pages until interrupted; `ready` gets their address, `browser` opens it."""
-    serve(index, Scoring(rubric(), agreement), port, ready, browser=browser)
+    serve(index, Scoring(rubric_of, agreement), port, ready, browser=browser)
 
 
 def view_static(index: Index, folder: Path, say: Callable[[str], None]) -> int:

@@ -22,6 +22,7 @@ from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
 from convbench.schema import Message
+from convbench.schema.judge import OVERALL
 from convbench.store import Run
 
 
@@ -71,12 +72,23 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
     with run.lock():
         run_loop(go)
     groups = {name: example.group_id for name, example in run.examples.items()}
-    result.panel = panel(run.manifest.protocol, run.conversations(), run.verdicts(), groups=groups)
+    metric = headline(run)
+    result.panel = panel(
+        run.manifest.protocol, run.conversations(), run.verdicts(), metric, groups=groups
+    )
     for item in judges:
         if kind_of(item.spec).measures == "adaptations":
             found = tie_warning(accuracies(run, item, None))
             result.warnings += [f"{item.name}: {found}"] if found else []
     return result
+
+
+def headline(run: Run) -> str:
+    """Return the metric that a run's judges are compared by: the one that all are read by, else
+    `overall`."""
+    specs = run.judge_specs()
+    found = {specs[v.fingerprint].headline for v in run.verdicts() if v.fingerprint in specs}
+    return found.pop() if len(found) == 1 else OVERALL
 
 
 def judges_of(run: Run) -> list[Judge]:
@@ -91,14 +103,17 @@ def judges_of(run: Run) -> list[Judge]:
     return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
 
 
-def judge_with_model(name: str, specs: SpecOptions, calls: CallOptions) -> Judge:
-    """Return a judge with the model its name stands for, so that the fingerprint holds it."""
+def judge_with_model(
+    name: str, specs: SpecOptions, calls: CallOptions, run: Run | None = None
+) -> Judge:
+    """Return a judge with the model its name stands for, so that the fingerprint holds it. `run`
+    is what it will score."""
     sets = sort_sets(specs.sets, ("judge",)).of("judge")
 
     def model(reference: str) -> str:
         return resolve(reference, api_base=calls.api_base, specs=specs.folders).ref
 
-    found = resolve_judge(name, specs.folders, sets=sets, resolve_model=model)
+    found = resolve_judge(name, specs.folders, sets=sets, resolve_model=model, run=run)
     # Kept with the run, so that an evaluation asks the same model at the same address.
     base = (calls.api_base or found.spec.api_base) if found.model else None
     update = {"model": found.model, "api_base": address(base) if base else None}

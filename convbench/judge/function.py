@@ -47,8 +47,9 @@ def _check(judge: Judge, scores: Mapping[str, float]) -> None:
             f"expected {sorted(expected)}"
         )
     for name, value in scores.items():
-        if not spec.lowest <= value <= spec.highest:
+        low, high = spec.limits(name)
+        if not low <= value <= high:
             raise DataError(
                 f"judge {judge.name}: {spec.function} gave {name} {value!r}; expected a number "
-                f"from {spec.lowest:g} to {spec.highest:g}"
+                f"from {low:g} to {high:g}"
             )

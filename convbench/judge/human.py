@@ -20,6 +20,7 @@ from typing import Any
 
 from convbench.errors import DataError
 from convbench.schema import JudgeSpec
+from convbench.schema.judge import OVERALL
 
 _PLAIN = ("conversation_id", "rater", "note")
 
@@ -142,10 +143,25 @@ def _label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> L
         for name in names
         if row.get(name) is not None and str(row[name]).strip()
     }
-    if spec.reward.metric not in scores:
-        raise DataError(f"{where}: no {spec.reward.metric}; expected it, for it is the reward")
+    missing = needed(spec, scores)
+    if missing:
+        raise DataError(f"{where}: no {missing}; expected it, for it is the reward")
     rater, note = (str(row.get(key) or "").strip() for key in ("rater", "note"))
+    if spec.justification == "required" and not note:
+        raise DataError(f"{where}: no note; expected words, for this rubric requires them")
     return Label(rater or str(count), scores, note)
+
+
+def needed_names(spec: JudgeSpec) -> tuple[str, ...]:
+    """Return the metrics without which people's scores make no reward."""
+    if spec.weighted and spec.reward.metric == OVERALL:
+        return tuple(metric.name for metric in spec.metrics if metric.weight is not None)
+    return (spec.reward.metric,)
+
+
+def needed(spec: JudgeSpec, scores: Collection[str]) -> str | None:
+    """Return the first of these that is not scored; None where all are there."""
+    return next((name for name in needed_names(spec) if name not in scores), None)
 
 
 def _number(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
@@ -153,9 +169,7 @@ def _number(where: str, name: str, value: Any, spec: JudgeSpec) -> float:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not spec.lowest <= number <= spec.highest:
-        raise DataError(
-            f"{where}: {name} is {value!r}; expected a number from {spec.lowest:g} to "
-            f"{spec.highest:g}"
-        )
+    low, high = spec.limits(name)
+    if not low <= number <= high:
+        raise DataError(f"{where}: {name} is {value!r}; expected a number from {low:g} to {high:g}")
     return number

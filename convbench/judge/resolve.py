@@ -10,9 +10,11 @@ from typing import Any
 
 from convbench import catalog
 from convbench.errors import SpecError
+from convbench.judge.form import named
 from convbench.judge.human import Labels, read_labels
 from convbench.judge.kinds import kind_of
 from convbench.schema import JudgeSpec, fingerprint
+from convbench.store import Run
 from convbench.store.portable import within_limits
 
 DEFAULT, LABELS = "rubric", "human"
@@ -61,10 +63,12 @@ def resolve_judge(
     *,
     sets: Mapping[str, Any] | None = None,
     resolve_model: Callable[[str], str] = lambda reference: reference,
+    run: Run | None = None,
 ) -> Judge:
     """Return the judge that a name stands for.
 
-    `human:FILE` reads labels; `SPEC` is a judge spec (`rules`, or a rubric that names its model);
+    `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (one of `run`'s, where it
+    kept one of that name); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
     `SPEC@MODEL` a rubric with a model; anything else is a model with the rubric `rubric`.
     `resolve_model` turns a model alias into what it stands for, so that the fingerprint moves
     with it. Raises SpecError, DataError (labels).
@@ -72,6 +76,8 @@ def resolve_judge(
     before, at, after = text.partition("@")
     if text.startswith("human:"):
         return _human(text, specs, sets)
+    if before and after.startswith("human:"):
+        return _human(after, specs, sets, named(before, specs, run))
     if _is_spec(text, specs):
         return _spec(text, None, specs, sets, resolve_model)
     if at and _is_spec(before, specs):
@@ -98,11 +104,19 @@ def _is_spec(text: str, specs: Sequence[Path]) -> bool:
     return text.endswith((".yaml", ".yml")) or text in catalog.names("judges", specs)
 
 
-def _human(text: str, specs: Sequence[Path], sets: Mapping[str, Any] | None) -> Judge:
+def _human(
+    text: str,
+    specs: Sequence[Path],
+    sets: Mapping[str, Any] | None,
+    rubric: JudgeSpec | None = None,
+) -> Judge:
     file = text.removeprefix("human:")
     if not file:
         raise SpecError("--judge human: names no file; expected human:FILE (.csv or .jsonl)")
-    spec = catalog.load(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
+    spec = rubric or catalog.load(JudgeSpec, "judges", LABELS, specs=specs, sets=sets)
+    if rubric is not None and sets:
+        raise SpecError(f"--judge {rubric.name}@{text}: found --set judge.…; expected none: the "
+                        "labels are read by the rubric as it stands")  # fmt: skip
     return _made(f"human:{Path(file).stem}", spec.model_copy(update={"file": file}), None)
 
 

@@ -10,7 +10,7 @@ becomes a score.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convbench.judge.disowned import DISOWNED
@@ -36,6 +36,8 @@ class Complaint:
     text: str
 
 
+_WORD = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
+"""Letters, without which nothing is a justification; one sign is a word in some scripts."""
 _AFTER = re.compile(r"^[\s.,;:–—-]+")
 _SCORE_LINE = re.compile(r"(?:score|rating)\s*+[:=]?\s*+[-+−\[(]?\d", re.IGNORECASE)
 _JUSTIFICATION = re.compile(
@@ -71,10 +73,19 @@ def parse(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     _walk(reading, lines(own))
     if (said := DISOWNED.search(own)) is not None:
         reading.faults.append(f"the scores are disowned: {_shown(said[0])}")
+    words = {name: " ".join(said).strip() for name, said in reading.words.items()}
+    reading.faults += unjustified(spec, reading.scores, words)
     return complaint(spec, reading.seen, reading.faults) or Scores(
-        {metric.name: reading.scores[metric.name] for metric in spec.metrics},
-        {name: " ".join(words).strip() for name, words in reading.words.items()},
+        {metric.name: reading.scores[metric.name] for metric in spec.metrics}, words
     )
+
+
+def unjustified(spec: JudgeSpec, seen: Iterable[str], words: Mapping[str, str]) -> list[str]:
+    """Return a fault for each score without words, where the rubric requires them."""
+    if spec.justification != "required":
+        return []
+    return [f"{spec.labels[name]}: found a score without a justification; expected words for it"
+            for name in seen if not _WORD.search(words.get(name, ""))]  # fmt: skip
 
 
 def complaint(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> Complaint | None:
@@ -138,7 +149,7 @@ def _metric(reading: _Reading, name: str, line: Line, source: Line) -> None:
         return
     reading.seen.append(name)
     text = line.rest if source is line else source.text
-    score = read_score(reading.spec, text)
+    score = read_score(*reading.spec.limits(name), text)
     if isinstance(score, str):
         reading.faults.append(f"{label}: found {_shown(text)}; {score}")
         return
@@ -175,9 +186,17 @@ def _foreign(line: Line) -> bool:
 def _sentence(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> str:
     labels = {metric.name: metric.label for metric in spec.metrics}
     found = ", ".join(labels[name] for name in seen) or "none"
-    low, high = f"{spec.lowest:g}", f"{spec.highest:g}"
+    own = {name: spec.limits(name) for name in labels}
+    same = len(set(own.values())) < 2
+    low, high = next(iter(own.values()), (spec.lowest, spec.highest))
+    number = f"a number from {low:g} to {high:g}" if same else "a number in its range"
+    listed = (
+        text if same else f"{text} ({own[name][0]:g} to {own[name][1]:g})"
+        for name, text in labels.items()
+    )
+    more = " and a justification" if spec.justification == "required" else ""
     return (
         f"Your reply could not be read: {'; '.join(faults)}. Found the labels: {found}. "
-        f"Expected each of these labels exactly once, with a number from {low} to {high}: "
-        f"{', '.join(labels.values())}. Please give the whole evaluation again in the exact format."
+        f"Expected each of these labels exactly once, with {number}{more}: "
+        f"{', '.join(listed)}. Please give the whole evaluation again in the exact format."
     )

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 
 from convbench.answers import TAKEN_BACK
-from convbench.schema import JudgeSpec
 
 _NUMBER = r"[-+−]?\d+(?:\.\d+|,\d(?!\d))?"
 SCORE = re.compile(
@@ -66,15 +65,16 @@ class Score:
     rest: str
 
 
-def read_score(spec: JudgeSpec, text: str) -> Score | str:
-    """Return the score that a text begins or ends with, or what is wrong with it."""
+def read_score(low: float, high: float, text: str) -> Score | str:
+    """Return the score from low to high that a text begins or ends with, or what is wrong with
+    it."""
     match = SCORE.match(text)
     late = _late(text) if match is None else None
     if late is not None:
         start = late.start("one") if late["one"] else late.start("two")
         match = SCORE.match(text, start)
         text = text if late["one"] else text[: late.end("two")]
-    fault = _fault(spec, match, text)
+    fault = _fault(low, high, match, text)
     if match is None or fault:
         return fault or ""
     rest = text[: late.start()] if late is not None else text[match.end() :]
@@ -93,19 +93,18 @@ def _late(text: str) -> re.Match[str] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _fault(spec: JudgeSpec, match: re.Match[str] | None, text: str) -> str | None:
+def _fault(low: float, high: float, match: re.Match[str] | None, text: str) -> str | None:
     """Return what is wrong with a score, None where nothing is."""
-    low, high = f"{spec.lowest:g}", f"{spec.highest:g}"
     if match is None or match["range"]:
-        return f"expected one number from {low} to {high}"
-    if match["of"] is not None and float(match["of"]) != spec.highest:
-        return f"expected a score out of {high}"
-    if not spec.lowest <= _value(match) <= spec.highest:
-        return f"out of range, expected a number from {low} to {high}"
+        return f"expected one number from {low:g} to {high:g}"
+    if match["of"] is not None and float(match["of"]) != high:
+        return f"expected a score out of {high:g}"
+    if not low <= _value(match) <= high:
+        return f"out of range, expected a number from {low:g} to {high:g}"
     tail = text[match.end() :]
     bare = match["of"] is None and match["points"] is None
     if _UNCLEAR.match(tail) or _REPLACED.search(tail) or (bare and _COUNTED.match(tail)):
-        return f"expected one number from {low} to {high} and nothing that puts it in question"
+        return f"expected one number from {low:g} to {high:g} and nothing that puts it in question"
     return None
 
 

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from convbench.judge.disowned import DISOWNED
-from convbench.judge.rubric import Complaint, Scores, complaint, parse
+from convbench.judge.rubric import Complaint, Scores, complaint, parse, unjustified
 from convbench.judge.score import takes_back
 from convbench.schema import JudgeSpec
 
@@ -24,12 +24,13 @@ LONGEST = 60
 def schema_of(spec: JudgeSpec) -> dict[str, Any]:
     """Return the JSON schema of a reply: an object of the metrics in order, each with its score
     and the words for it."""
-    return _object({metric.name: _metric(spec, metric.about or metric.label)
+    return _object({metric.name: _metric(spec, metric.name, metric.about or metric.label)
                     for metric in spec.metrics})  # fmt: skip
 
 
-def _metric(spec: JudgeSpec, about: str) -> dict[str, Any]:
-    number = {"type": "number", "minimum": spec.lowest, "maximum": spec.highest}
+def _metric(spec: JudgeSpec, name: str, about: str) -> dict[str, Any]:
+    low, high = spec.limits(name)
+    number = {"type": "number", "minimum": low, "maximum": high}
     return {**_object({SCORE: number, WORDS: {"type": "string"}}), "description": about}
 
 
@@ -74,6 +75,7 @@ def _read(found: _Pairs, spec: JudgeSpec) -> Scores | Complaint:
         else:
             seen.append(name)
             faults += _take(name, labels[name], value, spec, scores, words)
+    faults += unjustified(spec, seen, words)
     return complaint(spec, seen, faults) or Scores(
         {name: scores[name] for name in labels}, {name: words[name] for name in labels}
     )
@@ -94,7 +96,8 @@ def _take(
         return [f"{label}: found a key twice"]
     if isinstance(number, bool) or not isinstance(number, int | float):
         return [f"{label}: found {_shown(number)}; expected a number"]
-    if not spec.lowest <= number <= spec.highest:
+    low, high = spec.limits(name)
+    if not low <= number <= high:
         return [f"{label}: found {_shown(number)}; out of range"]
     if not isinstance(text, str):
         return [f"{label}: found {_shown(text)}; expected words"]

@@ -23,6 +23,7 @@ def scored(
     where these were judged one by one."""
     questions = len(asking_turns(protocol, conversation))
     rule, turns = judge.spec.reward, more.pop("turns", None)
+    scores = judge.spec.whole(scores)
     whole = (
         reward(rule, protocol, scores, questions)
         if turns is None

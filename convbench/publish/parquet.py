@@ -13,6 +13,7 @@ from convbench.schema.example import SPLITS
 from convbench.store import Run
 from convbench.store.limits import interruptible
 from convbench.store.tables import connect
+from convbench.store.views import metric_columns
 from convbench.views import messages
 
 if TYPE_CHECKING:
@@ -47,9 +48,8 @@ FROM turns t JOIN raw.conversations c USING (conversation_id)
 ORDER BY t.conversation_id, t.turn_index
 """
 VERDICTS = """
-SELECT v.conversation_id, v.judge, v.overall, v.accuracy, v.reasoning, v.comprehensiveness,
-  v.pedagogical, v.confidence, v.reward, v.failure, v.attempts, v.cost_usd, v.prompt_tokens,
-  v.completion_tokens, to_json(v.scores)::VARCHAR AS scores,
+SELECT v.conversation_id, v.judge, {metrics}, v.reward, v.failure, v.attempts, v.cost_usd,
+  v.prompt_tokens, v.completion_tokens, to_json(v.scores)::VARCHAR AS scores,
   to_json(v.justifications)::VARCHAR AS justifications, v.details::VARCHAR AS details, e.split
 FROM verdicts v JOIN raw.conversations c USING (conversation_id)
   JOIN raw.examples e USING (example_id)
@@ -76,7 +76,7 @@ def write_tables(
         tables = {
             "conversations": _conversations(connection, run, judge),
             "turns": _table(connection, TURNS),
-            "verdicts": _table(connection, VERDICTS),
+            "verdicts": _table(connection, _verdicts(run)),
             "examples": _table(connection, EXAMPLES),
         }
     finally:
@@ -85,6 +85,12 @@ def write_tables(
         config: dict(_write(_kept(table, without), folder / config))
         for config, table in tables.items()
     }
+
+
+def _verdicts(run: Run) -> str:
+    """Return the query of the verdicts, with a column for each metric of the run's judges."""
+    metrics = metric_columns(run.judge_specs().values())
+    return VERDICTS.format(metrics=", ".join(f'v."{name}"' for name in metrics))
 
 
 def _table(connection: DuckDBPyConnection, sql: str) -> Any:

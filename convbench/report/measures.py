@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convbench.judge.kinds import kind_of
 from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.schema import JudgeSpec
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
 HEADS = {
@@ -18,6 +19,16 @@ HEADS = {
     "confidence": ("R Confidence", "R Conf."),
 }
 """Heads of the rubric's metrics as in the paper's tables, in their order."""
+PAPER_LABELS = {
+    "overall": ("overall", "reward"),
+    "accuracy": ("accuracy",),
+    "reasoning": ("reasoning ability",),
+    "comprehensiveness": ("comprehensiveness",),
+    "pedagogical": ("pedagogical value",),
+    "confidence": ("confidence calibration",),
+}
+"""What the paper's metrics are labelled; another rubric's of such a name has a head of its own.
+(`reward` is what imported rewards are labelled.)"""
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,8 @@ class Measure:
     """Unit of the shown number, for axes."""
     limits: tuple[float, float] | None = None
     """Smallest and largest number there can be, as shown."""
+    headline: bool = False
+    """Whether a judge is read by this one."""
 
     def of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
         """Return the policy's mean; None where no conversation has the number."""
@@ -104,18 +117,28 @@ def reward(judge: str) -> Measure:
 
 
 def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
-    """Return a judge's columns: the rubric's six in the paper's order, then what else it scores.
+    """Return a judge's columns: those of the paper's rubric in its order, then what else it scores,
+    as its own rubric orders and labels it.
 
     The reward has a column of its own where it is more than the overall score rescaled: where it
     is discounted, taken from another metric, or all there is (imported rewards).
     """
     found = [row.verdicts[judge] for p in policies for row in p.rows if judge in row.verdicts]
-    names = dict.fromkeys(name for scored in found for name in scored.scores)
-    listed = [name for name in HEADS if name in names]
-    listed += [name for name in names if name not in HEADS]
-    labels, limits = _scale(policies, judge)
-    measures = [metric(judge, name, labels.get(name), limits) for name in listed]
-    if not listed or _reward_differs(policies, judge):
+    names = {name for scored in found for name in scored.scores}
+    spec = judge_spec(policies, judge)
+    labels = {} if spec is None else _labels(spec)
+    top = "overall" if spec is None else spec.headline
+    paper = (name for name in HEADS if name not in labels)
+    order = dict.fromkeys((top, *paper, *labels, *sorted(names)))
+    listed = [name for name in order if name in names]
+    measures = [
+        replace(
+            metric(judge, name, labels.get(name), None if spec is None else spec.limits(name)),
+            headline=name == top,
+        )
+        for name in listed
+    ]
+    if not listed or _reward_differs(policies, judge, top):
         measures.append(reward(judge))
     return measures if found else []
 
@@ -124,33 +147,27 @@ LONGEST = 20
 """Longest label that heads a column."""
 
 
-def _scale(
-    policies: Sequence[Policy], judge: str
-) -> tuple[dict[str, str], tuple[float, float] | None]:
-    """Return what heads a metric's column in place of the paper's word, and the scores' limits."""
-    spec = judge_spec(policies, judge)
-    if spec is None:
-        return {}, None
-    paper = HEADS if kind_of(spec).measures == "talk" else {}
-    labels = {
-        m.name: m.label if len(m.label) <= LONGEST else m.name.capitalize()
-        for m in spec.metrics
-        if m.name not in paper
+def _labels(spec: JudgeSpec) -> dict[str, str]:
+    """Return what heads a metric's column in place of the paper's word, in the rubric's order."""
+    paper = PAPER_LABELS if kind_of(spec).measures == "talk" else {}
+    return {
+        name: label if len(label) <= LONGEST else name.capitalize()
+        for name, label in spec.labels.items()
+        if label.lower() not in paper.get(name, ())
     }
-    return labels, (spec.lowest, spec.highest)
 
 
-def _reward_differs(policies: Sequence[Policy], judge: str) -> bool:
-    """Whether the reward is not the overall score times one constant."""
+def _reward_differs(policies: Sequence[Policy], judge: str, headline: str) -> bool:
+    """Whether the reward is not the headline score times one constant."""
     ratios = set()
     for policy in policies:
         for row in policy.rows:
             scored = row.verdicts.get(judge)
             if scored is None or scored.failed or scored.reward is None:
                 continue
-            overall = scored.scores.get("overall")
-            if overall is None or (overall == 0) != (scored.reward == 0):
+            top = scored.scores.get(headline)
+            if top is None or (top == 0) != (scored.reward == 0):
                 return True
-            if overall:
-                ratios.add(round(scored.reward / overall, 9))
+            if top:
+                ratios.add(round(scored.reward / top, 9))
     return len(ratios) > 1

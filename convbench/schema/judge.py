@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
@@ -15,6 +17,8 @@ Together = Literal["mean", "sum", "last", "discount"]
 Fence = Literal["nonce", "none"]
 """How a transcript stands in a rubric's prompt: between marks that nobody in it can know, with its
 lines quoted; or as it is."""
+Words = Literal["optional", "required"]
+"""Whether a score must come with words for it."""
 Replies = Literal["structured", "text"]
 """What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
@@ -33,6 +37,13 @@ class Metric(Noun):
     """What it asks."""
     optional: bool = False
     """Whether a function may leave it out where there is nothing to measure it by."""
+    lowest: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Smallest score of this metric; null: the judge's."""
+    highest: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Largest score of this metric; null: the judge's."""
+    weight: float | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
+    """How much it counts in `overall`, which is then nobody's score but the weighted mean of the
+    metrics with a weight, each brought to the judge's scale."""
 
 
 class Reward(Noun):
@@ -64,6 +75,7 @@ class TurnScores(Noun):
     """The judge's words by metric."""
 
 
+OVERALL, OVERALL_LABEL = "overall", "Overall"
 _TURNS = TypeAdapter(tuple[TurnScores, ...])
 
 
@@ -86,11 +98,15 @@ class JudgeSpec(Noun):
     prompt: str | None = None
     """Prompt template of a rubric."""
     metrics: tuple[Metric, ...] = ()
-    """The scores, in order; one must be `overall`."""
+    """The scores, in order, each of its own name; `reward.metric` must be among them. `overall` is
+    where they have weights, and must not be named then."""
     lowest: float = 0.0
-    """Smallest score."""
+    """Smallest score, of every metric that names none of its own."""
     highest: float = 10.0
-    """Largest score."""
+    """Largest score, likewise."""
+    justification: Words = Field(default="optional", exclude_if=lambda words: words == "optional")
+    """Whether each score needs words for it (`required`): a judge's reply without them is asked
+    for again, and people must write a note. For kinds `rubric` and `human`."""
     asks: int = Field(default=3, ge=1)
     """Most replies asked for: the first, and more with the complaint while one is malformed."""
     per: Per = Field(default="conversation", exclude_if=lambda per: per == "conversation")
@@ -131,10 +147,82 @@ class JudgeSpec(Noun):
             raise ValueError("a rules judge needs function: pkg.mod:fn")
         if self.per == "turn" and self.kind not in ("rubric", "rules"):
             raise ValueError(f"per: turn needs kind rubric or rules; found {self.kind}")
-        names = [metric.name for metric in self.metrics]
-        if names and self.reward.metric not in names:
-            raise ValueError(f"reward.metric {self.reward.metric!r} is not among {names}")
+        if self.justification == "required" and self.kind not in ("rubric", "human"):
+            raise ValueError(
+                f"justification: required needs kind rubric or human; found {self.kind}"
+            )
+        self._metrics()
         return self
+
+    def _metrics(self) -> None:
+        """Raise ValueError for metrics that cannot stand in one rubric."""
+        names = [metric.name for metric in self.metrics]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"metrics: found {twice[0]!r} twice; expected each name once")
+        for metric in self.metrics:
+            low, high = self.limits(metric.name)
+            if not low < high:
+                raise ValueError(
+                    f"metrics: {metric.name} goes from {low:g} to {high:g}; expected lowest below "
+                    "highest"
+                )
+        if self.weighted and OVERALL in names:
+            raise ValueError(
+                "metrics: found overall beside metrics with weights, which make it; leave out one"
+            )
+        if names and self.reward.metric not in self.names:
+            found = list(self.names)
+            raise ValueError(f"reward.metric {self.reward.metric!r} is not among {found}")
+
+    @property
+    def weighted(self) -> bool:
+        """Whether `overall` is made of the metrics' weights."""
+        return any(metric.weight is not None for metric in self.metrics)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the scores of a verdict: the metrics', and `overall` where weights make it."""
+        made = (OVERALL,) if self.weighted else ()
+        return (*(metric.name for metric in self.metrics), *made)
+
+    @property
+    def headline(self) -> str:
+        """The metric that the judge is read by: `overall` where it has one, else the reward's."""
+        return OVERALL if not self.metrics or OVERALL in self.names else self.reward.metric
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of these scores by name."""
+        made = {OVERALL: OVERALL_LABEL} if self.weighted else {}
+        return {**{metric.name: metric.label for metric in self.metrics}, **made}
+
+    def limits(self, name: str) -> tuple[float, float]:
+        """Return (smallest, largest) score of a metric; those of the judge where it has none of
+        its own."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return (
+                    self.lowest if metric.lowest is None else metric.lowest,
+                    self.highest if metric.highest is None else metric.highest,
+                )
+        return self.lowest, self.highest
+
+    def whole(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return a verdict's scores with `overall` where weights make it: the weighted mean of
+        those there are, each metric's range stretched to the judge's."""
+        counted = [m for m in self.metrics if m.weight is not None and m.name in scores]
+        if not counted:
+            return dict(scores)
+        total = math.fsum(m.weight or 0.0 for m in counted)
+        shares = ((m.weight or 0.0) * _share(scores[m.name], *self.limits(m.name)) for m in counted)
+        share = math.fsum(shares) / total
+        return {**scores, OVERALL: self.lowest + share * (self.highest - self.lowest)}
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Return where a score lies in its range, 0 to 1."""
+    return (value - low) / (high - low)
 
 
 def turn_scores(verdict: Verdict) -> tuple[TurnScores, ...]:

@@ -74,7 +74,16 @@ RUNS = {
 METRICS = (
     "overall", "accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence",
 )  # fmt: skip
-"""Metrics of the rubric that have columns of their own."""
+"""Metrics that have columns of their own whoever judged; a run's judges have more."""
+VERDICT_COLUMNS = frozenset({
+    "conversation_id", "judge", "reward", "failure", "attempts", "cost_usd", "prompt_tokens",
+    "completion_tokens", "scores", "justifications", "details", "ended", "run", "turn_index",
+    "split",
+})  # fmt: skip
+"""Columns of the tables of verdicts that are no metric: a metric of such a name stands in `scores`
+alone."""
+MOST_METRICS = 200
+"""Most metrics that have columns of their own."""
 
 HEAVY = frozenset(
     {

@@ -26,7 +26,7 @@ from convbench.store.shape import an_object, checked
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-EVERYTHING = tuple(views.ALL)
+EVERYTHING = views.ALL
 RAW: dict[str, tuple[Mapping[str, str], str]] = {
     "conversations": (columns.CONVERSATIONS, "run_no, key"),
     "verdicts": (columns.VERDICTS, "run_no, conversation_id, judge"),
@@ -83,7 +83,8 @@ def connect(
         raise
     seal_memory(connection)
     grading.register(connection, runs)
-    for statement in (*CLOSED, views.SAID, *views.ALL.values()):
+    judges = (spec for run in runs for spec in run.judge_specs().values())
+    for statement in (*CLOSED, *views.statements(views.metric_columns(judges))):
         connection.execute(statement)
     return connection
 

@@ -3,7 +3,22 @@
 
 from __future__ import annotations
 
-from convbench.store.columns import METRICS
+from collections.abc import Iterable, Sequence
+
+from convbench.schema import JudgeSpec
+from convbench.store.columns import METRICS, MOST_METRICS, VERDICT_COLUMNS
+
+
+def metric_columns(specs: Iterable[JudgeSpec]) -> tuple[str, ...]:
+    """Return the metrics that are columns of `verdicts`: those that always are, then what these
+    judges score, in their order."""
+    named = (name for spec in specs for name in spec.names if name not in VERDICT_COLUMNS)
+    return tuple(dict.fromkeys((*METRICS, *named)))[:MOST_METRICS]
+
+
+def _scores(table: str, metrics: Sequence[str]) -> str:
+    """Name a column for each metric; a metric's name is a `Name`, so that it holds no quote."""
+    return ", ".join(f"{table}.scores['{name}'] AS \"{name}\"" for name in metrics)
 
 
 def _total(field: str, kind: str) -> str:
@@ -91,18 +106,21 @@ FROM (
 )
 """
 
-VERDICTS = f"""
+
+def _verdicts(metrics: Sequence[str]) -> str:
+    return f"""
 CREATE VIEW verdicts AS
-SELECT v.conversation_id, v.judge, {", ".join(f"v.scores['{m}'] AS {m}" for m in METRICS)},
+SELECT v.conversation_id, v.judge, {_scores("v", metrics)},
   v.reward, {_failure("v")}, v.attempts, v.cost_usd, v.prompt_tokens, v.completion_tokens,
   v.scores, v.justifications, v.details, v.ended, r.run
 FROM raw.verdicts v JOIN raw.runs r USING (run_no)
 """
 
-TURN_VERDICTS = f"""
+
+def _turn_verdicts(metrics: Sequence[str]) -> str:
+    return f"""
 CREATE VIEW turn_verdicts AS
-SELECT conversation_id, judge, (t.turn)::BIGINT AS turn_index,
-  {", ".join(f"t.scores['{m}'] AS {m}" for m in METRICS)},
+SELECT conversation_id, judge, (t.turn)::BIGINT AS turn_index, {_scores("t", metrics)},
   t.reward AS reward, t.scores AS scores, t.justifications AS justifications, run
 FROM (
   SELECT v.conversation_id, v.judge, r.run, unnest(from_json(v.details->'$.turns', '{SCORED}')) AS t
@@ -110,6 +128,7 @@ FROM (
   WHERE v.failure IS NULL AND json_type(v.details, '$.turns') = 'ARRAY'
 )
 """
+
 
 RUNS = """
 CREATE VIEW runs AS
@@ -123,15 +142,15 @@ CREATE MACRO said(content) AS
 CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 """
 
-ALL = {
-    "examples": EXAMPLES,
-    "conversations": CONVERSATIONS,
-    "turns": TURNS,
-    "verdicts": VERDICTS,
-    "turn_verdicts": TURN_VERDICTS,
-    "runs": RUNS,
-}
-"""Views by name."""
+ALL = ("examples", "conversations", "turns", "verdicts", "turn_verdicts", "runs")
+"""Names of the views."""
+
+
+def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
+    """Return what makes the views, with a column of `verdicts` for each of these metrics."""
+    verdicts = (_verdicts(metrics), _turn_verdicts(metrics))
+    return (SAID, EXAMPLES, CONVERSATIONS, TURNS, *verdicts, RUNS)
+
 
 NEEDS = {
     "examples": ("examples",),

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from convbench import catalog
 from convbench.judge import panel
 from convbench.judge.human import read_labels
 from convbench.schema import JudgeSpec, Verdict
@@ -16,27 +15,18 @@ PEOPLE = "people"
 """Name of the labels among the judges."""
 
 
-def rubric() -> JudgeSpec:
-    """Return what people score: the metrics of judge `human`, explained as the rubric does."""
-    spec = catalog.load(JudgeSpec, "judges", "human")
-    about = {m.name: m.about for m in catalog.load(JudgeSpec, "judges", "rubric").metrics}
-    metrics = [m.model_copy(update={"about": m.about or about.get(m.name, "")})
-               for m in spec.metrics]  # fmt: skip
-    return spec.model_copy(update={"metrics": tuple(metrics)})
-
-
-def agreement(run: Run, labels: Path) -> list[dict[str, Any]]:
-    """Return how people's labels and each judge agree on the headline metric, a row a judge."""
-    spec = rubric()
+def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
+    """Return how people's labels by a rubric and each judge agree on its headline metric, a row a
+    judge that has this metric."""
     read = read_labels(labels, spec)
     given = [v for v in run.verdicts() if v.conversation_id in read.rows and _judge(v)]
     for name in read.rows:
-        scores = read.scores(name)[0]
+        scores = spec.whole(read.scores(name)[0])
         given.append(
             Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
         )
     talks = [c for c in run.conversations() if c.conversation_id in read.rows]
-    found = panel(run.manifest.protocol, talks, given, spec.reward.metric)
+    found = panel(run.manifest.protocol, talks, given, spec.headline)
     rows = []
     for pair in found.pairs:
         if PEOPLE not in (pair.first, pair.second):

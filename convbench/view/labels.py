@@ -1,4 +1,8 @@
-"""Scores that people give in the viewer: `labels.jsonl` of the run, as `human:FILE` reads it."""
+"""Scores that people give in the viewer: `labels.jsonl` of the run, as `human:FILE` reads it.
+
+Labels by another rubric than judge `human`'s lie in a file of their own, `labels-RUBRIC.jsonl`, as
+`RUBRIC@human:FILE` reads it: a file holds the scores of one rubric.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from convbench.errors import DataError, RunError
+from convbench.judge.form import PEOPLE
+from convbench.judge.human import needed
 from convbench.schema import JudgeSpec
 from convbench.store import Run
 from convbench.store.jsonl import records, write_whole
@@ -24,27 +30,33 @@ NOTE, RATER = 10_000, 80
 class Scoring:
     """What scoring needs from elsewhere: the rubric, and agreement with the other judges."""
 
-    spec: JudgeSpec
-    """The metrics with their range; `reward.metric` must be scored, others may be."""
-    agreement: Callable[[Run, Path], list[dict[str, Any]]]
-    """Given a run and its labels, one mapping a judge: judge, common, equal, kappa, correlation,
-    difference."""
+    spec: Callable[[Run], JudgeSpec]
+    """A run's rubric (`judge.form.rubric_of`): its metrics with their ranges."""
+    agreement: Callable[[Run, Path, JudgeSpec], list[dict[str, Any]]]
+    """Given a run, its labels and their rubric, one mapping a judge: judge, common, equal, kappa,
+    correlation, difference."""
 
 
-def labels_file(run: Run) -> Path:
-    """Return where the labels of a run lie."""
-    return run.path / "labels.jsonl"
+def labels_file(run: Run, rubric: str = PEOPLE) -> Path:
+    """Return where a run's labels by a rubric lie."""
+    return run.path / ("labels.jsonl" if rubric == PEOPLE else f"labels-{rubric}.jsonl")
 
 
 def labels_of(run: Run, conversation_id: str) -> list[dict[str, Any]]:
-    """Return the labels that one conversation has."""
-    found = records(labels_file(run))
+    """Return the labels that one conversation has, by whatever rubric."""
+    found = (row for path in label_files(run) for row in records(path))
     return [row for row in found if row.get("conversation_id") == conversation_id]
 
 
 def scored(run: Run) -> int:
     """Return how many labels a run has."""
-    return sum(1 for _ in records(labels_file(run)))
+    return sum(1 for path in label_files(run) for _ in records(path))
+
+
+def label_files(run: Run) -> list[Path]:
+    """Return the files of labels there are, by name."""
+    found = [run.path / "labels.jsonl", *sorted(run.path.glob("labels-*.jsonl"))]
+    return [path for path in found if path.is_file()]
 
 
 def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +67,7 @@ def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     """
     row = check(spec, label)
     mine = (row["conversation_id"], row["rater"])
-    path = labels_file(run)
+    path = labels_file(run, spec.name)
     try:
         with FileLock(run.path / ".labels.lock", timeout=10):
             rows = [r for r in records(path) if (r.get("conversation_id"), r.get("rater")) != mine]
@@ -83,8 +95,11 @@ def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
         raise DataError(f"scores: found {unknown[0]!r}; expected {', '.join(names)}")
     for name, value in scores.items():
         _number(spec, name, value)
-    if scores and spec.reward.metric not in scores:
-        raise DataError(f"scores: no {spec.reward.metric}; expected it, for it is the reward")
+    missing = needed(spec, scores) if scores else None
+    if missing:
+        raise DataError(f"scores: no {missing}; expected it, for it is the reward")
+    if scores and spec.justification == "required" and not note.strip():
+        raise DataError("note: expected words, for this rubric requires them")
     ordered = {name: scores[name] for name in names if name in scores}
     return {"conversation_id": label["conversation_id"], "rater": rater.strip(), **ordered,
             "note": note.strip()}  # fmt: skip
@@ -92,7 +107,6 @@ def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(spec: JudgeSpec, name: str, value: Any) -> None:
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not spec.lowest <= value <= spec.highest:
-        raise DataError(
-            f"{name} is {value!r}; expected a number from {spec.lowest:g} to {spec.highest:g}"
-        )
+    low, high = spec.limits(name)
+    if not good or not low <= value <= high:
+        raise DataError(f"{name} is {value!r}; expected a number from {low:g} to {high:g}")

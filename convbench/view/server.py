@@ -17,6 +17,9 @@ import orjson
 from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
+from convbench.judge.form import PEOPLE, shown, usual
+from convbench.schema import JudgeSpec
+from convbench.store import Run
 from convbench.view.figures import overview
 from convbench.view.filters import listing
 from convbench.view.index import Index
@@ -99,8 +102,8 @@ class Pages:
         if self._overview is None:
             self._overview = overview(self.index)
         labels = [scored(run) for run in self.index.runs]
-        rubric = self.scoring.spec.model_dump(mode="json") if self.scoring else None
-        return {**self._overview, "rubric": rubric, "labels": labels, "stale": self.index.stale}
+        rubrics = [shown(self.scoring.spec(run)) for run in self.index.runs] if self.scoring else []
+        return {**self._overview, "rubrics": rubrics, "labels": labels, "stale": self.index.stale}
 
     def talk(self, request: web.Request) -> dict[str, Any]:
         """Return a conversation, with the labels people gave it."""
@@ -120,12 +123,23 @@ class Pages:
     def agreement(self, request: web.Request) -> dict[str, Any]:
         """Return how people's labels and each judge agree."""
         run = self.run(request)
-        file = labels_file(run)
+        spec, file = self._labels(run)
         if self.scoring is None or not file.exists() or not file.stat().st_size:
             return {"labels": 0}
-        command = ["convbench", "judge", "--judge", f"human:{file}", "--run", str(run.path)]
-        return {"labels": scored(run), "judges": self.scoring.agreement(run, file),
+        judge = f"human:{file}" if spec.name == PEOPLE else f"{spec.name}@human:{file}"
+        command = ["convbench", "judge", "--judge", judge, "--run", str(run.path)]
+        return {"labels": scored(run), "judges": self.scoring.agreement(run, file, spec),
+                "metric": spec.labels.get(spec.headline, spec.headline),
                 "file": str(file), "command": shlex.join(command)}  # fmt: skip
+
+    def _labels(self, run: Run) -> tuple[JudgeSpec, Path]:
+        """Return the rubric of a run's labels and their file; labels that were given before the
+        run had a rubric of its own stay readable by the usual one."""
+        spec = self.scoring.spec(run) if self.scoring else usual()
+        file = labels_file(run, spec.name)
+        if file.exists() or not labels_file(run).exists():
+            return spec, file
+        return usual(), labels_file(run)
 
     async def score(self, request: web.Request) -> web.Response:
         """Keep a label."""
@@ -145,7 +159,7 @@ class Pages:
         run, conversation, _ = self.index.conversation(str(name))
         if conversation.failure is not None:
             raise DataError(f"{name} failed; only whole conversations are scored")
-        return save(run, self.scoring.spec, label)
+        return save(run, self.scoring.spec(run), label)
 
 
 def inside(folder: Path, name: str, endings: Collection[str]) -> Path:

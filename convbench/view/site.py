@@ -64,7 +64,7 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
     found = overview(index, drawings=False)
     found["runs"] = [{k: v for k, v in run.items() if k not in LOCAL} for run in found["runs"]]
     sizes = {"total": index.total, "rows": ROWS, "talks": TALKS}
-    yield "overview.json", {**found, "rubric": None, "labels": [], "stale": False, "sizes": sizes}
+    yield "overview.json", {**found, "rubrics": [], "labels": [], "stale": False, "sizes": sizes}
     for start in range(0, index.total, ROWS):
         span = [start, start + ROWS]
         where = "FROM conversations WHERE n >= ? AND n < ? ORDER BY n"

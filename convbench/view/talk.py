@@ -205,17 +205,17 @@ def verdicts(index: Index, names: Sequence[str]) -> dict[tuple[int, str], list[d
 def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
     spec = _specs(run).get(row["fingerprint"])
     scores, words = row["scores"] or {}, row["justifications"] or {}
-    labels = {metric.name: metric.label for metric in spec.metrics} if spec else {}
+    labels = spec.labels if spec else {}
     return {
         "judge": row["judge"],
         "model": spec.model if spec else None,
         "reward": row["reward"],
-        "lowest": spec.lowest if spec else 0,
-        "highest": spec.highest if spec else 10,
+        "headline": spec.headline if spec else "overall",
         "scores": [
             {"name": name, "label": labels.get(name, name), "score": scores.get(name),
-             "why": words.get(name)}
-            for name in dict.fromkeys((*scores, *words))
+             "why": words.get(name), "limits": spec.limits(name) if spec else (0, 10)}
+            for name in dict.fromkeys((*(name for name in labels if name in scores), *scores,
+                                       *words))
         ],
         "details": _plain(row["details"]),
         "reply": row["reply"],

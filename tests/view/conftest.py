@@ -17,7 +17,8 @@ import pytest
 from aiohttp import web
 
 from convbench.commands.view import index_runs
-from convbench.view.agreement import agreement, rubric
+from convbench.judge.form import rubric_of
+from convbench.view.agreement import agreement
 from convbench.view.labels import Scoring
 from convbench.view.server import application, listen
 from tests.view.runs import world
@@ -98,7 +99,7 @@ def running(app: Callable[[int], web.Application]) -> Iterator[int]:
 def viewing(*paths: Path) -> Iterator[Viewer]:
     """Run a viewer over runs."""
     index = index_runs(paths, lambda text: None)
-    scoring = Scoring(rubric(), agreement)
+    scoring = Scoring(rubric_of, agreement)
     with running(lambda port: application(index, scoring, TOKEN, lambda: port)) as port:
         yield Viewer(port)
 

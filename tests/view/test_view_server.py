@@ -14,9 +14,9 @@ import pytest
 
 from convbench.commands.judge import judge
 from convbench.errors import RunError
+from convbench.judge.form import usual
 from convbench.options.judge import JudgeOptions
 from convbench.store import Run
-from convbench.view.agreement import rubric
 from convbench.view.labels import labels_file
 from convbench.view.server import listen
 from tests.view.conftest import TOKEN, Viewer, viewing
@@ -189,7 +189,7 @@ def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:
 
 
 def test_rubric_of_people_is_the_one_that_is_read() -> None:
-    spec = rubric()
+    spec = usual()
     assert spec.reward.metric == "overall"
     assert all(metric.about for metric in spec.metrics)
 

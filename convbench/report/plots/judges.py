@@ -11,6 +11,7 @@ from convbench.report.document import Picture, slug
 from convbench.report.plots.style import GREY, LOOKS, headed, new_figure, picture
 from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
+from convbench.schema.judge import OVERALL
 from convbench.stats.agreement import spearman, weighted_kappa
 
 AREA = 220.0
@@ -18,14 +19,15 @@ AREA = 220.0
 
 
 def both_scored(section: Section, first: str, second: str) -> list[tuple[float, float]]:
-    """Return (first's, second's) overall scores, or rewards where there is none."""
+    """Return (first's, second's) headline scores, or rewards where there is none."""
     found = []
+    tops = _headline(section, first), _headline(section, second)
     for policy in section.policies:
         for row in policy.rows:
             one, two = row.verdicts.get(first), row.verdicts.get(second)
             if one and two and not one.failed and not two.failed:
-                a = one.scores.get("overall", one.reward)
-                b = two.scores.get("overall", two.reward)
+                a = one.scores.get(tops[0], one.reward)
+                b = two.scores.get(tops[1], two.reward)
                 if a is not None and b is not None:
                     found.append((a, b))
     return found
@@ -59,9 +61,18 @@ def judge_pairs(
     return out
 
 
-def _range(section: Section, judge: str) -> str:
+def _scale(section: Section, judge: str) -> str:
     spec = judge_spec(section.policies, judge)
-    return "" if spec is None else f" ({spec.lowest:g} to {spec.highest:g})"
+    if spec is None:
+        return "overall score"
+    low, high = spec.limits(spec.headline)
+    label = spec.labels.get(spec.headline, spec.headline)
+    return f"{label[:1].lower()}{label[1:]} score ({low:g} to {high:g})"
+
+
+def _headline(section: Section, judge: str) -> str:
+    spec = judge_spec(section.policies, judge)
+    return OVERALL if spec is None else spec.headline
 
 
 def _bubbles(
@@ -83,8 +94,8 @@ def _bubbles(
     )  # fmt: skip
     headed(figure, section.title)
     axes.set_title(words, fontsize=7.5, fontweight="normal")
-    axes.set_xlabel(f"{first}: overall score{_range(section, first)}")
-    axes.set_ylabel(f"{second}: overall score{_range(section, second)}")
+    axes.set_xlabel(f"{first}: {_scale(section, first)}")
+    axes.set_ylabel(f"{second}: {_scale(section, second)}")
     axes.set_aspect("equal")
     axes.margins(0.06)
     caption = (

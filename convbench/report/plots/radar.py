@@ -1,4 +1,4 @@
-"""The six reward metrics of every method, one small radar a method, Base behind it."""
+"""A judge's metrics of every method, one small radar a method, Base behind it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from convbench.judge.kinds import kind_of
 from convbench.report.document import Picture, slug
 from convbench.report.measures import HEADS, Measure, judge_measures
 from convbench.report.plots.style import GREY, Look, headed, looks, new_figure, picture
-from convbench.report.policies import Policy
+from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import Number, paper_key
 from convbench.report.sections import Section
 from convbench.stats.estimate import ErrorKind, Estimate
@@ -24,9 +25,8 @@ def radar(
     printed: Mapping[str, Mapping[str, Number]] | None = None,
 ) -> Picture | None:
     """Return the radar charts, with the printed scores of a method of the same name where they are
-    given; None where the judge has fewer than three of the paper's metrics."""
-    wanted = {f"r_{name}" for name in HEADS}
-    measures = [m for m in judge_measures(section.policies, judge) if m.key in wanted]
+    given; None where the judge has fewer than three metrics on the scale of its headline."""
+    measures = _alike(section, judge)
     shown = [p for p in section.policies if all(m.of(p) for m in measures)]
     if len(measures) < 3 or not shown:
         return None
@@ -34,7 +34,7 @@ def radar(
     rows = math.ceil(len(shown) / columns)
     figure = new_figure(2.1 * rows + 0.25, width=2.0 * columns)
     found = looks([policy.name for policy in shown])
-    top = _top(shown, measures)
+    low, top = _ends(shown, measures)
     for place, policy in enumerate(shown):
         axes: Any = figure.add_subplot(rows, columns, place + 1, projection="polar")
         if section.base in shown and policy is not section.base:
@@ -47,19 +47,33 @@ def radar(
             angles = _angles(len(means))
             axes.plot(angles, _round(means), color="black", linestyle=":", linewidth=1.1)
         _shape(axes, [m.of(policy, kind) for m in measures], found[policy.name])
-        _frame(axes, measures, top, policy.name)
+        _frame(axes, measures, (low, top), policy.name)
     headed(figure, f"{section.title}, judge {judge}")
     caption = (
-        f"{section.title}: judge {judge}'s scores by method, 0 to {top:g}, with 95% intervals as "
-        "bands; the dashed outline is Base."
+        f"{section.title}: judge {judge}'s scores by method, {low:g} to {top:g}, with 95% "
+        "intervals as bands; the dashed outline is Base."
     ) + (" The dotted outline is printed." if printed else "")
     return picture(figure, slug(f"radar {section.title} {judge}"), caption)
 
 
-def _top(policies: Sequence[Policy], measures: Sequence[Measure]) -> float:
-    """Return the end of the scale: the judge's own highest score."""
+def _alike(section: Section, judge: str) -> list[Measure]:
+    """Return the judge's metrics that are on the scale of its headline; the paper's alone where
+    its rubric was not kept. A measure of tests or pages is no profile."""
+    spec = judge_spec(section.policies, judge)
+    found = judge_measures(section.policies, judge)
+    if spec is None:
+        wanted = {f"r_{name}" for name in HEADS}
+        return [m for m in found if m.key in wanted]
+    if kind_of(spec).measures != "talk":
+        return []
+    scale = spec.limits(spec.headline)
+    return [m for m in found if m.key.startswith("r_") and m.limits == scale]
+
+
+def _ends(policies: Sequence[Policy], measures: Sequence[Measure]) -> tuple[float, float]:
+    """Return the ends of the scale: the judge's own."""
     best = max(e.mean for p in policies for m in measures if (e := m.of(p)) is not None)
-    return measures[0].limits[1] if measures[0].limits else best
+    return measures[0].limits or (0.0, best)
 
 
 def _angles(count: int) -> list[float]:
@@ -92,12 +106,14 @@ def _side(angle: float) -> str:
     return "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
 
 
-def _frame(axes: Any, measures: Sequence[Measure], top: float, title: str) -> None:
+def _frame(axes: Any, measures: Sequence[Measure], ends: tuple[float, float], title: str) -> None:
+    low, top = ends
+    at = [low + (top - low) * i / 5 for i in range(1, 6)]
     axes.set_theta_offset(math.pi / 2)
     axes.set_theta_direction(-1)
-    axes.set_ylim(0, top)
-    axes.set_yticks([top * i / 5 for i in range(1, 6)])
-    axes.set_yticklabels(["", f"{top * 0.4:g}", "", f"{top * 0.8:g}", ""], fontsize=6, color=GREY)
+    axes.set_ylim(low, top)
+    axes.set_yticks(at)
+    axes.set_yticklabels(["", f"{at[1]:g}", "", f"{at[3]:g}", ""], fontsize=6, color=GREY)
     axes.set_rlabel_position(30)
     axes.set_xticks(_angles(len(measures))[:-1])
     axes.set_xticklabels([m.short.removeprefix("R ") for m in measures], fontsize=7)

@@ -22,9 +22,9 @@ def measures_of(section: Section, judge: str | None) -> list[Measure]:
 
 
 def headline(measures: Sequence[Measure]) -> Measure | None:
-    """Return the judge's headline: its overall score, or the reward where it has none."""
-    keys = {measure.key: measure for measure in measures}
-    return keys.get("r_overall") or keys.get("reward")
+    """Return the judge's headline (`JudgeSpec.headline`), or the reward where it has none."""
+    found = (measure for measure in measures if measure.headline)
+    return next(found, next((one for one in measures if one.key == "reward"), None))
 
 
 def column(measure: Measure) -> Column:

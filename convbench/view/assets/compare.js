@@ -2,6 +2,7 @@
 import { h, set } from "./dom.js";
 import { fixed, policy, result, temperature } from "./format.js";
 import { go, link } from "./route.js";
+import { given } from "./score.js";
 import { body, foldAll } from "./turns.js";
 import { reference, verdict } from "./verdicts.js";
 
@@ -139,7 +140,7 @@ function column(found, about) {
         result(row.result),
         h("span", { class: "answer" }, row.answer ?? ""),
       ),
-      grid([...found.verdicts, ...people(found, about.rubric)]),
+      grid([...found.verdicts, ...people(found, about.rubrics[found.row.run_no])]),
       why(found),
     ),
     said.length
@@ -171,9 +172,11 @@ function why(found) {
 const people = (found, rubric) =>
   found.labels.map((label) => ({
     judge: label.rater,
-    scores: rubric.metrics
-      .filter((metric) => label[metric.name] !== undefined)
-      .map((metric) => ({ ...metric, score: label[metric.name] })),
+    scores: given(label, rubric).map(([name, title]) => ({
+      name,
+      label: title,
+      score: label[name],
+    })),
   }));
 
 /** `gpt-4o` of `openai/gpt-4o`, `rubric@gpt-4o` of `rubric@openai/gpt-4o`. */

@@ -13,7 +13,7 @@ export function scorePanel(app, found, rubric, changed) {
     set(
       panel,
       h("h2", { id: "score-title" }, "People"),
-      found.labels.map((label) => given(label, rubric)),
+      found.labels.map((label) => scored(label, rubric)),
       h(
         "button",
         { type: "button", class: "primary", onclick: open },
@@ -47,8 +47,10 @@ export function scorePanel(app, found, rubric, changed) {
         );
     const problem = form.querySelector("[role=alert]");
     try {
-      if (!remove && !(rubric.reward.metric in scores))
-        throw new Error(`Give ${label(rubric, rubric.reward.metric)}: it becomes the reward.`);
+      const missing = rubric.metrics.find((metric) => metric.needed && !(metric.name in scores));
+      if (!remove && missing) throw new Error(`Give ${missing.label}: the reward is made of it.`);
+      if (!remove && rubric.note && !data.get("note").trim())
+        throw new Error("Write a note: this rubric wants words for the scores.");
       const row = await app.source.score({
         conversation_id: found.row.conversation_id,
         rater: data.get("rater"),
@@ -71,9 +73,6 @@ export function scorePanel(app, found, rubric, changed) {
   return { panel, open };
 }
 
-const label = (rubric, name) =>
-  rubric.metrics.find((metric) => metric.name === name)?.label ?? name;
-
 function draw(rubric, own, rater) {
   return h(
     "form",
@@ -84,11 +83,11 @@ function draw(rubric, own, rater) {
       "Your name",
       h("input", { name: "rater", required: true, maxlength: 80, value: rater }),
     ),
-    rubric.metrics.map((metric) => scale(metric, rubric, own?.[metric.name])),
+    rubric.metrics.map((metric) => scale(metric, own?.[metric.name])),
     h(
       "label",
       { class: "stack" },
-      "Note",
+      h("span", null, "Note", rubric.note && h("span", { class: "must" }, "needed")),
       h("textarea", { name: "note", rows: 2, maxlength: 10000, value: own?.note ?? "" }),
     ),
     h("p", { role: "alert", class: "alert" }),
@@ -102,10 +101,13 @@ function draw(rubric, own, rater) {
   );
 }
 
-function scale(metric, rubric, value) {
-  const { lowest, highest } = rubric;
-  const must = metric.name === rubric.reward.metric;
-  const title = [metric.label, must && h("span", { class: "must" }, "needed")];
+function scale(metric, value) {
+  const { lowest, highest } = metric;
+  const title = [
+    metric.label,
+    metric.needed && h("span", { class: "must" }, "needed"),
+    metric.weight && h("span", { class: "must" }, `weight ${metric.weight}`),
+  ];
   const about = metric.about && h("small", null, metric.about);
   if (highest - lowest > 10 || !Number.isInteger(lowest) || !Number.isInteger(highest)) {
     return h(
@@ -119,6 +121,7 @@ function scale(metric, rubric, value) {
         min: lowest,
         max: highest,
         step: "any",
+        placeholder: `${lowest} to ${highest}`,
         value: value ?? "",
       }),
     );
@@ -149,8 +152,18 @@ function scale(metric, rubric, value) {
   );
 }
 
-function given(one, rubric) {
-  const scores = rubric.metrics.filter((metric) => one[metric.name] !== undefined);
+const PLAIN = ["conversation_id", "rater", "note"];
+
+/** Name and title of what a label scores; by name where it was given by another rubric. */
+export const given = (label, rubric) => {
+  const titles = new Map(rubric?.metrics.map((metric) => [metric.name, metric.label]));
+  const order = [...titles.keys(), ...Object.keys(label)];
+  return [...new Set(order)]
+    .filter((name) => label[name] !== undefined && !PLAIN.includes(name))
+    .map((name) => [name, titles.get(name) ?? name]);
+};
+
+function scored(one, rubric) {
   return h(
     "div",
     { class: "given" },
@@ -158,7 +171,7 @@ function given(one, rubric) {
     h(
       "span",
       { class: "n" },
-      scores.map((metric, i) => [i ? " · " : "", metric.label, " ", one[metric.name]]),
+      given(one, rubric).map(([name, title], i) => [i ? " · " : "", title, " ", one[name]]),
     ),
     one.note && h("p", { class: "said" }, one.note),
   );
@@ -189,7 +202,7 @@ export function agreementTable(found) {
     "Judge less people, mean",
   ];
   return [
-    h("h3", null, "Agreement on the overall score"),
+    h("h3", null, `Agreement on “${found.metric}”`),
     found.judges.length > 0
       ? h(
           "div",

@@ -30,8 +30,8 @@ export async function render(app, at, main, current) {
     );
   show(true);
   const score =
-    app.source.scoring && about.rubric && row.result !== "failed"
-      ? scorePanel(app, found, about.rubric, show)
+    app.source.scoring && about.rubrics[row.run_no] && row.result !== "failed"
+      ? scorePanel(app, found, about.rubrics[row.run_no], show)
       : null;
   const page = h(
     "article",

@@ -55,12 +55,12 @@ function metric(one, found) {
   const has = one.score !== null && one.score !== undefined;
   return h(
     "div",
-    { class: one.name === "overall" ? "headline" : "" },
+    { class: one.name === found.headline ? "headline" : "" },
     h("dt", null, one.label),
     h(
       "dd",
       null,
-      has && bar(one.score, found.lowest, found.highest),
+      has && bar(one.score, ...one.limits),
       h(
         "span",
         { class: "num" },

@@ -1,0 +1,89 @@
+"""A rubric of its own kind through every room: asked, queried, reported, scored by people, sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from convbench.commands.judge import judge
+from convbench.judge.form import rubric_of
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions
+from convbench.publish.parquet import write_tables
+from convbench.report.layout import document
+from convbench.report.sections import sections
+from convbench.store.query import query
+from convbench.store.run import Run
+from tests.learn import tiny
+from tests.support.provider import Plan, Provider
+from tests.view.conftest import viewing
+
+HAGGLE = Path(__file__).parents[1] / "judge" / "haggle.yaml"
+WORDS = "It is what was said."
+
+
+def reply(call: Any) -> str:
+    """Profit 20, 40 and 60 of the three conversations, fairness 3, firmness 1."""
+    number = int(re.findall(r"SAID(\d)", call.messages[1][1])[0])
+    scores = {"profit": 20 * (number + 1), "fairness": 3, "confidence": 1}
+    return json.dumps({k: {"score": s, "justification": WORDS} for k, s in scores.items()})
+
+
+def haggled(folder: Path) -> Run:
+    """A run of two questions, three conversations each, judged by the haggling rubric."""
+    names = ("q0", "q1")
+    talks = [tiny.conversation(name, i, [f"SAID{i}"]) for name in names for i in range(3)]
+    run = tiny.make_run(folder, [(one, []) for one in talks], [tiny.example(n) for n in names])
+    with Provider(Plan(), reply=reply) as provider:
+        calls = CallOptions(api_base=provider.api_base, quiet=True)
+        result = judge(JudgeOptions((f"{HAGGLE}@openai/judge",), run.path, calls=calls))
+    assert result.judged[0].jobs.done == 6
+    return run
+
+
+def test_a_haggling_judge_is_first_class_in_every_room(tmp_path: Path) -> None:
+    run = haggled(tmp_path / "run")
+    means = ("profit", "fairness", "overall", "reward", "accuracy")
+    sql = f"select {', '.join(f'avg({name})' for name in means)} from verdicts"
+    # overall = 3/4 of profit / 100 and 1/4 of (3 - 1) / 4
+    assert query(sql, [run]).rows == [(40.0, 3.0, 0.425, 0.425, None)]
+
+    table = document(sections([run], "all")).parts[0].tables[0]
+    assert [column.head for column in table.columns[-4:]] == [
+        "R Overall", "R Profit kept", "R Fairness", "R Firmness",
+    ]  # fmt: skip
+
+    write_tables(run, tmp_path / "set", None)
+    import pyarrow.parquet
+
+    sent = pyarrow.parquet.read_table(tmp_path / "set" / "verdicts")
+    assert {"profit", "fairness", "overall", "pedagogical"} <= set(sent.column_names)
+
+
+def test_people_score_by_the_judges_rubric_and_agree_with_it(tmp_path: Path) -> None:
+    run = haggled(tmp_path / "run")
+    old = {"conversation_id": "run:q1/2", "rater": "ada", "pedagogical": 3, "overall": 3}
+    (run.path / "labels.jsonl").write_text(json.dumps(old) + "\n")  # before runs had own rubrics
+    with viewing(run.path) as viewer:
+        form = viewer.json("/api/overview")["rubrics"][0]
+        assert [metric["label"] for metric in form["metrics"]] == [
+            "Profit kept", "Fairness", "Firmness",
+        ]  # fmt: skip
+        label = {"conversation_id": "run:q0/0", "rater": "bob", "note": "",
+                 "scores": {"profit": 20, "fairness": 5}}  # fmt: skip
+        assert "note" in viewer.json("/api/score", "POST", label)["error"]
+        given = viewer.json("/api/score", "POST", {**label, "note": "A fair price."})
+        assert given["profit"] == 20
+        agreed = viewer.json("/api/agreement/0")
+        # people 0.75 * 0.2 + 0.25 * 1, the judge 0.125 less
+        assert agreed["judges"][0]["difference"] == -0.125
+        assert agreed["metric"] == "Overall"
+        assert viewer.json("/api/talk/run:q1%2F2")["labels"][0]["pedagogical"] == 3
+    command = agreed["command"].split()
+    assert command[3] == f"haggle@human:{run.path}/labels-haggle.jsonl"
+    judge(JudgeOptions((command[3],), run.path))
+    sql = "select profit, reward from verdicts where judge = 'human:labels-haggle'"
+    assert query(sql, [run]).rows == [(20.0, 0.4)]
+    assert rubric_of(run).name == "haggle"
