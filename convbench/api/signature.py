@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-from convbench.options.declare import Flat, flat, from_flat
+from convbench.options.declare import Flat, flat, from_flat, said_as
 from convbench.options.specs import as_sets
 
 T = TypeVar("T")
@@ -17,8 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def name_of(one: Flat) -> str:
     """Return what an option is called in Python: its flag's word, else the field."""
-    flag = (one.opt.flag or "").partition("/")[0].removeprefix("--")
-    return flag.replace("-", "_") or one.name
+    return said_as(one).replace("-", "_")
 
 
 def listed(options: type[Any], *without: str) -> list[Flat]:

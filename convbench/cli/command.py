@@ -14,9 +14,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from convbench.cli.complete import completer
+from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
 from convbench.cli.main import app
-from convbench.options.declare import Flat, flat, from_flat
+from convbench.errors import SpecError
+from convbench.options.declare import Flat, flat, from_flat, said_as
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Any], None])
@@ -31,6 +34,22 @@ def as_typed(*without: str) -> str:
     return shlex.join(["convbench", *(one for one in _typed if one not in without)])
 
 
+_filed: list[tuple[str, str, Any]] = []
+"""(word, option, value) that a file of defaults gave the command under way."""
+
+
+def _of_a_file(ctx: Any, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT_MAP"
+
+
+def _say_whose(ctx: Any, error: typer.BadParameter) -> None:
+    """Raise for a wrong value that nobody typed: the file that gives it is what is to be mended."""
+    if error.param is not None and _of_a_file(ctx, str(error.param.name)):
+        where = origin(str(ctx.info_name), str(error.param.name))
+        raise SpecError(f"{where}: {error.format_message()}") from None
+
+
 class OneRun(TyperCommand):
     """A command that refuses a second `--run` where it works on one, instead of taking the last."""
 
@@ -42,10 +61,18 @@ class OneRun(TyperCommand):
         if times > 1:
             text = f"given {times} times; this command takes one"
             raise typer.BadParameter(text, ctx, param_hint="'--run'")
-        return super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            _say_whose(ctx, error)
+            raise
+        found = (name for name in ctx.params if _of_a_file(ctx, name))
+        _filed[:] = [(str(ctx.info_name), name, ctx.params[name]) for name in found]
+        return rest
 
 
 JSON = "json"
+_options: dict[str, type[Any]] = {}
 ANSWERS: dict[str, type[Answer]] = {}
 """What each word gives with `--json`."""
 
@@ -65,6 +92,7 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
                 work(values)
 
         def work(values: dict[str, Any]) -> None:
+            _say_defaults()
             several = values.pop(each.name) if each is not None else None
             asked = from_flat(options, {name: _value(named[name], values[name]) for name in values})
             with _spending(asked) as asked:
@@ -78,11 +106,27 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         parameters = [*(_parameter(one) for one in listed), _json_parameter()]
         typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         typed.__annotations__ = {one.name: one.annotation for one in parameters}
-        ANSWERS[name] = answer
+        ANSWERS[name], _options[name] = answer, options
+        known(name, options)
         app.command(name, cls=OneRun, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
         return run
 
     return register
+
+
+def _say_defaults() -> None:
+    """Say what was not typed, and take the keys of `.env`."""
+    from convbench.cli.say import note
+
+    by_file: dict[str, list[str]] = {}
+    for word, name, value in _filed:
+        said = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        flag = said_as(next(one for one in flat(_options[word]) if one.name == name))
+        by_file.setdefault(origin(word, name), []).append(f"--{flag} {said}")
+    for file, options in by_file.items():
+        note(f"{file}: {', '.join(options)}")
+    if taken := keys_of_env():
+        note(f".env: {', '.join(taken)}")
 
 
 def _paragraphs(text: str) -> str:
@@ -129,6 +173,8 @@ def _annotation(one: Flat) -> Any:
     if opt.each:
         kind = list[next(k for k in typing.get_args(kind) if k is not types.NoneType)] | None  # type: ignore[misc]
     more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
+    if opt.names:
+        more["autocompletion"] = completer(opt.names)
     if opt.metavar:
         more["metavar"] = opt.metavar
     if opt.least is not None:

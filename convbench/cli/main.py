@@ -39,6 +39,10 @@ def _root(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show the traceback of an error; goes anywhere.")
     ] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Write what happens, call by call, to a file; goes anywhere."),
+    ] = False,
 ) -> None:
     """One declarative spec from question set to published dataset."""
 
@@ -47,9 +51,10 @@ def main() -> None:
     """Run the command line; exit code 0 only on success."""
     arguments = sys.argv[1:]
     verbose = "--verbose" in arguments or bool(os.environ.get("CONVBENCH_VERBOSE"))
-    arguments = [argument for argument in arguments if argument != "--verbose"]
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument not in ("--verbose", "--debug")]
     try:
-        app(args=arguments)
+        _run(arguments, debug)
     except ConvbenchError as error:
         if verbose:
             err.print(keys(traceback.format_exc()), markup=False, end="")
@@ -62,6 +67,19 @@ def main() -> None:
     except BrokenPipeError:
         sys.stdout = None  # the reader has gone; nothing more can be said to it
         sys.exit(141)
+
+
+def _run(arguments: list[str], debug: bool) -> None:
+    from convbench.cli.defaults import default_map
+
+    if not debug:
+        app(args=arguments, default_map=default_map())
+        return
+    from convbench.cli.debug import debugging
+
+    with debugging(arguments) as path:
+        err.print(f"debug log: {path}", markup=False)
+        app(args=arguments, default_map=default_map())
 
 
 def _interrupted() -> NoReturn:

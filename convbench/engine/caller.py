@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from convbench.models.aliases import SCHEMES
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling
+
+log = logging.getLogger("convbench.calls")
 
 
 class Caller:
@@ -203,13 +206,23 @@ class _Call:
 
     async def _booked(self) -> _Reply:
         """Send the call and book it: what was told of it, or its bound."""
-        attempt = self._begin()
+        attempt, since = self._begin(), time.monotonic()
         try:
             completion = await self._send()
         except BaseException as error:
+            self._tell(since, "%s: %s", type(error).__name__, error)
             self._lose(attempt, error)
             raise
+        self._tell(
+            since, "%s, %s + %s tokens", completion.finish_reason, completion.prompt_tokens,
+            completion.completion_tokens,
+        )  # fmt: skip
         return _Reply(*self._count(completion, attempt))
+
+    def _tell(self, since: float, text: str, *values: object) -> None:
+        """Tell a debug log of one attempt."""
+        took = time.monotonic() - since
+        log.debug("%s %s: %.3f s, " + text, self.model.ref, self.key, took, *values)
 
     async def _send(self) -> Completion:
         limit = None if self.model.patient else self.retry.timeout_s

@@ -43,9 +43,12 @@ class BuildOptions(Asking):
     )  # fmt: skip
 
     task: Annotated[
-        str | None, Opt("Task: a name from `convbench list tasks`, or a file.", argument=True)
+        str | None,
+        Opt("Task: a name from `convbench list tasks`, or a file.", argument=True, names="tasks"),
     ] = None
-    protocol: Annotated[str | None, Opt("Protocol; without it the task's own.")] = None
+    protocol: Annotated[
+        str | None, Opt("Protocol; without it the task's own.", names="protocols")
+    ] = None
     tasks: Annotated[
         int | Literal["all"] | None,
         Opt("Questions drawn (the task's own: 500).", metavar="N|all", parse=_count),
@@ -56,15 +59,20 @@ class BuildOptions(Asking):
         Opt(
             "The policy: an alias, provider/name, hosted_vllm/NAME, vllm:HF_ID, local:PATH or "
             "scripted:policy.",
-            panel=MODELS,
+            panel=MODELS, names="policies",
         ),
-    ] = None
+    ] = None  # fmt: skip
     teacher: Annotated[
         str | None,
-        Opt("Model of the other speaker, where the protocol asks for one.", panel=MODELS),
+        Opt(
+            "Model of the other speaker, where the protocol asks for one.",
+            panel=MODELS,
+            names="models",
+        ),
     ] = None
     run: Annotated[
-        Path | None, Opt("Where the run lies; one that exists is resumed.", metavar="DIR")
+        Path | None,
+        Opt("Where the run lies; one that exists is resumed.", metavar="DIR", names="runs"),
     ] = None
     tags: Tags = ()
     note: RunNote = None

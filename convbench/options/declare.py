@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 WHERE, SPECS, MODELS = "Where", "Specs", "Models and calls"
 """Groups of options in `--help`."""
+
+Names = Literal[
+    "tasks", "protocols", "judges", "recipes", "experiments", "launch", "specs", "models",
+    "policies", "runs",
+]  # fmt: skip
+"""What a shell may offer for an option's value."""
 
 T = TypeVar("T")
 
@@ -31,6 +37,10 @@ class Opt:
     names what was expected."""
     each: bool = False
     """On the command line several times, and the command is done for each value."""
+    names: Names | None = None
+    """What a shell offers for its value."""
+    own_file_only: bool = False
+    """Steers where keys go or which code runs: no file of a folder may say it."""
     typed_only: bool = False
     """On the command line alone: what Python says in another way."""
 
@@ -53,6 +63,11 @@ class Flat:
     def required(self) -> bool:
         """Whether it must be said."""
         return self.default is dataclasses.MISSING
+
+
+def said_as(one: Flat) -> str:
+    """Return the word an option is typed as, without its dashes: `api-base`."""
+    return (one.opt.flag or "").partition("/")[0].removeprefix("--") or one.name.replace("_", "-")
 
 
 def flat(options: type[Any]) -> list[Flat]:

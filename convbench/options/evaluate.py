@@ -20,14 +20,16 @@ class EvalOptions(Asking):
     )
 
     policy: Annotated[
-        str, Opt("A checkpoint folder, or any model that build takes.", argument=True)
+        str,
+        Opt("A checkpoint folder, or any model that build takes.", argument=True, names="policies"),
     ]
     """Checkpoint folder, or any model reference."""
     run: RunDir = None
     """The parent; without it the run the checkpoint was trained in, else the newest."""
     name: Annotated[str | None, Opt("Name of the child run; without it the checkpoint's.")] = None
     protocol: Annotated[
-        str | None, Opt("Protocol; without it the recipe's eval protocol, else the run's.")
+        str | None,
+        Opt("Protocol; without it the recipe's eval protocol, else the run's.", names="protocols"),
     ] = None
     split: Annotated[Split, Opt("Which split to evaluate on.")] = "test"
     calls: CallOptions = field(default_factory=CallOptions)

@@ -25,7 +25,11 @@ class ExperimentOptions(Asking):
 
     name: Annotated[
         str,
-        Opt("Experiment: a name from `convbench list experiments`, or a file.", argument=True),
+        Opt(
+            "Experiment: a name from `convbench list experiments`, or a file.",
+            argument=True,
+            names="experiments",
+        ),
     ]
     root: Annotated[
         Path | None,

@@ -27,14 +27,14 @@ class JudgeOptions(Asking):
         Opt(
             "A model (claude-opus, gpt-4o, provider/name), rules, human:FILE, a judge spec, or "
             "SPEC@MODEL; several times for a panel. Without it the task's own.",
-            "--judge", "NAME",
+            "--judge", "NAME", names="judges",
         ),
     ] = ()  # fmt: skip
     run: Annotated[
         Path | None,
         Opt(
             "Run directory, several times for several runs; without it the newest run.",
-            "--run", "DIR", WHERE, each=True,
+            "--run", "DIR", WHERE, each=True, names="runs",
         ),
     ] = None  # fmt: skip
     dry_run: DryRun = False

@@ -29,7 +29,12 @@ class ListOptions:
     ] = ()
     specs: Annotated[
         tuple[Path, ...],
-        Opt("Folder of your own specs, searched first.", metavar="DIR", panel=SPECS),
+        Opt(
+            "Folder of your own specs, searched first.",
+            metavar="DIR",
+            panel=SPECS,
+            own_file_only=True,
+        ),
     ] = ()
 
 
@@ -49,10 +54,13 @@ class ShowOptions:
         Opt(
             "A task, KIND/NAME of any spec or model, or (the start of) a conversation_id.",
             argument=True,
+            names="specs",
         ),
     ]
     mode: Annotated[Mode | None, Opt("Mode of the prompts.")] = None
-    protocol: Annotated[str | None, Opt("Protocol; without it the task's own.")] = None
+    protocol: Annotated[
+        str | None, Opt("Protocol; without it the task's own.", names="protocols")
+    ] = None
     turns: Annotated[int | None, Opt("Policy turns.")] = None
     runs: RunDirs = ()
     specs: SpecOptions = SpecOptions()
@@ -87,7 +95,12 @@ class TagOptions:
 
     run: Annotated[
         Path | None,
-        Opt("Run directory; without it the newest run.", metavar="[RUN]", argument=True),
+        Opt(
+            "Run directory; without it the newest run.",
+            metavar="[RUN]",
+            argument=True,
+            names="runs",
+        ),
     ] = None
     tags: Tags = ()
     untag: Annotated[tuple[str, ...], Opt("Take this tag off; several times for several.")] = ()
@@ -120,14 +133,28 @@ class StatusOptions:
 
     run: Annotated[
         Path | None,
-        Opt("Run directory; without it the newest run.", metavar="[RUN]", argument=True),
+        Opt(
+            "Run directory; without it the newest run.",
+            metavar="[RUN]",
+            argument=True,
+            names="runs",
+        ),
     ] = None
     api_base: Annotated[
-        str | None, Opt("Address of the server, where it is not the run's.", metavar="URL")
-    ] = None
+        str | None,
+        Opt(
+            "Address of the server, where it is not the run's.", metavar="URL",
+            own_file_only=True,
+        ),
+    ] = None  # fmt: skip
     specs: Annotated[
         tuple[Path, ...],
-        Opt("Folder of your own specs, searched first.", metavar="DIR", panel=SPECS),
+        Opt(
+            "Folder of your own specs, searched first.",
+            metavar="DIR",
+            panel=SPECS,
+            own_file_only=True,
+        ),
     ] = ()
     allow: Allowed = ()
 

@@ -28,9 +28,9 @@ class ReportOptions:
 
     runs: Runs = ()
     split: Reported = "test"
-    judge: Annotated[str | None, Opt("Judge; without it one table for each.", metavar="NAME")] = (
-        None
-    )
+    judge: Annotated[
+        str | None, Opt("Judge; without it one table for each.", metavar="NAME", names="judges")
+    ] = None
     kind: Annotated[
         ErrorKind | None,
         Opt("Standard errors by group, or by conversation as the paper's (the regime's).", "--se"),

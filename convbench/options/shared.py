@@ -16,25 +16,30 @@ if TYPE_CHECKING:
 
 RunDir = Annotated[
     Path | None,
-    Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE),
+    Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
 ]
 RunDirs = Annotated[
     tuple[Path, ...],
     Opt(
         "Run directory, several times for several runs; without it the newest run.",
-        "--run", "DIR", WHERE,
+        "--run", "DIR", WHERE, names="runs",
     ),
 ]  # fmt: skip
 Runs = Annotated[
     tuple[Path, ...],
-    Opt("Run directories; without any the newest run.", metavar="[RUN]…", argument=True),
+    Opt(
+        "Run directories; without any the newest run.",
+        metavar="[RUN]…",
+        argument=True,
+        names="runs",
+    ),
 ]
 Allowed = Annotated[
     tuple[str, ...],
     Opt(
         "Let a pulled set have this model called there, with your key; several times for "
         "several. Models that you name yourself need no such leave.",
-        "--allow-calls", "MODEL@HOST", MODELS,
+        "--allow-calls", "MODEL@HOST", MODELS, own_file_only=True,
     ),
 ]  # fmt: skip
 Tags = Annotated[
@@ -63,14 +68,18 @@ class SpecOptions:
     """What a user says about specs."""
 
     folders: Annotated[
-        tuple[Path, ...], Opt("Folder of your own specs, searched first.", "--specs", "DIR", SPECS)
-    ] = ()
+        tuple[Path, ...],
+        Opt(
+            "Folder of your own specs, searched first.", "--specs", "DIR", SPECS,
+            own_file_only=True,
+        ),
+    ] = ()  # fmt: skip
     """`--specs`, searched before `./specs` and the shipped ones."""
     sets: Annotated[
         tuple[str, ...],
         Opt(
             "Replace one value of a spec, e.g. task.sample.train=0.9; several times for several.",
-            "--set", "KEY=VALUE", SPECS,
+            "--set", "KEY=VALUE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip
     """`--set kind.key=value` pairs."""
@@ -78,7 +87,7 @@ class SpecOptions:
         tuple[Path, ...],
         Opt(
             "Python file whose functions specs may name as FILESTEM:function.",
-            "--plugin", "FILE", SPECS,
+            "--plugin", "FILE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip
     """`--plugin` files whose functions specs may name."""
@@ -153,7 +162,7 @@ class CallOptions:
         str | None,
         Opt(
             "Address of the OpenAI-compatible server of the policy (judging: of the judge).",
-            metavar="URL", panel=MODELS,
+            metavar="URL", panel=MODELS, own_file_only=True,
         ),
     ] = None  # fmt: skip
     """Address of an OpenAI-compatible server."""
@@ -202,9 +211,10 @@ class CallOptions:
     vllm_python: Annotated[
         Path | None,
         Opt(
-            "Python of the environment that has vLLM, for vllm:HF_ID.", metavar="PATH", panel=MODELS
+            "Python of the environment that has vLLM, for vllm:HF_ID.", metavar="PATH",
+            panel=MODELS, own_file_only=True,
         ),
-    ] = None
+    ] = None  # fmt: skip
     """Interpreter of the environment that has vLLM."""
     devices: Annotated[
         tuple[str, ...],

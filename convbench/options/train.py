@@ -27,19 +27,31 @@ class TrainOptions(Asking):
     )
 
     recipe: Annotated[
-        str, Opt("Recipe: a name from `convbench list recipes`, or a file.", argument=True)
+        str,
+        Opt(
+            "Recipe: a name from `convbench list recipes`, or a file.",
+            argument=True,
+            names="recipes",
+        ),
     ]
     run: RunDir = None
     model: Annotated[
         str | None,
-        Opt("Model to start from; without it the policy that had the conversations."),
+        Opt(
+            "Model to start from; without it the policy that had the conversations.",
+            names="policies",
+        ),
     ] = None
-    judge: Annotated[str | None, Opt("Whose verdicts are the reward, where several judged.")] = None
+    judge: Annotated[
+        str | None, Opt("Whose verdicts are the reward, where several judged.", names="judges")
+    ] = None
     out: Annotated[
         Path | None,
         Opt("Where the checkpoint goes; without it into the run.", metavar="DIR"),
     ] = None
-    launch: Annotated[str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3.")] = None
+    launch: Annotated[
+        str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3.", names="launch")
+    ] = None
     rounds: Annotated[
         int | None,
         Opt(

@@ -1,0 +1,71 @@
+"""`--debug`: what happened in a command, call by call, in a file to read or to send along."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from convbench import __version__
+from convbench.blot import keys
+from convbench.errors import RunError
+
+LARGEST = 50_000_000
+"""Bytes of the log; then its older half goes."""
+PACKAGES = ("litellm", "aiohttp", "duckdb", "datasets", "huggingface-hub", "pydantic", "torch",
+            "transformers", "trl", "peft", "accelerate", "deepspeed", "vllm")  # fmt: skip
+
+
+class _Blotted(logging.Formatter):
+    """Lines without keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return keys(super().format(record))
+
+
+@contextmanager
+def debugging(arguments: list[str]) -> Iterator[Path]:
+    """Log all that this process and its libraries tell, keys blotted out, until the end. The file
+    is one's own: it may hold prompts and replies, and is readable by its owner alone."""
+    path = Path(f"convbench-debug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        handler = RotatingFileHandler(path, maxBytes=LARGEST // 2, backupCount=1, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"--debug: {path} cannot be written: {error.strerror or error}") from None
+    handler.setFormatter(_Blotted("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    log = logging.getLogger("convbench")
+    log.info("convbench %s, Python %s, %s", __version__, sys.version.split()[0],
+             platform.platform())  # fmt: skip
+    log.info("typed: %s", shlex.join(["convbench", *arguments]))
+    log.info("packages: %s", ", ".join(_versions()))
+    try:
+        yield path
+    except BaseException as error:
+        if not isinstance(error, SystemExit):
+            log.exception("ended by %s", type(error).__name__)
+        raise
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _versions() -> Iterator[str]:
+    for name in PACKAGES:
+        try:
+            yield f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            yield f"{name} missing"

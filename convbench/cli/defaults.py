@@ -1,0 +1,135 @@
+"""Defaults of one's own: `convbench.toml` here, the user's own file, and keys in `.env`.
+
+What is typed goes before the folder's file, that before the user's. A folder may come from anywhere
+(a clone, a download), so its file says nothing that steers where keys go or which code runs
+(`Opt.own_file_only`), and of its `.env` only keys are taken, never addresses, paths or settings.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from convbench.errors import SpecError
+from convbench.options.declare import Flat, flat, said_as
+
+HERE = Path("convbench.toml")
+SWITCH = "CONVBENCH_CONFIG"
+"""Set to `off`, no file of defaults and no `.env` is read."""
+EVERY = "all"
+"""The table whose options hold for every command that has them."""
+KEY_NAME = re.compile(r"[A-Z0-9_]{1,60}_(API_KEY|TOKEN)|AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY)")
+LARGEST = 64 << 10
+"""Bytes of such a file."""
+
+_commands: dict[str, dict[str, Flat]] = {}
+"""By word, the options it takes by the words that are typed."""
+
+
+def known(word: str, options: type[Any]) -> None:
+    """Let files give the options of this command."""
+    _commands[word] = {said_as(one): one for one in flat(options) if not one.opt.argument}
+
+
+def users_file() -> Path:
+    """Return where the user's own file lies."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "convbench" / "config.toml"
+
+
+def default_map() -> dict[str, dict[str, Any]]:
+    """Return, by word and option, what the files say. Raises SpecError naming file and key."""
+    found: dict[str, dict[str, Any]] = {}
+    if os.environ.get(SWITCH) == "off":
+        return found
+    for path in (users_file(), HERE):
+        tables = _read(path)
+        for table in sorted(tables, key=lambda name: name != EVERY):
+            _lay(found, path, table, tables[table])
+    return found
+
+
+def origin(word: str, name: str) -> str:
+    """Return which file gave an option, for the note that says so."""
+    here = _read(HERE)
+    flag = next(said for said, one in _commands[word].items() if one.name == name)
+    given = any(flag in _dashed(here.get(table, {})) for table in (word, EVERY))
+    return str(HERE) if given else str(users_file())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(data) > LARGEST:
+        raise SpecError(f"{path}: found more than {LARGEST:,} bytes; expected fewer")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: is no TOML: {' '.join(str(error).split())[:200]}") from None
+
+
+def _dashed(table: Any) -> dict[str, Any]:
+    return {key.replace("_", "-"): value for key, value in table.items()} if table else {}
+
+
+def _lay(found: dict[str, dict[str, Any]], path: Path, table: str, said: Any) -> None:
+    """Lay one table over what is found."""
+    words = [table] if table != EVERY else list(_commands)
+    if table != EVERY and table not in _commands:
+        raise SpecError(f"{path}: [{table}]: found no such command; {_meant(table, _commands)}")
+    if not isinstance(said, dict):
+        raise SpecError(f"{path}: {table}: found a value; expected a table, e.g. [build]")
+    for key, value in _dashed(said).items():
+        where = f"{path}: [{table}] {key}"
+        having = [word for word in words if key in _commands[word]]
+        if not having:
+            options = sorted({name for word in words for name in _commands[word]})
+            raise SpecError(f"{where}: found no such option; {_meant(key, options)}")
+        _check(where, value)
+        for word in having:
+            one = _commands[word][key]
+            if one.opt.own_file_only and path == HERE:
+                raise SpecError(
+                    f"{where}: found in a folder's file; expected it on the command line or in "
+                    f"{users_file()}, since it steers where keys go or which code runs"
+                )
+            found.setdefault(word, {})[one.name] = value
+
+
+def _check(where: str, value: Any) -> None:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float | bool) for item in items):
+        raise SpecError(f"{where}: found {value!r:.80}; expected a text, a number, true or a list")
+
+
+def _meant(said: str, known: Mapping[str, Any] | list[str]) -> str:
+    close = difflib.get_close_matches(said, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
+
+
+def keys_of_env(path: Path = Path(".env")) -> list[str]:
+    """Take the keys in `.env` that the environment does not have; return their names.
+
+    Only names of keys (`…_API_KEY`, `HF_TOKEN`) are taken: an address there could send a key
+    elsewhere. Nothing in it is expanded.
+    """
+    if os.environ.get(SWITCH) == "off" or not path.is_file() or path.stat().st_size > LARGEST:
+        return []
+    from dotenv import dotenv_values
+
+    taken = []
+    for name, value in dotenv_values(path, interpolate=False).items():
+        if value and KEY_NAME.fullmatch(name) and not os.environ.get(name):
+            os.environ[name] = value
+            taken.append(name)
+    return taken
