@@ -12,6 +12,9 @@ from convbench.learn.select import select
 from convbench.learn.teacher import teacher
 from convbench.learn.weights import Weighted
 
+OWN_LOSS = True
+"""It goes by none of `loss`."""
+
 
 def data(job: Job) -> Weighted:
     """Log, reward, weigh; the teacher must be there."""

@@ -6,6 +6,7 @@ Imports torch and transformers; only a trainer that is about to fit imports this
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import textwrap
@@ -31,6 +32,13 @@ from convbench.schema.recipe import Lora
 def on_cpu() -> bool:
     """Whether this process trains on the CPU."""
     return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+
+
+def device() -> str:
+    """Return the device of this process."""
+    if torch.cuda.is_available():
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def precision(job: Job) -> str:

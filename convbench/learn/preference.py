@@ -1,8 +1,9 @@
-"""DPO over TRL's DPOTrainer, on token ids that we made ourselves."""
+"""DPO and IPO over TRL's DPOTrainer, on token ids that we made ourselves."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -11,8 +12,12 @@ from trl import DPOConfig, DPOTrainer
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.pairs import Pairs
-from convbench.learn.rows import pair_rows
+from convbench.learn.rows import PairRow, pair_rows
 from convbench.learn.steps import Steps
+
+LOSSES = {"dpo": "sigmoid", "ipo": "ipo"}
+"""Losses of pairs by TRL's names: -log sigmoid of the margin (Rafailov et al. 2023), or its
+squared distance from 1 / (2 beta), a margin of means over tokens (Azar et al. 2024, eq. (17))."""
 
 
 class Preference(DPOTrainer):
@@ -29,25 +34,32 @@ class Preference(DPOTrainer):
         """Write none: `convbench publish` writes the card."""
 
 
-def fit(job: Job, pairs: Pairs, **more: Any) -> None:
-    """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
-    fitting.quiet()
-    found = pair_rows(pairs, job.chat, job.longest)
+def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
+    """Return the trainer of a recipe, ready to train on pairs; `more` are further settings of
+    DPOConfig."""
     lora = job.recipe.lora
     values = {**fitting.arguments(job), "max_length": job.longest}
     # accelerate would refill the last batch with pairs of the first and count these twice
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    enough = len(found.rows) >= processes * job.recipe.fit.batch_size
+    enough = len(rows) >= processes * job.recipe.fit.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
+    more = {"loss_type": [LOSSES[job.recipe.pairing.loss]], **more}
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    trainer = Preference(
+    return Preference(
         model=fitting.load_model(job),
         args=DPOConfig(**values, beta=job.recipe.pairing.beta, **more),
-        train_dataset=Dataset.from_list([row.fields() for row in found.rows]),
+        train_dataset=Dataset.from_list([row.fields() for row in rows]),
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,
     )
+
+
+def fit(job: Job, pairs: Pairs, **more: Any) -> None:
+    """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
+    fitting.quiet()
+    found = pair_rows(pairs, job.chat, job.longest)
+    trainer = trainer_for(job, found.rows, **more)
     fitting.train(trainer, job, Steps(len(found.rows), "pair", job.recipe.fit, whole=True))
     fitting.finish(trainer, job, pairs, counts=found.counts)

@@ -15,6 +15,8 @@ from convbench.catalog.read import read
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation
+from convbench.learn.losses import describe as said_of_loss
+from convbench.learn.losses import objective
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
 from convbench.learn.steps import Steps
@@ -24,7 +26,7 @@ from convbench.models.where import check_model, member_weights, named, policy_we
 from convbench.options.specs import load_plugins
 from convbench.options.train import TrainOptions
 from convbench.schema import Member
-from convbench.schema.recipe import Launch, Recipe
+from convbench.schema.recipe import Launch, Loss, Recipe
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.locks import LOCK, folder_lock
@@ -91,7 +93,14 @@ def train(options: TrainOptions) -> TrainResult:
 
 def data_of(module: ModuleType, job: Job) -> Learnt:
     """Return what the trainer learns from; TrainError where turns should be weighed and are not."""
+    objective(job.recipe.loss)
     learnt: Learnt = module.data(job)
+    own = not isinstance(learnt, Weighted) or getattr(module, "OWN_LOSS", False)
+    if own and job.recipe.loss != Loss():
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found settings of `loss`, which trainer "
+            f"{job.recipe.trainer} does not go by; expected a learner of weighted rows, as swift"
+        )
     weighed = isinstance(learnt, Weighted) and learnt.by_turn
     if job.recipe.weighting.reward == "turn" and not weighed:
         raise TrainError(
@@ -279,6 +288,8 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
         yield from learnt.describe()
         return
     yield f"questions whose rewards do not differ: {learnt.flat_tasks:.1%}"
+    if job.recipe.loss != Loss():
+        yield said_of_loss(job.recipe.loss)
     unit = job.recipe.data.unit
     rows = training_rows(learnt, job.chat, job.longest, unit)
     for what, count in rows.counts.items():

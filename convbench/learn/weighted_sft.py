@@ -1,8 +1,8 @@
-"""Weighted fine-tuning over TRL's SFTTrainer: equations (5) and (9), one forward pass a row.
+"""Weighted fine-tuning over TRL's SFTTrainer: any objective of `losses`, one forward pass a row.
 
-Step loss = (1/N) sum_i w_i sum_{tokens of conversation i's policy turns} -log pi, where N counts
-the unmasked tokens of the whole accumulated window over all processes, those of weight 0
-included. With all weights 1 this is TRL's own SFT loss.
+Step loss = (1/N) sum of the objective over the tokens of the policy's turns, where N counts the
+unmasked tokens of the whole accumulated window over all processes, those of weight 0 included.
+With objective `nll`, w_i * -log pi, it is equations (5) and (9); with all weights 1 TRL's own SFT.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
 from convbench.learn.job import Job
+from convbench.learn.losses import Seen, anchors, objective, reference
 from convbench.learn.rows import Row, training_rows
+from convbench.learn.shaping import shaped
 from convbench.learn.steps import Steps
 from convbench.learn.weights import Weighted
 
@@ -31,9 +33,13 @@ FALL = 1.0
 """Nats a token: a fall of log pi of the rewarded conversations by more than this is a collapse."""
 
 
+KNOWN = ("pi_0", "base")
+"""Columns of log-probabilities that are known before training: the logging policy's, the base's."""
+
+
 class Collate:
-    """Pad rows to one length: `input_ids`, `attention_mask`, `labels` of shape (rows, tokens),
-    `weight` and `share` of shape (rows,)."""
+    """Pad rows to one length: `input_ids`, `attention_mask`, `labels`, and where rows have them
+    `pi_0` and `base`, of shape (rows, tokens); `weight` and `share` of shape (rows,)."""
 
     def __init__(self, pad_token: int, dtype: torch.dtype = torch.float32) -> None:
         self.pad_token = pad_token
@@ -49,7 +55,22 @@ class Collate:
             "labels": pad(labels, padding_value=-100),
             "weight": torch.tensor([row["weight"] for row in rows], dtype=self.dtype),
             "share": torch.tensor([row["share"] for row in rows], dtype=self.dtype),
+            **{
+                name: pad(
+                    [torch.tensor(row[name], dtype=self.dtype) for row in rows], padding_value=0
+                )
+                for name in KNOWN
+                if name in rows[0]
+            },
         }
+
+
+def columns(rows: Sequence[Row], known: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    """Return what `Collate` takes: rows with what is known of their tokens."""
+    found = [row.fields() for row in rows]
+    for name, values in known.items():
+        found = [{**one, name: value} for one, value in zip(found, values, strict=True)]
+    return found
 
 
 class Once(Sampler[int]):
@@ -80,16 +101,30 @@ class WeightedSFT(SFTTrainer):
 
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *, rows: Sequence[Row], job: Job, tokenizer: Any, **options: Any) -> None:
-        """`rows` as `training_rows` makes them; the rest goes to SFTTrainer."""
+    def __init__(
+        self,
+        *,
+        rows: Sequence[Row],
+        job: Job,
+        tokenizer: Any,
+        known: dict[str, list[list[float]]] | None = None,
+        base: Any = None,
+        **options: Any,
+    ) -> None:
+        """`rows` as `training_rows` makes them; `known` log-probabilities of every token of every
+        row by their column, `base` the frozen model of an exact anchor, where these are needed;
+        the rest goes to SFTTrainer."""
         self.job = job
         self.rows = rows
+        self.objective = objective(job.recipe.loss)
+        self.base = base
         self.wide = fitting.precision(job) == "fp64"  # TRL's fused head computes in float32
         pad_token = tokenizer.pad_token_id
         pad_token = tokenizer.eos_token_id if pad_token is None else pad_token
         empty = {"input_ids": [pad_token] * 2, "labels": [-100] * 2, "weight": 0.0, "share": 0.0}
+        empty |= dict.fromkeys(known or {}, [0.0] * 2)
         super().__init__(
-            train_dataset=Dataset.from_list([*(row.fields() for row in rows), empty]),
+            train_dataset=Dataset.from_list([*columns(rows, known or {}), empty]),
             data_collator=Collate(pad_token, torch.float64 if self.wide else torch.float32),
             processing_class=tokenizer,
             **options,
@@ -114,24 +149,45 @@ class WeightedSFT(SFTTrainer):
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> torch.Tensor:
         """N: tokens (or conversations) of the accumulated window over all processes."""
-        tokens = self.job.recipe.fit.normalize == "tokens"
-        counts = [
-            batch["labels"][:, 1:].ne(-100).sum() if tokens else batch["share"].sum()
-            for batch in batch_samples
-        ]
+        if self.job.recipe.weighting.over == "batch":
+            self._shape(batch_samples, device)
+        counts = [self._size(batch) for batch in batch_samples]
         local = torch.stack([count.double() for count in counts]).sum() if counts else None
         total = torch.zeros((), dtype=torch.float64) if local is None else local
         return self.accelerator.reduce(total.to(device), "sum").clamp(min=1)
+
+    def _size(self, batch: dict[str, Any]) -> torch.Tensor:
+        """What a batch adds to N."""
+        kind = self.job.recipe.fit.normalize
+        if kind == "tokens":
+            return batch["labels"][:, 1:].ne(-100).sum()
+        return batch["share"].sum() if kind == "conversations" else (batch["share"] > 0).sum()
+
+    def _shape(self, batches: list[Any], device: Any) -> None:
+        """Make weights of the rewards of one optimiser step's rows, over all processes."""
+        own = torch.cat([torch.stack([b["weight"], b["share"]]) for b in batches], dim=1)
+        rows = self.accelerator.gather(own.T.contiguous().to(device))
+        real = rows[:, 1] > 0
+        found = shaped(rows[real, 0].tolist(), self.job.recipe.weighting)
+        weights = torch.zeros_like(rows[:, 0])
+        weights[real] = weights.new_tensor([weight or 0.0 for weight in found])
+        first = self.args.process_index * own.shape[1]
+        for batch in batches:
+            last = first + len(batch["weight"])
+            batch["weight"] = weights[first:last].to(batch["weight"])
+            first = last
 
     def log_probs(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return log pi of every label, shape (rows, tokens - 1), 0 where masked."""
         if not self.wide:
             return model(**inputs, use_cache=False, fused_lm_head=True).log_probs
-        labels = inputs["labels"][:, 1:]
+        return picked(self.logits(model, inputs), inputs["labels"])
+
+    def logits(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """Return the logits before every label, shape (rows, tokens - 1, vocabulary)."""
         rest = {name: value for name, value in inputs.items() if name != "labels"}
-        logits = model(**rest, use_cache=False).logits[:, :-1]
-        picked = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-        return picked.masked_fill(labels == -100, 0)
+        found = model(**rest, use_cache=False).logits[:, :-1]
+        return found if self.wide else found.float()
 
     def compute_loss(
         self,
@@ -144,8 +200,21 @@ class WeightedSFT(SFTTrainer):
         processes where N is a sum over them, hence the factor."""
         inputs = dict(inputs)
         weight, share = inputs.pop("weight"), inputs.pop("share")
-        log_probs = self.log_probs(model, inputs)
-        total = -(log_probs * weight[:, None].to(log_probs.dtype)).sum()
+        known = {name: inputs.pop(name)[:, 1:] for name in KNOWN if name in inputs}
+        mask = inputs["labels"][:, 1:].ne(-100)
+        loss = self.job.recipe.loss
+        logits = self.logits(model, inputs) if self.base is not None else None
+        log_probs = (
+            self.log_probs(model, inputs) if logits is None else picked(logits, inputs["labels"])
+        )
+        each = self.objective.loss(Seen(log_probs, mask, weight, known.get("pi_0")), loss)
+        if loss.anchored:
+            each = each + loss.anchor_weight * self._anchor(
+                inputs, log_probs, logits, known.get("base")
+            ) * (mask & (share[:, None] > 0))
+        if self.job.recipe.fit.normalize == "lengths":
+            each = each / mask.sum(-1, keepdim=True).clamp(min=1)
+        total = each.sum()
         self._count(log_probs.detach(), inputs["labels"], weight, share)
         if self.probe is not None:
             self.probe.start(inputs, log_probs.detach())
@@ -154,6 +223,15 @@ class WeightedSFT(SFTTrainer):
                 [{**inputs, "share": share}], self.args.device
             )
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
+
+    def _anchor(self, inputs: dict[str, Any], log_probs: Any, logits: Any, base: Any) -> Any:
+        """Return the anchor of every token."""
+        kind = self.job.recipe.loss.anchor
+        if logits is None:
+            return anchors.penalty(kind, log_probs, base)
+        with torch.no_grad():
+            then = self.logits(self.base, inputs)
+        return anchors.divergence(kind, logits, then)
 
     def _count(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
         """Add up log pi, conversations and tokens by sign of the weight."""
@@ -194,6 +272,13 @@ class WeightedSFT(SFTTrainer):
                 "fit.learning_rate or fit.epochs, or set weighting.clip",
                 file=sys.stderr,
             )
+
+
+def picked(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return log pi of every label from the logits before it, 0 where masked."""
+    labels = labels[:, 1:]
+    found = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return found.masked_fill(labels == -100, 0)
 
 
 def collapsed(first: float, now: float, loss: float) -> bool:
@@ -260,15 +345,38 @@ class Probe:
 
 def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
     """Return the trainer of a recipe, ready to train on rows."""
-    lora = job.recipe.lora
+    lora, loss = job.recipe.lora, job.recipe.loss
+    model = fitting.load_model(job)
     return WeightedSFT(
         rows=rows,
         job=job,
         tokenizer=job.chat.tokenizer,
-        model=fitting.load_model(job),
+        model=model,
+        known=known_before(job, rows, model),
+        base=frozen(job) if anchors.needs_model(loss) else None,
         args=SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True}),
         peft_config=fitting.adapter(lora) if lora else None,
     )
+
+
+def known_before(job: Job, rows: Sequence[Row], model: Any) -> dict[str, list[list[float]]]:
+    """Return the log-probabilities that the objective and its anchor need, by column."""
+    loss = job.recipe.loss
+    found: dict[str, list[list[float]]] = {}
+    needed = objective(loss).needs_pi_0
+    if anchors.needs_base(loss) or needed:
+        if not fitting.on_cpu():
+            model.to(fitting.device())
+        own = reference.log_probs(model, rows, bf16=fitting.precision(job) == "bf16")
+        found |= {"base": own} if anchors.needs_base(loss) else {}
+        found |= {"pi_0": own} if needed else {}
+    return found
+
+
+def frozen(job: Job) -> Any:
+    """Return the model that training starts from, to stay as it is."""
+    model = fitting.load_model(job, trained=False).eval().requires_grad_(False)
+    return model if fitting.on_cpu() else model.to(fitting.device())
 
 
 def fit(job: Job, weighted: Weighted) -> None:

@@ -11,9 +11,12 @@ from statistics import fmean
 
 from convbench.errors import TrainError
 from convbench.learn.select import Logged, Selection
+from convbench.learn.shaping import shaped
 from convbench.learn.ties import Ties, equals, settle
 from convbench.schema.recipe import TieRule, Weighting
 
+COMPOSED = ("over", "leave_one_out", "rank", "shape", "temperature", "keep")
+"""Fields of `weighting` that only `composed` goes by."""
 Weigh = Callable[[Sequence[float]], list[float | None]]
 """Rewards of one task's conversations to their weights; None leaves a conversation out."""
 
@@ -82,16 +85,21 @@ def weigh(selection: Selection, rule: Weigh) -> Weighted:
 
 
 def _weigh(
-    selection: Selection, rule: Callable[[str, Sequence[float]], list[float | None]]
+    selection: Selection,
+    rule: Callable[[str, Sequence[float]], list[float | None]],
+    *,
+    whole: bool = False,
 ) -> Weighted:
-    """Apply a rule that is told the task's name too."""
+    """Apply a rule that is told the task's name too; to all conversations at once where `whole`."""
     items: list[tuple[Logged, float]] = []
     skipped: Counter[str] = Counter()
-    flat = 0
     tasks = selection.tasks()
-    for task, logged in tasks.items():
+    flat = sum(
+        len(some) > 1 and len({item.reward for item in some}) == 1 for some in tasks.values()
+    )
+    groups = {"": list(selection.logged)} if whole else tasks
+    for task, logged in groups.items():
         rewards = [item.reward for item in logged]
-        flat += len(rewards) > 1 and len(set(rewards)) == 1
         for item, weight in zip(logged, rule(task, rewards), strict=True):
             if weight is None:
                 skipped["weighted out"] += 1
@@ -102,8 +110,45 @@ def _weigh(
     return Weighted(selection, tuple(items), dict(skipped), flat / len(tasks))
 
 
+def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
+    """Weights as the fields of `weighting` say, `seed` drawing among equals. Those over a batch are
+    made of the rewards in training, where the batches are."""
+    if by.over == "batch":
+        keep: Weigh = list
+        return weigh_turns(selection, keep) if by.reward == "turn" else weigh(selection, keep)
+    if by.reward == "turn":
+        found = weigh_turns(selection, lambda some: shaped(some, by, seed), whole=by.over == "all")
+    else:
+        found = _weigh(
+            selection, lambda group, some: shaped(some, by, seed, group), whole=by.over == "all"
+        )
+    if all(weight == 0 for weight in _all_of(found)):
+        raise TrainError(
+            f"weighting: all {len(_all_of(found))} weights are 0, for the rewards of every group "
+            "are equal; expected some to differ; build with more samples or a higher temperature"
+        )
+    if by.keep != "best" or by.over != "task":
+        return found
+    rewards = [[item.reward for item in some] for some in selection.tasks().values()]
+    tied = sum(len(equals(some, max(some))) > 1 for some in rewards)
+    return replace(found, ties=Ties(by.ties, tied, len(rewards)))
+
+
+def plain(name: str, weighting: Weighting) -> None:
+    """Refuse fields of `weighting` that this learner does not go by."""
+    default = Weighting()
+    for field_name in COMPOSED:
+        found = getattr(weighting, field_name)
+        if found != getattr(default, field_name):
+            raise TrainError(
+                f"weighting.{field_name}: found {found}, which trainer {name} does not go by; "
+                "expected --set trainer=weighted beside it"
+            )
+
+
 def refit(selection: Selection, weighting: Weighting) -> Weighted:
     """Weights of ReFit."""
+    plain("refit", weighting)
     if weighting.reward == "turn":
         return weigh_turns(selection, reward)
     if len(selection.logged) > 1 and len({item.reward for item in selection.logged}) == 1:
@@ -116,6 +161,7 @@ def refit(selection: Selection, weighting: Weighting) -> Weighted:
 
 def swift(selection: Selection, weighting: Weighting) -> Weighted:
     """Weights of SWiFt; a run with one conversation a task cannot be standardised."""
+    plain("swift", weighting)
     tasks = selection.tasks()
     small = sum(len(logged) < 2 for logged in tasks.values())
     if small == len(tasks):
@@ -147,15 +193,15 @@ def _all_of(weighted: Weighted) -> list[float]:
     return turns or [weight for _, weight in weighted.items]
 
 
-def weigh_turns(selection: Selection, rule: Weigh) -> Weighted:
+def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> Weighted:
     """Apply a rule to the rewards of single turns: those of the t-th turn of one task's
-    conversations together, so that a turn is compared with its like."""
+    conversations together, or of all tasks' where `whole`, so that a turn is compared with its
+    like."""
     by_turn: dict[str, list[float | None]] = {}
-    flat = 0
     tasks = selection.tasks()
-    for logged in tasks.values():
+    flat = sum(len(some) > 1 and len(set(map(_rewards, some))) == 1 for some in tasks.values())
+    for logged in [list(selection.logged)] if whole else tasks.values():
         rewards = [_rewards(item) for item in logged]
-        flat += len(rewards) > 1 and len(set(rewards)) == 1
         for item in logged:
             by_turn[item.conversation.conversation_id] = [None] * len(item.turns)
         for t in range(max(map(len, rewards))):
@@ -188,6 +234,7 @@ def _rewards(item: Logged) -> tuple[float, ...]:
 
 def star_gate(selection: Selection, weighting: Weighting, seed: int = 0) -> Weighted:
     """Weights of STaR-GATE; `seed` draws among a task's equally good conversations."""
+    plain("star_gate", weighting)
     threshold, rule = weighting.threshold, weighting.ties
     if weighting.reward == "turn":
         raise TrainError(

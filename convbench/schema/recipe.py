@@ -61,13 +61,80 @@ class Weighting(Noun):
     """Subtract the mean over the task's conversations (standardized)."""
     scale: bool = True
     """Divide by the standard deviation over the task's conversations, ddof 1 (standardized)."""
+    over: Literal["task", "batch", "all"] = "task"
+    """What mean, standard deviation and rank are taken over (`weighted`): the conversations of one
+    `task`, `all` that train, or the rows of one optimiser step (`batch`)."""
+    leave_one_out: bool = False
+    """Subtract the mean of the others in place of the mean of all (`weighted`, with `center`)."""
+    rank: bool = False
+    """Put a reward's rank in its place before all else (`weighted`), from 0 to 1; equal rewards
+    share the mean of their ranks."""
+    shape: Literal["linear", "exponential", "one"] = "linear"
+    """From the advantage A to the weight (`weighted`): A itself, exp(A / temperature), or 1."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Temperature of `shape: exponential`; a high one weighs all alike, which is SFT."""
+    keep: Literal["all", "positive", "best"] = "all"
+    """Which conversations train (`weighted`): all, those whose advantage is above 0, or each
+    group's best, ties as `ties` says."""
     clip: float | None = Field(default=None, gt=0)
     """Clip weights to [-clip, clip]; null leaves them."""
     threshold: float | None = None
-    """Keep every conversation with at least this reward in place of each task's best one."""
+    """Keep every conversation with at least this reward: `star-gate` in place of each task's best
+    one, `weighted` of those that `keep` leaves."""
     ties: TieRule = "random"
     """Several best conversations of a task (`star-gate`): `random` draws one by `fit.seed`, `all`
     takes all of them, `drop` leaves the task out. How many tasks are tied is told and recorded."""
+
+    @model_validator(mode="after")
+    def _of_a_batch(self) -> Self:
+        if self.over == "batch" and self.keep == "best":
+            raise ValueError("keep: found best with over batch; expected over task or all")
+        return self
+
+
+class Loss(Noun):
+    """What is minimised on weighted rows."""
+
+    name: str = "nll"
+    """Objective: a file of `convbench/learn/losses/` by its stem (`nll`, `tis`, `a-lol`, `ppo`), or
+    a path to your own."""
+    ratio: Literal["token", "sequence"] = "token"
+    """Over what pi / pi_0 is taken (`tis`, and `negative: taper`): each token, or the whole row."""
+    most: float = Field(default=1.0, gt=0)
+    """Largest importance weight (`tis`)."""
+    low: float = Field(default=0.2, ge=0)
+    """pi / pi_0 is clipped at 1 - low (`ppo`, `a-lol`)."""
+    high: float = Field(default=0.2, ge=0)
+    """pi / pi_0 is clipped at 1 + high (`ppo`, `a-lol`)."""
+    negative: Literal["full", "unlikelihood", "floor", "taper"] = "full"
+    """What a weight below 0 does (`nll`): `full`, the paper's, lowers log pi without end;
+    `unlikelihood` minimises -log(1 - pi); `floor` stops `floor` nats below log pi_0; `taper`
+    multiplies by min(1, pi / pi_0)."""
+    floor: float = Field(default=1.0, gt=0)
+    """Nats a token below log pi_0 at which `negative: floor` stops."""
+    pi_0: Literal["base", "recorded"] = "base"
+    """Where log pi_0 of the logged tokens comes from, where the objective needs it: computed with
+    the `base`, the model that training starts from, or `recorded` with the log."""
+    anchor: Literal["none", "sft", "k3", "kl", "forward-kl"] = "none"
+    """What holds the policy to its base: `sft` adds -log pi of every logged token; `k3` an estimate
+    of the KL divergence from the base on these; `kl` and `forward-kl` are exact, KL(pi || base) and
+    KL(base || pi) over the whole vocabulary at each of them."""
+    anchor_weight: float = Field(default=0.0, ge=0)
+    """Factor of the anchor; 0 is none."""
+
+    @property
+    def anchored(self) -> bool:
+        """Whether an anchor holds."""
+        return self.anchor != "none" and self.anchor_weight > 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.anchor == "none") != (self.anchor_weight == 0):
+            raise ValueError(
+                f"anchor: found {self.anchor} with anchor_weight {self.anchor_weight:g}; expected "
+                "both or neither"
+            )
+        return self
 
 
 class Pairing(Noun):
@@ -87,8 +154,10 @@ class Pairing(Noun):
     """Several best or several worst conversations of a task (`dpo`, and `step-dpo` from the log):
     `random` draws one of each by `fit.seed`, `all` pairs every best with every worst, `drop` leaves
     the task out. How many tasks are tied is told and recorded."""
+    loss: Literal["dpo", "ipo"] = "dpo"
+    """-log sigmoid of the margin, or IPO's squared distance of the margin from 1 / (2 beta)."""
     beta: float = Field(default=0.1, gt=0)
-    """DPO's beta, the strength of the pull to the starting policy."""
+    """DPO's beta, the strength of the pull to the starting policy; IPO's tau, KTO's beta."""
 
 
 class Distil(Noun):
@@ -154,9 +223,10 @@ class Fit(Noun):
     """AdamW's weight decay."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """Gradient clipping; 0 turns it off."""
-    normalize: Literal["tokens", "conversations"] = "tokens"
+    normalize: Literal["tokens", "conversations", "lengths"] = "tokens"
     """N of the step loss: unmasked tokens in the accumulated window over all processes, or
-    conversations in it. Those of weight 0 count."""
+    conversations in it. Those of weight 0 count. `lengths`: rows in it, each row's loss the mean
+    over its own tokens (GRPO)."""
     shuffle: bool = True
     """Shuffle rows anew in each epoch."""
     seed: int = 0
@@ -193,6 +263,8 @@ class Recipe(Noun):
     """Which conversations, which reward."""
     weighting: Weighting = Weighting()
     """How rewards become weights."""
+    loss: Loss = Loss()
+    """What is minimised on weighted conversations."""
     pairing: Pairing = Pairing()
     """How rewards become pairs."""
     distil: Distil | None = None

@@ -26,7 +26,7 @@ KIND = {
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkout with one judge kind and one learner more."""
+    """The checkout with one judge kind, one learner and one objective more."""
     root = tmp_path_factory.mktemp("checkout")
     for name in ("convbench", "specs", "trainers"):
         skip = shutil.ignore_patterns("__pycache__")
@@ -40,6 +40,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "specs" / "judges" / "brevity.yaml").write_text("title: few words\nkind: brevity\n")
     shutil.copy(ADDED / "ranked.py", root / "trainers" / "ranked.py")
     (root / "specs" / "recipes" / "ranked.yaml").write_text("title: by rank\ntrainer: ranked\n")
+    shutil.copy(ADDED / "sharper.py", root / "convbench" / "learn" / "losses" / "sharper.py")
+    recipe = "title: sharper\ntrainer: weighted\nloss: {name: sharper}\n"
+    (root / "specs" / "recipes" / "sharper.yaml").write_text(recipe)
     return root
 
 
@@ -72,3 +75,9 @@ def test_a_learner_is_one_file_and_its_recipe(copy: Path) -> None:
         copy, "train", "ranked", "--run", str(run.path), "--model", "local:pocket", "--dry-run"
     )
     assert "conversations about" in shown
+
+
+def test_an_objective_is_one_file_and_its_recipe(copy: Path) -> None:
+    run = write_run(copy / "third")
+    words = ("train", "sharper", "--run", str(run.path), "--model", "local:pocket")
+    assert "loss sharper; log pi_0 computed with the model" in typed(copy, *words, "--dry-run")

@@ -59,9 +59,11 @@ def base_of(run: Run) -> Path:
     return Path(run.manifest.cast["student"].model.removeprefix("local:"))
 
 
-@pytest.mark.parametrize("recipe", ["refit", "swift", "star-gate", "dpo", "step-dpo"])
+@pytest.mark.parametrize(
+    "recipe", ["refit", "swift", "star-gate", "dpo", "step-dpo", "swift-anchored", "grpo", "kto"]
+)
 def test_a_learner_leaves_a_checkpoint(run: Run, recipe: str) -> None:
-    result = do(run, recipe)
+    result = do(run, recipe, *(("data.unit=turn",) if recipe == "kto" else ()))
     assert result.path == run.checkpoints / recipe
     base, learnt = weights_of(base_of(run)), weights_of(result.path)
     assert base.keys() == learnt.keys()

@@ -1,0 +1,29 @@
+"""A-LoL: -A clip(rho, 1 - low, 1 + high) log pi, rho the ratio pi / pi_0 of the whole row.
+
+Advantage-leftover-lunch RL (Baheti et al., ICLR 2024): the policy gradient of a reply taken as one
+action, importance weight clipped and a constant of the gradient, on advantages above 0 only (recipe
+`a-lol` has `weighting.keep: positive`; the paper's advantage is r minus a learnt value of the
+question, here r minus the mean over its conversations). With low = high = 0 it is the gradient of
+`nll`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convbench.learn.losses import Seen
+from convbench.schema.recipe import Loss
+
+FIELDS = ("low", "high")
+"""What of `loss` it goes by."""
+
+
+def needs_pi_0(settings: Loss) -> bool:
+    """Whether log pi_0 of the logged tokens is needed."""
+    return True
+
+
+def loss(seen: Seen, settings: Loss) -> Any:
+    """Return -A clip(rho) log pi."""
+    rho = seen.ratios("sequence").detach().clamp(1 - settings.low, 1 + settings.high)
+    return -seen.weight[:, None].to(rho.dtype) * rho * seen.log_probs

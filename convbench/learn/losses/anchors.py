@@ -1,0 +1,44 @@
+"""What holds a policy to the model that it started from, token by token of the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convbench.schema.recipe import Loss
+
+EXACT = ("kl", "forward-kl")
+"""Anchors that need both models' whole distributions."""
+
+
+def needs_base(settings: Loss) -> bool:
+    """Whether log pi of the base is needed for the logged tokens."""
+    return settings.anchored and settings.anchor == "k3"
+
+
+def needs_model(settings: Loss) -> bool:
+    """Whether the base itself is needed beside the policy."""
+    return settings.anchored and settings.anchor in EXACT
+
+
+def penalty(kind: str, log_probs: Any, base: Any) -> Any:
+    """Return the anchor of every token: `sft` from log_probs of shape (rows, tokens - 1), `k3` from
+    these and the base's.
+
+    sft: -log pi. On the base's own samples its mean is KL(base || pi) plus a constant; with `nll`
+    it is every weight raised by the anchor's factor.
+    k3: u - 1 - log u with u = base / pi, Schulman (2020); without bias for KL(pi || base) on
+    samples of pi, on logged ones as GRPO takes it. It grows as base / pi where a token is
+    unlearned.
+    """
+    if kind == "sft":
+        return -log_probs
+    apart = base - log_probs
+    return apart.exp() - 1 - apart
+
+
+def divergence(kind: str, logits: Any, base: Any) -> Any:
+    """Return the KL divergence at every token from logits of shape (rows, tokens - 1, vocabulary):
+    `kl` KL(pi || base) = sum_v pi log(pi / base), `forward-kl` KL(base || pi)."""
+    now, then = logits.log_softmax(-1), base.log_softmax(-1)
+    first, second = (now, then) if kind == "kl" else (then, now)
+    return (first.exp() * (first - second)).sum(-1)

@@ -1,0 +1,30 @@
+"""Weighted negative log-likelihood: -w log pi(a_t | h_t) for every token of the policy.
+
+With weights r >= 0 this is ReFit, with standardised ones SWiFt, with 1 it is SFT (equations (5)
+and (9) of Mukherjee et al., NeurIPS 2025). `negative` bounds what a weight below 0 does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convbench.learn.losses import Seen, bounds
+from convbench.schema.recipe import Loss
+
+FIELDS = ("negative", "floor", "ratio")
+"""What of `loss` it goes by."""
+
+
+def needs_pi_0(settings: Loss) -> bool:
+    """Whether log pi_0 of the logged tokens is needed."""
+    return settings.negative in ("floor", "taper")
+
+
+def loss(seen: Seen, settings: Loss) -> Any:
+    """Return -w log pi; where w < 0 and a bound is set, |w| times the bound."""
+    weight = seen.weight[:, None].to(seen.log_probs.dtype)
+    plain = -weight * seen.log_probs
+    if settings.negative == "full":
+        return plain
+    bounded = weight.abs() * bounds.BOUNDS[settings.negative](seen, settings)
+    return bounded.where(weight < 0, plain)

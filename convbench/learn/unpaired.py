@@ -1,0 +1,102 @@
+"""KTO over TRL's KTOTrainer, on token ids that we made ourselves."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from datasets import Dataset
+from trl import KTOConfig, KTOTrainer
+
+from convbench.errors import TrainError
+from convbench.learn import fitting
+from convbench.learn.job import Job
+from convbench.learn.rows import Row, training_rows
+from convbench.learn.steps import Steps
+from convbench.learn.weights import Weighted
+
+
+class Unpaired(KTOTrainer):
+    """KTOTrainer on ready-made `prompt_ids`, `completion_ids`, `KL_completion_ids` and `label`.
+
+    TRL would render the replies with the chat template again, and takes its batches in the order of
+    the rows, since those of one batch are each other's estimate of the KL divergence.
+    """
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        return dataset
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: `convbench publish` writes the card."""
+
+
+def labelled(rows: Sequence[Row], batch: int, seed: int | None) -> list[dict[str, Any]]:
+    """Return what KTO takes, rows of weight 0 left out, in an order by seed; within each batch the
+    completions go round by one for the KL term."""
+    found = [_one(row) for row in rows if row.weight != 0]
+    if not any(one["label"] for one in found) or all(one["label"] for one in found):
+        raise TrainError(
+            "kto: found replies of one sign only; expected desirable and undesirable ones; look "
+            "at weighting.center"
+        )
+    if seed is not None:
+        random.Random(seed).shuffle(found)
+    if len(found) > 1 and len(found) % batch == 1:
+        found.pop()  # alone in the last batch it would be its own estimate
+    for start in range(0, len(found), batch):
+        some = found[start : start + batch]
+        for one, other in zip(some, [some[-1], *some[:-1]], strict=True):
+            one["KL_completion_ids"] = other["completion_ids"]
+    return found
+
+
+def _one(row: Row) -> dict[str, Any]:
+    start = row.tokens.mask.index(1)
+    if not all(row.tokens.mask[start:]):
+        raise TrainError("data.reasoning: found context; kto learns whole replies; expected loss")
+    ids = list(row.tokens.ids)
+    return {
+        "prompt_ids": ids[:start],
+        "completion_ids": ids[start:],
+        "label": row.weight > 0,
+    }
+
+
+def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
+    """Return the trainer of a recipe, ready to train on what `labelled` made."""
+    settings, lora = job.recipe.fit, job.recipe.lora
+    values = {**fitting.arguments(job), "max_length": job.longest}
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    enough = len(found) >= processes * settings.batch_size
+    values["dataloader_drop_last"] = processes > 1 and enough
+    tokenizer = job.chat.tokenizer
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return Unpaired(
+        model=fitting.load_model(job),
+        args=KTOConfig(
+            **values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential"
+        ),
+        train_dataset=Dataset.from_list(list(found)),
+        processing_class=tokenizer,
+        peft_config=fitting.adapter(lora) if lora else None,
+    )
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Train the recipe's model on desirable and undesirable replies and save it."""
+    fitting.quiet()
+    settings = job.recipe.fit
+    if settings.batch_size < 2:
+        raise TrainError(
+            "fit.batch_size: found 1; the KL term of KTO is estimated within a batch; expected at "
+            "least 2"
+        )
+    rows = training_rows(weighted, job.chat, job.longest, "turn")
+    found = labelled(rows.rows, settings.batch_size, settings.seed if settings.shuffle else None)
+    trainer = trainer_for(job, found)
+    fitting.train(trainer, job, Steps(len(found), "turn", settings, whole=True))
+    counts = {**rows.counts, "desirable": sum(one["label"] for one in found), "rows": len(found)}
+    fitting.finish(trainer, job, weighted, counts=counts, flat_tasks=weighted.flat_tasks)

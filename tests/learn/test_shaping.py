@@ -1,0 +1,123 @@
+"""Fields of `weighting`, against values computed by hand and the learners that they generalise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from convbench.errors import TrainError
+from convbench.learn import weights
+from convbench.learn.select import Selection, select
+from convbench.learn.shaping import ranks, shaped
+from convbench.schema.recipe import Data, Weighting
+from tests.learn import tiny
+
+
+@pytest.fixture(scope="module")
+def selection(tmp_path_factory: pytest.TempPathFactory) -> Selection:
+    """Rewards (0, 0, 1), (.6, .9, .1) and (.3, .3, .3) of three questions."""
+    return select(tiny.judged_run(tmp_path_factory.mktemp("run") / "run"), Data())
+
+
+def by(**fields: Any) -> Weighting:
+    """Neither mean nor deviation unless said."""
+    return Weighting(**{"center": False, "scale": False, **fields})
+
+
+def test_each_field_by_hand() -> None:
+    rewards = [0.0, 0.0, 1.0]
+    assert shaped(rewards, by()) == [0, 0, 1]
+    assert shaped(rewards, by(center=True)) == pytest.approx([-1 / 3, -1 / 3, 2 / 3])
+    # the others' means: 1/2, 1/2, 0
+    assert shaped(rewards, by(center=True, leave_one_out=True)) == pytest.approx([-0.5, -0.5, 1])
+    assert shaped(rewards, by(shape="one")) == [1, 1, 1]
+    assert shaped(rewards, by(threshold=0.5)) == [None, None, 1]
+    assert shaped([0, 2, 1], by(center=True, keep="positive")) == [None, 1, None]
+    assert shaped([0, 2, 2], by(keep="best", ties="all")) == [None, 2, 2]
+    assert shaped([0, 2, 2], by(keep="best", ties="drop")) == [None, None, None]
+    e = math.exp(1)
+    assert shaped([0, 1], by(center=True, shape="exponential", temperature=0.5)) == pytest.approx(
+        [1 / e, e]
+    )
+    assert shaped([0, 9], by(center=True, shape="exponential", clip=20)) == pytest.approx(
+        [math.exp(-4.5), 20]
+    )
+
+
+def test_ranks_are_shared_by_equals_and_hold_against_any_scale() -> None:
+    assert ranks([10, 30, 20]) == [0, 1, 0.5]
+    assert ranks([5, 5, 9]) == [0.25, 0.25, 1]
+    assert ranks([7]) == [0]
+    rewards = [0.1, 0.5, 0.4, 0.5]
+    assert shaped(rewards, by(rank=True)) == shaped(
+        [math.exp(9 * r) for r in rewards], by(rank=True)
+    )
+
+
+def test_leave_one_out_is_the_mean_s_advantage_enlarged() -> None:
+    """r - mean of the others = n / (n - 1) (r - mean): RLOO's and the plain baseline agree."""
+    rewards = [0.1, 0.7, 0.4, 0.9]
+    plain = shaped(rewards, by(center=True))
+    others = shaped(rewards, by(center=True, leave_one_out=True))
+    assert others == pytest.approx([4 / 3 * (one or 0) for one in plain])
+
+
+def test_a_high_temperature_is_sft_and_a_low_one_is_refused() -> None:
+    hot = shaped([0, 0.5, 1], by(center=True, shape="exponential", temperature=1e12))
+    assert hot == pytest.approx([1, 1, 1])
+    with pytest.raises(TrainError, match=r"weighting.temperature: found 1e-06"):
+        shaped([0, 1], by(center=True, shape="exponential", temperature=1e-6))
+    clipped = by(center=True, shape="exponential", temperature=1e-6, clip=5)
+    assert shaped([0, 1], clipped) == [0, 5]
+
+
+@pytest.mark.parametrize(
+    ("learner", "fields"),
+    [
+        (weights.swift, {}),
+        (weights.swift, {"clip": 0.6}),
+        (weights.swift, {"scale": False}),
+        (weights.refit, {"center": False, "scale": False}),
+        (weights.star_gate, {"center": False, "scale": False, "shape": "one", "keep": "best"}),
+        (weights.star_gate,
+         {"center": False, "scale": False, "shape": "one", "threshold": 0.5}),
+    ],
+)  # fmt: skip
+def test_the_paper_s_learners_are_settings_of_it(
+    selection: Selection, learner: Any, fields: dict[str, Any]
+) -> None:
+    own = {name: fields[name] for name in ("clip", "scale", "threshold") if name in fields}
+    wanted = learner(selection, Weighting(**own))
+    found = weights.composed(selection, Weighting(**fields))
+    assert [item.conversation.key for item, _ in found.items] == [
+        item.conversation.key for item, _ in wanted.items
+    ]
+    assert [w for _, w in found.items] == pytest.approx([w for _, w in wanted.items])
+    assert found.flat_tasks == wanted.flat_tasks
+    assert found.ties == wanted.ties
+
+
+def test_over_all_compares_every_conversation(selection: Selection) -> None:
+    every = [0, 0, 1, 0.6, 0.9, 0.1, 0.3, 0.3, 0.3]
+    found = weights.composed(selection, Weighting(over="all"))
+    assert [w for _, w in found.items] == pytest.approx(weights.standardized(every))
+    by_task = weights.composed(selection, Weighting())
+    assert [w for _, w in by_task.items][-3:] == [0, 0, 0], "equal rewards of one task"
+
+
+def test_over_a_batch_leaves_rewards_to_training(selection: Selection) -> None:
+    found = weights.composed(selection, Weighting(over="batch"))
+    assert [w for _, w in found.items] == [0, 0, 1, 0.6, 0.9, 0.1, 0.3, 0.3, 0.3]
+
+
+def test_what_cannot_be_is_refused(selection: Selection) -> None:
+    with pytest.raises(ValidationError, match="found best with over batch"):
+        Weighting(over="batch", keep="best")
+    with pytest.raises(TrainError, match="no conversation is left"):
+        weights.composed(selection, by(threshold=2.0))
+    for learner in (weights.swift, weights.refit, weights.star_gate):
+        with pytest.raises(TrainError, match=r"weighting.rank: found True.*--set trainer=weighted"):
+            learner(selection, Weighting(rank=True))

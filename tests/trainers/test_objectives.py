@@ -1,0 +1,390 @@
+"""Every objective's gradient, through the real trainer, against sums written by hand; and what each
+becomes where it should be another one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from convbench.errors import SpecError, TrainError
+from convbench.learn import launch, preference, unpaired
+from convbench.learn.job import Job
+from convbench.learn.losses import anchors, names, objective, reference
+from convbench.learn.rows import Row, pair_rows, training_rows
+from convbench.learn.weighted_sft import columns, frozen, known_before, trainer_for
+from convbench.learn.weights import Weighted
+from convbench.schema.recipe import Loss
+from convbench.store.run import Run
+from tests.learn import tiny
+from tests.trainers.gradients import record, watched
+from tests.trainers.test_exact import apart
+
+Gradients = dict[str, torch.Tensor]
+Make = Callable[..., tuple[Job, Weighted]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model."""
+    return tiny.save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another one: the policy after some steps, or before."""
+    return tiny.save_model(tmp_path_factory.mktemp("other"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Run:
+    """A judged run."""
+    return tiny.judged_run(tmp_path_factory.mktemp("run") / "run", f"local:{model}")
+
+
+@pytest.fixture
+def make(tmp_path: Path, run: Run, model: Path) -> Make:
+    """Resolve a recipe in float64, all nine rows in one step, and prepare its data."""
+
+    def prepare(recipe: str, **sets: Any) -> tuple[Job, Weighted]:
+        number = len(list(tmp_path.iterdir()))
+        quick = {"fit.max_steps": 1, "fit.batch_size": 9, "fit.precision": "fp64"}
+        file = tiny.resolved(tmp_path / str(number), recipe, run, model, **{**quick, **sets})
+        job = Job.read(file)
+        script = launch.load(launch.locate(str(job.recipe.trainer)))
+        return job, script.data(job)
+
+    return prepare
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory, run: Run, model: Path) -> Any:
+    """The real trainer in float64, whose loss is taken of many recipes."""
+    sets = {"fit.precision": "fp64", "fit.probe": False}
+    folder = tmp_path_factory.mktemp("trainer")
+    job = Job.read(tiny.resolved(folder, "swift", run, model, **sets))
+    weighted = launch.load(launch.locate("swift")).data(job)
+    return trainer_for(job, training_rows(weighted, job.chat).rows)
+
+
+Gradient = Callable[..., Gradients]
+
+
+@pytest.fixture
+def gradient(trainer: Any) -> Gradient:
+    """Take the gradient of the real trainer's loss, all rows one batch."""
+
+    def take(job: Job, weighted: Weighted, known: Any = None, base: Any = None) -> Gradients:
+        trainer.job, trainer.objective = job, objective(job.recipe.loss)
+        needed = anchors.needs_model(job.recipe.loss)
+        trainer.base = frozen(job) if base is None and needed else base
+        rows = training_rows(weighted, job.chat).rows
+        known = known_before(job, rows, trainer.model) if known is None else known
+        batch = trainer.data_collator(columns(rows, known))
+        trainer.model.zero_grad()
+        trainer.compute_loss(trainer.model, batch).backward()
+        return {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
+
+    return take
+
+
+Tokens = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
+"""(log pi, log pi_0 of a row's own tokens, weight) to what is minimised, one number."""
+
+
+def trained(job: Job, weighted: Weighted) -> Gradients:
+    """The gradient of the first step of a whole training."""
+    return record(job, weighted)["steps"][0]
+
+
+def by_hand(
+    policy: Path,
+    rows: Sequence[Row],
+    before: Sequence[Sequence[float]],
+    minimised: Tokens,
+    *,
+    mean: bool = False,
+) -> Gradients:
+    """grad (1/N) sum of what is minimised, one row at a time, no padding, full logits; N is tokens,
+    or rows where `mean`."""
+    net = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64)
+    total, n = torch.zeros((), dtype=torch.float64), 0
+    for row, old in zip(rows, before, strict=True):
+        now = own_tokens(net, row)
+        places = [i for i, on in enumerate(row.tokens.mask) if on and i > 0]
+        then = torch.tensor([old[i] for i in places], dtype=torch.float64)
+        part = minimised(now, then, row.weight)
+        total = total + (part / len(now) if mean else part)
+        n += 1 if mean else len(now)
+    (total / n).backward()
+    return {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+
+
+def told(policy: Path, rows: Sequence[Row]) -> list[list[float]]:
+    """log pi_0 of every token, 0 where masked: the policy's own, moved to both sides."""
+    stream = random.Random(3)
+    return [
+        [value and value + stream.gauss(0, 0.3) for value in values]
+        for values in probs(policy, rows)
+    ]
+
+
+def own_tokens(net: Any, row: Row) -> torch.Tensor:
+    """log pi of the tokens that the policy wrote."""
+    ids = torch.tensor(row.tokens.ids)
+    each = torch.log_softmax(net(input_ids=ids[None]).logits[0], -1)
+    places = [i for i, on in enumerate(row.tokens.mask) if on and i > 0]
+    return torch.stack([each[i - 1, ids[i]] for i in places])
+
+
+def whole(now: torch.Tensor, then: torch.Tensor) -> float:
+    """pi / pi_0 of the row, a constant of the gradient."""
+    return float((now.detach().sum() - then.sum()).exp())
+
+
+def ppo(now: torch.Tensor, then: torch.Tensor, weight: float) -> torch.Tensor:
+    """Equation (6), token by token, as a loop."""
+    total = torch.zeros((), dtype=now.dtype)
+    for one, other_one in zip(now, then, strict=True):
+        ratio = torch.exp(one - other_one)
+        inside = torch.clamp(ratio, 0.8, 1.2)
+        total = total - torch.minimum(ratio * weight, inside * weight)
+    return total
+
+
+def k3(now: torch.Tensor, then: torch.Tensor) -> torch.Tensor:
+    """u - 1 - log u, u = base / pi."""
+    u = torch.exp(then) / torch.exp(now)
+    return (u - 1 - torch.log(u)).sum()
+
+
+HAND: dict[str, tuple[dict[str, Any], Tokens]] = {
+    "tis": ({}, lambda now, then, w: -(
+        w * torch.minimum(now.exp() / then.exp(), torch.ones_like(now)).detach() * now).sum()),
+    "tis sequence": ({"loss.ratio": "sequence", "loss.most": 2.0}, lambda now, then, w: -(
+        w * min(2.0, whole(now, then)) * now.sum())),
+    "a-lol": ({"loss.low": 0.5, "loss.high": 0.5}, lambda now, then, w: -(
+        w * min(1.5, max(0.5, whole(now, then))) * now.sum())),
+    "ppo": ({}, ppo),
+    "topr": ({}, lambda now, then, w: -(
+        w * (min(1.0, whole(now, then)) if w < 0 else 1.0) * now.sum())),
+    "swift floor": ({"loss.negative": "floor", "loss.floor": 0.5}, lambda now, then, w: -(
+        w * (torch.maximum(now, then - 0.5) if w < 0 else now).sum())),
+    "unlikelihood": ({}, lambda now, then, w: -(
+        w * now.sum() if w >= 0 else -w * torch.log(1 - torch.exp(now)).sum())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HAND)
+def test_gradients_are_those_of_the_equations(
+    make: Make, gradient: Gradient, model: Path, case: str
+) -> None:
+    recipe = case.split()[0]
+    sets, minimised = HAND[case]
+    job, weighted = make(recipe, **sets)
+    rows = training_rows(weighted, job.chat).rows
+    before = told(model, rows)
+    found = gradient(job, weighted, known={"pi_0": before})
+    assert apart(found, by_hand(model, rows, before, minimised)) < 1e-6
+    plain = by_hand(model, rows, before, lambda now, then, w: -(w * now.sum()))
+    assert apart(found, plain) > 1e-3, "the objective does nothing"
+
+
+def probs(folder: Path, rows: Sequence[Row]) -> list[list[float]]:
+    """log pi of another model, as the trainer would have computed it."""
+    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    found = []
+    for row in rows:
+        each = iter(own_tokens(net, row).tolist())
+        own = [on and i > 0 for i, on in enumerate(row.tokens.mask)]
+        found.append([next(each) if on else 0.0 for on in own])
+    return found
+
+
+def test_grpo_is_the_mean_over_tokens_with_a_k3_anchor(
+    make: Make, gradient: Gradient, model: Path
+) -> None:
+    job, weighted = make("grpo")
+    rows = training_rows(weighted, job.chat).rows
+    before = told(model, rows)
+    wanted = by_hand(
+        model, rows, before,
+        lambda now, then, w: ppo(now, then, w) + 0.04 * k3(now, then), mean=True,
+    )  # fmt: skip
+    found = gradient(job, weighted, known={"pi_0": before, "base": before})
+    assert apart(found, wanted) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["kl", "forward-kl"])
+def test_exact_anchors_are_sums_over_the_vocabulary(
+    make: Make, gradient: Gradient, model: Path, other: Path, kind: str
+) -> None:
+    job, weighted = make("swift", **{"loss.anchor": kind, "loss.anchor_weight": 0.3})
+    base = AutoModelForCausalLM.from_pretrained(other, dtype=torch.float64)
+    rows = training_rows(weighted, job.chat).rows
+    found = gradient(job, weighted, base=base)
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    total, n = torch.zeros((), dtype=torch.float64), 0
+    for row in rows:
+        ids = torch.tensor([row.tokens.ids])
+        p, q = (torch.softmax(one(input_ids=ids).logits[0], -1) for one in (net, base))
+        for i in (i for i, on in enumerate(row.tokens.mask) if on and i > 0):
+            first, second = (p[i - 1], q[i - 1].detach())[:: 1 if kind == "kl" else -1]
+            apart_by = (first * (first.log() - second.log())).sum()
+            total = total - row.weight * p[i - 1, ids[0, i]].log() + 0.3 * apart_by
+            n += 1
+    (total / n).backward()
+    wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+    assert apart(found, wanted) < 1e-6
+
+
+EQUALS: dict[str, tuple[tuple[str, dict[str, Any]], tuple[str, dict[str, Any]]]] = {
+    "ratio 1: tis is swift": (("tis", {}), ("swift", {})),
+    "ratio 1: tis by sequence is swift": (("tis", {"loss.ratio": "sequence"}), ("swift", {})),
+    "ratio 1: ppo is swift": (("ppo", {}), ("swift", {})),
+    "ratio 1: topr is swift without the deviation": (
+        ("topr", {}), ("swift", {"weighting.scale": False})),
+    "ratio 1: a k3 anchor pulls nowhere": (("swift-anchored", {}), ("swift", {})),
+    "ratio 1: grpo is swift by row": (("grpo", {}), ("swift", {"fit.normalize": "lengths"})),
+    "ratio 1: a-lol is swift's positive part": (
+        ("a-lol", {}), ("weighted", {"weighting.scale": False, "weighting.keep": "positive"})),
+    "no clip: a-lol is swift's positive part": (
+        ("a-lol", {"loss.low": 0.0, "loss.high": 0.0}),
+        ("weighted", {"weighting.scale": False, "weighting.keep": "positive"})),
+    "an endless floor is swift": (
+        ("swift", {"loss.negative": "floor", "loss.floor": 1e6}), ("swift", {})),
+    "awr, temperature to infinity: sft": (
+        ("awr", {"weighting.temperature": 1e12}), ("star-gate", {"weighting.threshold": -1.0})),
+    "an sft anchor raises every weight": (
+        ("refit", {"loss.anchor": "sft", "loss.anchor_weight": 1.0}), ("refit plus 1", {})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EQUALS)
+def test_a_special_case_is_the_objective_it_generalises(
+    make: Make, gradient: Gradient, case: str
+) -> None:
+    one, two = EQUALS[case]
+    found = []
+    for recipe, sets in (one, two):
+        name = {"weighted": "swift", "refit plus 1": "refit"}.get(recipe, recipe)
+        trainer = {"trainer": "weighted"} if recipe == "weighted" else {}
+        job, weighted = make(name, **sets, **trainer)
+        if recipe == "refit plus 1":
+            more = tuple((item, weight + 1) for item, weight in weighted.items)
+            weighted = Weighted(weighted.selection, more)
+        found.append(gradient(job, weighted))
+    assert apart(*found) < 1e-6
+
+
+def test_exact_divergence_pulls_nowhere_at_the_base(make: Make, gradient: Gradient) -> None:
+    plain = gradient(*make("swift"))
+    for kind in ("kl", "forward-kl"):
+        sets = {"loss.anchor": kind, "loss.anchor_weight": 5.0}
+        assert apart(gradient(*make("swift", **sets)), plain) < 1e-6
+
+
+def test_a_batch_s_weights_are_those_of_its_rows(make: Make, gradient: Gradient) -> None:
+    """All nine rows are one step, in three batches: standardised over the batch is standardised
+    over all."""
+    every = make("swift", trainer="weighted", **{"weighting.over": "all"})
+    split = trained(*make("swift", trainer="weighted",
+                           **{"weighting.over": "batch", "fit.batch_size": 3,
+                              "fit.accumulation": 3}))  # fmt: skip
+    assert apart(split, gradient(*every)) < 1e-6, "accumulated batches are one step"
+
+
+def test_the_base_s_log_probabilities_are_those_of_one_row_at_a_time(
+    make: Make, model: Path
+) -> None:
+    job, weighted = make("swift")
+    rows = training_rows(weighted, job.chat).rows
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    found = reference.log_probs(net, rows)
+    for one, other_one in zip(found, probs(model, rows), strict=True):
+        assert one == pytest.approx(other_one, abs=1e-9)
+    assert len({len(one) for one in found}) > 3, "rows of unequal lengths are padded"
+
+
+def log_pi(net: Any, prompt: Sequence[int], reply: Sequence[int]) -> torch.Tensor:
+    """Sum of log pi of a reply's tokens."""
+    ids = torch.tensor([[*prompt, *reply]])
+    each = net(input_ids=ids).logits[0, :-1].log_softmax(-1)
+    return each.gather(-1, ids[0, 1:, None])[len(prompt) - 1 :].sum()
+
+
+def test_kto_is_the_equation(make: Make, model: Path) -> None:
+    """At the base the policy's ratios are 0 and z is 0: the first step's loss is 1/2 a reply, and
+    its gradient beta / 4 times that of log pi, up for desirable replies and down for others."""
+    sets = {"data.unit": "turn", "fit.batch_size": 4, "fit.precision": "fp32"}
+    job, weighted = make("kto", **sets)
+    rows = training_rows(weighted, job.chat, unit="turn").rows
+    found = unpaired.labelled(rows, 4, 0)
+    assert len(found) == 12, "weight 0 is left out"
+    watch = watched(unpaired.trainer_for(job, found))
+    assert watch["loss"] == pytest.approx([0.5], abs=1e-6)
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for one in found[:4]:
+        sign = 1 if one["label"] else -1
+        ratio = log_pi(net, one["prompt_ids"], one["completion_ids"])
+        total = total + 1 - torch.sigmoid(sign * 0.1 * (ratio - ratio.detach()))
+    (total / 4).backward()
+    wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+    assert apart(watch["steps"][0], wanted) < 1e-5, "TRL's head is in float32"
+
+
+def test_completions_of_a_kto_batch_go_round_by_one(make: Make) -> None:
+    job, weighted = make("kto", **{"data.unit": "turn"})
+    rows = training_rows(weighted, job.chat, unit="turn").rows
+    found = unpaired.labelled(rows, 5, None)
+    own = [one["completion_ids"] for one in found]
+    assert [one["KL_completion_ids"] for one in found[:5]] == [own[4], *own[:4]]
+    assert len(unpaired.labelled(rows, 11, None)) == 11, "none stays alone"
+    with pytest.raises(TrainError, match="replies of one sign only"):
+        unpaired.labelled([row for row in rows if row.weight > 0], 4, None)
+    with pytest.raises(TrainError, match="expected turn"):
+        make("kto")
+
+
+def test_ipo_is_the_equation(make: Make, model: Path) -> None:
+    job, pairs = make("ipo", **{"fit.precision": "fp32", "fit.batch_size": 50})
+    rows = pair_rows(pairs, job.chat).rows
+    watch = watched(preference.trainer_for(job, rows))
+    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64)
+    for row in rows:
+        margin = torch.zeros((), dtype=torch.float64)
+        for sign, reply in ((1, row.chosen_ids), (-1, row.rejected_ids)):
+            now = log_pi(net, row.prompt_ids, reply)
+            margin = margin + sign * (now - now.detach()) / len(reply)
+        total = total + (margin - 1 / (2 * 0.1)) ** 2
+    (total / len(rows)).backward()
+    assert watch["loss"] == pytest.approx([25.0], rel=1e-5)
+    wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+    assert apart(watch["steps"][0], wanted) < 1e-5, "TRL's head is in float32"
+
+
+def test_every_shipped_objective_is_here() -> None:
+    assert names() == ["a-lol", "nll", "ppo", "tis"]
+    for name in names():
+        assert callable(objective(Loss(name=name)).loss)
+
+
+def test_what_is_no_objective_is_refused(tmp_path: Path, make: Make) -> None:
+    with pytest.raises(SpecError, match="expected one of a-lol, nll, ppo, tis"):
+        objective(Loss(name="magic"))
+    with pytest.raises(SpecError, match="found no such file"):
+        objective(Loss(name=str(tmp_path / "none.py")))
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    with pytest.raises(SpecError, match="found no function"):
+        objective(Loss(name=str(tmp_path / "mine.py")))
+    with pytest.raises(SpecError, match=r"loss.negative: found floor, which objective ppo"):
+        objective(Loss(name="ppo", negative="floor"))
+    with pytest.raises(TrainError, match=r"weighting.over: found batch, which trainer swift"):
+        make("swift", **{"weighting.over": "batch"})

@@ -1,0 +1,39 @@
+"""KTO: each of the policy's turns by itself, desirable or undesirable by the sign of its weight.
+
+Ethayarajh et al. (2024): lambda (1 - sigmoid(beta (log(pi / pi_0) - z))) of desirable replies,
+lambda (1 - sigmoid(beta (z - log(pi / pi_0)))) of others, z the batch's estimate of the KL
+divergence from the base (equations (7) and (8)). TRL's loss on our own token ids.
+
+    python trainers/kto.py --recipe FILE          under any launcher
+"""
+
+from convbench.errors import TrainError
+from convbench.learn import weights
+from convbench.learn.job import Job, script
+from convbench.learn.select import select
+from convbench.learn.weights import Weighted
+
+OWN_LOSS = True
+"""It goes by none of `loss`."""
+
+
+def data(job: Job) -> Weighted:
+    """Log, reward, weigh; only the weights' signs count."""
+    if job.recipe.data.unit != "turn":
+        raise TrainError(
+            "data.unit: found conversation; kto learns single replies; expected turn; add --set "
+            "data.unit=turn"
+        )
+    logged = select(job.run, job.recipe.data)
+    return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
+
+
+def fit(job: Job, weighted: Weighted) -> None:
+    """Fit by TRL's KTO."""
+    from convbench.learn import unpaired
+
+    unpaired.fit(job, weighted)
+
+
+if __name__ == "__main__":
+    script(data, fit)
