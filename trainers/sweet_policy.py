@@ -11,7 +11,8 @@ from convbench.learn import pairs
 from convbench.learn.job import Job, Means, Preparation, script
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import select
-from convbench.learn.sweet.pairs import RANKED, Candidate, Sweet, check_base, policy_pairs
+from convbench.learn.sweet.candidates import place, reply_of
+from convbench.learn.sweet.pairs import RANKED, Candidate, Place, Sweet, check_base, policy_pairs
 from convbench.store.jsonl import records
 
 
@@ -28,10 +29,10 @@ def data(job: Job) -> Pairs:
     file = job.folder / RANKED
     if not file.exists():
         raise TrainError(f"{file}: not found; `convbench train sweet` samples and ranks it")
-    turns: dict[tuple[str, int], list[Candidate]] = {}
+    turns: dict[Place, list[Candidate]] = {}
     for row in records(file):
-        found = Candidate(row["text"], row["cut"], row["advantage"])
-        turns.setdefault((row["conversation_id"], row["turn"]), []).append(found)
+        found = Candidate(reply_of(row), row["advantage"])
+        turns.setdefault(place(row), []).append(found)
     settings = Sweet.of(job.recipe.args, job.recipe.name)
     logged = select(job.run, job.recipe.data)
     return policy_pairs(logged, turns, settings, job.recipe.fit.seed)

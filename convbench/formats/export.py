@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.formats.targets import CALLS, FORMATS, THOUGHT, Chat, Line, Target
-from convbench.schema import Conversation, Message, text_of
+from convbench.schema import Conversation, Message, Tool, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
 from convbench.store.jsonl import disk_error
@@ -100,20 +100,32 @@ def export(
 
 
 def export_pairs(
-    target: Target, folder: Path, pairs: Iterable[tuple[Iterable[Message], str, str]]
+    target: Target,
+    folder: Path,
+    pairs: Iterable[tuple[Iterable[Message], Message, Message]],
+    tools: Sequence[Tool] = (),
 ) -> Exported:
-    """Write `train.jsonl` of pairs: what was asked, the better reply, the worse one.
+    """Write `train.jsonl` of pairs: what was asked, the better reply, the worse one, and the tools
+    that were offered.
 
-    trl: {prompt, chosen, rejected} for DPOTrainer; openai: {input, preferred_output,
-    non_preferred_output}; ms-swift: {messages, rejected_response}. Raises RunError.
+    trl: {prompt, chosen, rejected, tools?} for DPOTrainer; openai: {input, preferred_output,
+    non_preferred_output}; ms-swift: {messages, rejected_response}, or `rejected_messages` where
+    a reply calls tools. Raises RunError.
     """
     write = FORMATS[target].pair
     if write is None:
         places = ", ".join(name for name, known in FORMATS.items() if known.pair)
         raise RunError(f"--to {target} has no place for pairs of replies; expected one of {places}")
     train: Split = "train"  # what pairs are made of
-    lines = ((train, write(_chat(asked), good, bad), 1) for asked, good, bad in pairs)
-    return Exported(*_written(folder, lines))
+    shape, offered = FORMATS[target], [tool.wire for tool in tools]
+
+    def line(asked: Iterable[Message], good: Message, bad: Message) -> Line:
+        found = write(_chat(asked), _chat([good]), _chat([bad]))
+        if offered:
+            shape.pair_tools(found, shape.tools(offered))
+        return found
+
+    return Exported(*_written(folder, ((train, line(*pair), 1) for pair in pairs)))
 
 
 def _written(

@@ -28,8 +28,11 @@ class Format:
     """A conversation."""
     weighted: Callable[[Chat, float], Line] | None = None
     """A conversation with a weight above 0; None where there is no place for one."""
-    pair: Callable[[Chat, str, str], Line] | None = None
-    """What was asked, the better reply and the worse one; None where there is no place."""
+    pair: Callable[[Chat, Chat, Chat], Line] | None = None
+    """What was asked, the better reply and the worse one, each a message; None where there is no
+    place."""
+    pair_tools: Callable[[Line, Any], None] = lambda line, tools: line.update(tools=tools)
+    """How a pair's line is told the tools."""
     needs: tuple[str, ...] = ()
     """What its trainer must be told to learn the policy's turns, for conversations."""
     metadata: bool = False
@@ -42,11 +45,6 @@ class Format:
     """What its trainer must be told to learn by weight."""
     negative: str = ""
     """What its trainer would do with a weight below 0."""
-
-
-def assistant(text: str) -> Chat:
-    """A reply as messages."""
-    return [{"role": "assistant", "content": text}]
 
 
 def _plain(chat: Chat) -> Line:
@@ -96,16 +94,32 @@ def _object(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "function": told}
 
 
-def _trl_pair(asked: Chat, chosen: str, rejected: str) -> Line:
-    return {"prompt": asked, "chosen": assistant(chosen), "rejected": assistant(rejected)}
+def _trl_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
+    return {
+        "prompt": _objects(asked), "chosen": _objects(chosen), "rejected": _objects(rejected),
+    }  # fmt: skip
 
 
-def _openai_pair(asked: Chat, chosen: str, rejected: str) -> Line:
+def _openai_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
     return {
         "input": {"messages": asked},
-        "preferred_output": assistant(chosen),
-        "non_preferred_output": assistant(rejected),
+        "preferred_output": chosen,
+        "non_preferred_output": rejected,
     }
+
+
+def _swift_pair(asked: Chat, chosen: Chat, rejected: Chat) -> Line:
+    """Two whole conversations where a reply calls tools, else the worse reply's text."""
+    line: Line = {"messages": _in_tags([*asked, *chosen])}
+    if chosen[0].get(CALLS) or rejected[0].get(CALLS):
+        return {**line, "rejected_messages": _in_tags([*asked, *rejected])}
+    return {**line, "rejected_response": rejected[0]["content"]}
+
+
+def _swift_pair_tools(line: Line, tools: Any) -> None:
+    line["tools"] = tools
+    if "rejected_messages" in line:
+        line["rejected_tools"] = tools
 
 
 def _sharegpt(chat: Chat) -> Line:
@@ -134,17 +148,20 @@ FORMATS: Mapping[Target, Format] = {
         negative="SFTTrainer would imitate them",
     ),
     # OpenAI's fine-tuning API, supervised and DPO.
-    "openai": Format(_bare, pair=_openai_pair, drops=True),
+    "openai": Format(
+        _bare,
+        pair=_openai_pair,
+        pair_tools=lambda line, tools: line["input"].update(tools=tools),
+        drops=True,
+    ),
     "sharegpt": Format(_sharegpt, metadata=True, tools=json.dumps),
     # ms-swift's custom datasets; `loss_scale` multiplies the loss of a message's tokens.
     "ms-swift": Format(
         lambda chat: {"messages": _in_tags(chat)},
         tools=json.dumps,
         weighted=_scaled,
-        pair=lambda asked, chosen, rejected: {
-            "messages": [*asked, *assistant(chosen)],
-            "rejected_response": rejected,
-        },
+        pair=_swift_pair,
+        pair_tools=_swift_pair_tools,
         weighing="ms-swift reads `loss_scale` with --is_binary_loss_scale false (4.2 or newer); "
         "without it every row counts 1. The end of a turn counts 1 in either case",
         negative="its templates mask all of them but the end of the turn",

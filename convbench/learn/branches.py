@@ -98,12 +98,13 @@ class Branching:
         manifest = self.run.manifest
         policy = manifest.cast[manifest.protocol.policy]
         turns = list(self._again(jobs))
+        calls = sum(1 + len(turn.rounds) for turn in turns)
         costs = [turn.cost_usd for turn in turns]
         usd = "cost unknown" if None in costs else f"about ${sum(c or 0 for c in costs):.2f}"
         yield from self.selection.describe(self.recipe.data.metric)
         yield (
             f"branches: {len(jobs)} to sample, {self.recipe.pairing.per_turn} at each policy turn, "
-            f"to the end: {len(turns)} calls if they are as long as their parents ({policy.model}, "
+            f"to the end: {calls} calls if they are as long as their parents ({policy.model}, "
             f"{usd})"
         )
         yield f"verdicts: {len(jobs) + self.unjudged()} of judge {self.judge.name}"

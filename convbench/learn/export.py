@@ -12,6 +12,7 @@ from convbench.learn import weights as weighing
 from convbench.learn.flagged import findings
 from convbench.learn.pairs import Pairs, Reply
 from convbench.learn.weights import Weighted
+from convbench.schema import Message
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
 
@@ -81,7 +82,8 @@ def export_paired(
         raise SpecError(f"--scale: recipe {recipe.name!r} pairs replies, which have no weight")
     bare = FORMATS[target].drops or recipe.data.reasoning == "drop"
     items = ((p.messages, _said(p.chosen, bare), _said(p.rejected, bare)) for p in learnt.items)
-    done = export_pairs(target, folder, items)
+    protocol = learnt.selection.run.manifest.protocol
+    done = export_pairs(target, folder, items, protocol.speakers[protocol.policy].tools)
     done.notes += learnt.selection.describe(recipe.data.metric)
     done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
     done.notes += learnt.ties.describe() if learnt.ties else ()
@@ -89,7 +91,12 @@ def export_paired(
     return done
 
 
-def _said(reply: Reply, bare: bool) -> str:
-    """Return a reply's text, with its reasoning in tags before it unless `bare`."""
+def _said(reply: Reply, bare: bool) -> Message:
+    """Return a reply as a message, its reasoning in tags before its text unless `bare`."""
     thought = reply.reasoning.text if reply.reasoning and not bare else ""
-    return tagged({"content": reply.text, THOUGHT: thought})
+    said: Message = {
+        "role": "assistant", "content": tagged({"content": reply.text, THOUGHT: thought}),
+    }  # fmt: skip
+    if reply.calls:
+        said["tool_calls"] = reply.calls
+    return said

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
@@ -16,7 +18,9 @@ from convbench.schema import (
     ProtocolSpec,
     Reasoning,
     RunManifest,
+    Sent,
     ToolCall,
+    ToolRound,
     Turn,
     text_of,
 )
@@ -39,11 +43,31 @@ class Reply:
     """What it thought before it, in a channel of its own."""
     calls: tuple[ToolCall, ...] = ()
     """What it called of tools."""
+    raw: str | None = None
+    """What it wrote word for word, where its calls stood in its text."""
 
     @classmethod
     def of(cls, turn: Turn) -> Reply:
-        """The reply of a turn."""
+        """The last reply of a turn."""
         return cls(text_of(turn.content), turn.finish_reason in CUT, turn.reasoning)
+
+    @classmethod
+    def all_of(cls, turn: Turn) -> list[Reply]:
+        """The replies of a turn: those that called tools, then the last."""
+        calling = [cls(r.content, False, r.reasoning, r.calls, r.raw) for r in turn.rounds]
+        return [*calling, cls.of(turn)]
+
+    @property
+    def said(self) -> tuple[str, list[Any]]:
+        """What tells it from others: its text and its calls, whatever their ids."""
+        return self.text, [(call.name, _read(call.arguments)) for call in self.calls]
+
+
+def _read(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,42 +126,46 @@ def final_replies(
     """DPO: final replies of the best and worst conversation, under `direct`'s own prompt.
 
     Without a protocol (imported conversations have no task to render) the prompt is what the
-    winner's policy was first asked.
+    winner's policy was first asked. Where tools were called, the pair is of the first replies in
+    which the final turns part, for later ones rest on results that are not the other's.
     """
     manifest = selection.run.manifest
+    if direct is not None:
+        _check_tools(manifest, direct)
     found, skipped, ties = extremes(selection, pairing, seed)
-    items = []
+    items: list[Pair] = []
     for winner, loser in found:
-        chosen, rejected = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
         asked = first_messages(manifest, direct, winner) if direct else opening(manifest, winner)
-        items.append(
-            Pair(winner.task, tuple(asked), chosen, rejected, winner.conversation.ended[:10])
-        )
+        mine, theirs = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
+        items += _parting(manifest.protocol, asked, winner, mine, loser, theirs, skipped)
     return _told_apart(selection, items, skipped, ties)
 
 
 def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0) -> Pairs:
     """StepDPO from the log: at each turn the winner's reply against the loser's, under the
-    winner's history; winner and loser by trajectory reward."""
+    winner's history; winner and loser by trajectory reward. Of turns that called tools, each reply
+    counts: the winner's n-th against the loser's n-th."""
     protocol = selection.run.manifest.protocol
     found, skipped, ties = extremes(selection, pairing, seed)
-    items = []
+    items: list[Pair] = []
     for winner, loser in found:
         turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
                     strict=False)  # fmt: skip
-        items += [_pair(protocol, winner, mine, loser, theirs) for mine, theirs in turns]
+        for mine, theirs in turns:
+            items += _replies(protocol, winner, mine, loser, theirs)
     return _told_apart(selection, items, skipped, ties)
 
 
 def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
     """StepDPO as Chen et al. (2025): a branch left its parent at one turn and was judged.
 
-    The two share the history before that turn; the higher trajectory reward wins.
+    The two share the history before that turn; the higher trajectory reward wins. Where the turn
+    called tools, the pair is of the first replies in which they part.
     """
     protocol = selection.run.manifest.protocol
     parents = {item.conversation.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
-    items = []
+    items: list[Pair] = []
     for branch in branches.logged:
         left = branch.conversation.branch
         parent = parents.get(left.parent) if left else None
@@ -147,7 +175,8 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
             skipped["branches without a difference in reward"] += 1
         else:
             winner, loser = sorted((branch, parent), key=lambda item: -item.reward)
-            items.append(_pair(protocol, winner, left.turn, loser, left.turn))
+            asked = views.messages(protocol, winner.conversation, protocol.policy, left.turn)
+            items += _parting(protocol, asked, winner, left.turn, loser, left.turn, skipped)
     return _told_apart(selection, items, skipped)
 
 
@@ -185,26 +214,79 @@ def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) 
     return views.messages(protocol, bare, policy, len(turns) - 1)
 
 
-def _last(protocol: ProtocolSpec, conversation: Conversation) -> Reply:
-    return Reply.of(conversation.turns[views.policy_turns(protocol, conversation)[-1]])
+def _check_tools(manifest: RunManifest, direct: ProtocolSpec) -> None:
+    """Refuse a prompt without the tools that the replies rest on; TrainError."""
+    protocol = manifest.protocol
+    tools, there = (one.speakers[one.policy].tools for one in (protocol, direct))
+    if tools != there:
+        raise TrainError(
+            f"protocol {direct.name!r}: offers the policy other tools than the run's protocol "
+            f"{protocol.name!r}, on which its replies rest; expected the same; take "
+            f"--set pairing.protocol={protocol.name} --set eval_protocol={protocol.name}, or the "
+            "recipe step-dpo"
+        )
 
 
-def _pair(protocol: ProtocolSpec, winner: Logged, mine: int, loser: Logged, theirs: int) -> Pair:
-    """The winner's turn `mine` against the loser's turn `theirs`, under the winner's history."""
-    return Pair(
-        winner.task,
-        tuple(views.messages(protocol, winner.conversation, protocol.policy, mine)),
-        Reply.of(winner.conversation.turns[mine]),
-        Reply.of(loser.conversation.turns[theirs]),
-        winner.conversation.ended[:10],
-    )
+def _last(protocol: ProtocolSpec, conversation: Conversation) -> int:
+    return views.policy_turns(protocol, conversation)[-1]
+
+
+def _replies(
+    protocol: ProtocolSpec, winner: Logged, mine: int, loser: Logged, theirs: int
+) -> Iterator[Pair]:
+    """Yield the replies of the winner's turn `mine` against those of the loser's turn `theirs`,
+    under the winner's history."""
+    asked = views.messages(protocol, winner.conversation, protocol.policy, mine)
+    turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
+    for number, (chosen, rejected) in enumerate(
+        zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
+    ):
+        yield _pair(protocol, asked, winner, turn.rounds[:number], chosen, rejected)
+
+
+def _parting(
+    protocol: ProtocolSpec,
+    asked: Sequence[Message],
+    winner: Logged,
+    mine: int,
+    loser: Logged,
+    theirs: int,
+    skipped: Counter[str],
+) -> Iterator[Pair]:
+    """Yield the first replies in which two turns part, under what both saw before them; none where
+    a tool told them different things of the same call."""
+    turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
+    replies = zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
+    for number, (chosen, rejected) in enumerate(replies):
+        ends = number in (len(turn.rounds), len(other.rounds))
+        if ends or chosen.said != rejected.said:
+            yield _pair(protocol, asked, winner, turn.rounds[:number], chosen, rejected)
+            return
+        told = ([r.content for r in t.rounds[number].results] for t in (turn, other))
+        if len(set(map(tuple, told))) > 1:
+            skipped["pairs whose tools told different things of the same calls"] += 1
+            return
+
+
+def _pair(
+    protocol: ProtocolSpec,
+    asked: Sequence[Message],
+    winner: Logged,
+    rounds: Sequence[ToolRound],
+    chosen: Reply,
+    rejected: Reply,
+) -> Pair:
+    """Two replies to what was asked and the rounds of tools after it."""
+    replay = winner.conversation.sent.get(protocol.policy, Sent()).replay
+    seen = (*asked, *views.called(rounds, replay))
+    return Pair(winner.task, seen, chosen, rejected, winner.conversation.ended[:10])
 
 
 def _told_apart(
     selection: Selection, pairs: Sequence[Pair], skipped: Counter[str], ties: Ties | None = None
 ) -> Pairs:
     """Leave out pairs of the same text; TrainError where no other is left."""
-    items = tuple(pair for pair in pairs if pair.chosen.text != pair.rejected.text)
+    items = tuple(pair for pair in pairs if pair.chosen.said != pair.rejected.said)
     if len(items) < len(pairs):
         skipped["pairs of the same text"] += len(pairs) - len(items)
     if not items:

@@ -65,16 +65,12 @@ def asked_by_turn(protocol: ProtocolSpec, conversation: Conversation) -> list[li
     for index in views.own_turns(protocol, conversation):
         turn = conversation.turns[index]
         before = views.messages(protocol, conversation, policy, index)
-        replies = [
-            Asked(
-                (*before, *views.called(turn.rounds[:number], replay)),
-                Reply(one.content if one.raw is None else one.raw, False, one.reasoning,
-                      one.calls if one.raw is None else ()),
-            )
-            for number, one in enumerate(turn.rounds)
-        ]  # fmt: skip
-        last = (*before, *views.called(turn.rounds, replay))
-        out.append([*replies, Asked(last, Reply.of(turn))])
+        out.append(
+            [
+                Asked((*before, *views.called(turn.rounds[:number], replay)), reply)
+                for number, reply in enumerate(Reply.all_of(turn))
+            ]
+        )
     return out
 
 

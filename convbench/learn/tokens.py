@@ -92,7 +92,9 @@ class ChatTokens:
     ) -> tuple[list[int], list[int]]:
         """Return (ids, mask) of a reply with what was thought before it, tokenised as what follows
         the prompt; no end-of-turn token. A token that holds some of the reply is the reply's."""
-        if reply.calls:
+        if reply.raw is not None:
+            reply = replace(reply, text=reply.raw, calls=())
+        elif reply.calls:
             reply = replace(reply, text=self._calling(reply), calls=())
         thought, text = self._written(prompt, reply)
         ids = self._after(prompt, prompt_ids, thought + text)
@@ -230,7 +232,10 @@ class ChatTokens:
 
 
 def _bare(message: Message) -> Message:
-    return {"role": message["role"], "content": message["content"]}
+    """Return a message without what was thought before it."""
+    if "reasoning" not in message:
+        return message
+    return {**message, "reasoning": None}  # type: ignore[typeddict-item]
 
 
 def load_tokenizer(model: str) -> Any:

@@ -154,8 +154,10 @@ class LocalModel(Model):
             said = self._tokenizer.decode(
                 reply[:-1] if row.ended else reply, clean_up_tokenization_spaces=False
             )
+            if reasoning is not None:  # it is told apart, and not twice
+                said = cut(said)[1]
             names = {tool["function"]["name"] for tool in sampling.tools}
-            words, calls = written(said if reasoning is None else text, names, key)
+            words, calls = written(said, names, key)
             text, raw = (words, said) if calls else (text, None)
         deaf = sampling.reasoning_effort is not None and EFFORT not in self._source()
         return Completion(

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from convbench.models.model import Model
 from convbench.rollout.plan import Rollout, conversation_id, digits
-from convbench.rollout.using import Calls
-from convbench.schema import Branch, Completion, Conversation, RunManifest
-from convbench.views import messages, policy_turns
+from convbench.rollout.using import Calls, offering
+from convbench.schema import (
+    Branch,
+    Completion,
+    Conversation,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    Sent,
+)
+from convbench.views import called, messages, policy_turns
 
 
 def branch_key(parent: str, turn: int, candidate: int) -> str:
@@ -54,9 +62,11 @@ def _job(
     )
 
 
-def call_key(parent: Conversation, turn: int, candidate: int) -> str:
-    """Return the key of a candidate's one call, e.g. `q1#0~3.2@3`."""
-    return f"{branch_key(parent.key, turn, candidate)}@{turn}"
+def call_key(parent: Conversation, turn: int, candidate: int, rounds: int = 0) -> str:
+    """Return the key of a candidate's one call, e.g. `q1#0~3.2@3`; `q1#0~3.2@3.1` after a round of
+    tools."""
+    key = f"{branch_key(parent.key, turn, candidate)}@{turn}"
+    return f"{key}.{rounds}" if rounds else key
 
 
 async def candidate(
@@ -68,8 +78,10 @@ async def candidate(
     caller: Calls,
     *,
     temperature: float,
+    rounds: int = 0,
 ) -> Completion:
-    """Return one more reply of the policy to exactly what it saw before a turn."""
+    """Return one more reply of the policy to exactly what it saw before a turn, or after so many
+    of the turn's rounds of tools."""
     protocol = manifest.protocol
     speaker = protocol.speakers[protocol.policy]
     key = branch_key(parent.key, turn, number)
@@ -81,5 +93,16 @@ async def candidate(
             "seed": digits(manifest.seed, manifest.task.name, key),
         }
     )
-    seen = messages(protocol, parent, protocol.policy, turn)
-    return await caller.complete(model, seen, sampling, key=call_key(parent, turn, number))
+    sampling = offering(speaker, sampling, rounds)
+    seen = seen_before(protocol, parent, turn, rounds)
+    key = call_key(parent, turn, number, rounds)
+    return await caller.complete(model, seen, sampling, key=key)
+
+
+def seen_before(
+    protocol: ProtocolSpec, parent: Conversation, turn: int, rounds: int = 0
+) -> list[Message]:
+    """Return what the policy saw before a turn, or after so many of its rounds of tools."""
+    replay = parent.sent.get(protocol.policy, Sent()).replay
+    done = parent.turns[turn].rounds[:rounds]
+    return [*messages(protocol, parent, protocol.policy, turn), *called(done, replay)]

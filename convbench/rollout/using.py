@@ -67,16 +67,13 @@ async def speak(using: Using, messages: list[Message], sampling: Sampling, key: 
     limits = using.speaker.tool_limits
     if using.tools is None:
         return Said(await using.caller.complete(using.model, messages, sampling, key=key))
-    told = sampling.model_copy(update={"tools": tuple(tool.wire for tool in using.speaker.tools)})
     rounds: list[ToolRound] = []
     left_out: set[str] = set()
     for number in range(limits.rounds + 1):
-        if number == limits.rounds:
-            told = told.model_copy(update={"tool_choice": "none"})
         reply = await using.caller.complete(
             using.model,
             [*messages, *called(rounds, using.replay)],
-            told,
+            offering(using.speaker, sampling, number),
             key=f"{key}.{number}" if number else key,
         )
         left_out.update(reply.left_out)
@@ -87,6 +84,16 @@ async def speak(using: Using, messages: list[Message], sampling: Sampling, key: 
         line = f"{using.model.ref}: called tools in all of {limits.rounds} rounds and said nothing"
         raise FatalModelError(line, stops_run=False)
     return Said(replace(reply, left_out=tuple(sorted(left_out))), rounds)
+
+
+def offering(speaker: Speaker, sampling: Sampling, rounds: int) -> Sampling:
+    """Return the sampling of a reply after so many rounds, with the tools that it may call; those
+    of the last are offered still, for what was called stands in the messages."""
+    if not speaker.tools:
+        return sampling
+    last = {"tool_choice": "none"} if rounds >= speaker.tool_limits.rounds else {}
+    tools = tuple(tool.wire for tool in speaker.tools)
+    return sampling.model_copy(update={"tools": tools, **last})
 
 
 async def _round(using: Using, reply: Completion, key: str) -> ToolRound:

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from convbench.engine.jobs import run as run_loop
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import ConvbenchError, TrainError
-from convbench.learn.pairs import CUT
+from convbench.learn.pairs import CUT, Reply
 from convbench.learn.select import Logged, Selection
-from convbench.learn.sweet.pairs import Sweet, is_held
+from convbench.learn.sweet.pairs import Place, Sweet, is_held
 from convbench.models.model import Model
 from convbench.models.where import policy_weights
 from convbench.options.shared import CallOptions
-from convbench.rollout.branch import call_key, candidate
+from convbench.rollout.branch import call_key, candidate, seen_before
 from convbench.rollout.calls import affordable, at_once, calling, open_for, raise_stop
-from convbench.schema import Completion, text_of
+from convbench.schema import Completion, ToolCall, text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.jsonl import records
 from convbench.store.run import Run
-from convbench.views import messages, policy_turns, shown
+from convbench.views import policy_turns, shown
 
-Wanted = tuple[Logged, int, int]
-"""(conversation, turn, number) of a candidate that is to be sampled."""
+Wanted = tuple[Logged, int, int, int]
+"""(conversation, turn, rounds of tools before, number) of a candidate that is to be sampled."""
 
 
-def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int]]:
-    """Yield (conversation, turn) of every policy turn that gets candidates; turns with equal
-    histories count once, tasks held out from the critic not at all."""
+def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, int, int]]:
+    """Yield (conversation, turn, rounds of tools before) of every reply of the policy that gets
+    candidates; equal histories count once, tasks held out from the critic not at all."""
     seen: set[str] = set()
     protocol = selection.run.manifest.protocol
     for name, logged in selection.tasks().items():
@@ -38,21 +38,22 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
             continue
         for item in logged[: settings.conversations]:
             for turn in policy_turns(protocol, item.conversation):
-                before = messages(protocol, item.conversation, protocol.policy, turn)
-                mark = json.dumps([name, before], default=str)
-                if mark not in seen:
-                    seen.add(mark)
-                    yield item, turn
+                for rounds in range(len(item.conversation.turns[turn].rounds) + 1):
+                    before = seen_before(protocol, item.conversation, turn, rounds)
+                    mark = json.dumps([name, before], default=str)
+                    if mark not in seen:
+                        seen.add(mark)
+                        yield item, turn, rounds
 
 
 def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Wanted]:
     """Return the candidates that the file does not hold yet."""
-    there = {(r["conversation_id"], r["turn"], r["candidate"]) for r in rows(file)}
+    there = {(*place(row), row["candidate"]) for row in rows(file)}
     return [
-        (item, turn, number)
-        for item, turn in histories(selection, settings)
+        (item, turn, before, number)
+        for item, turn, before in histories(selection, settings)
         for number in range(settings.candidates)
-        if (item.conversation.conversation_id, turn, number) not in there
+        if (item.conversation.conversation_id, turn, before, number) not in there
     ]
 
 
@@ -106,13 +107,13 @@ async def _sample(
     failed: list[str] = []
     try:
         async with calling(run, calls, "candidates", many, [model]) as caller:
-            keys = {call_key(i.conversation, turn, number) for i, turn, number in jobs}
+            keys = {call_key(i.conversation, turn, number, r) for i, turn, r, number in jobs}
 
             async def work(job: Wanted) -> Completion:
-                item, turn, number = job
+                item, turn, before, number = job
                 return await candidate(
                     manifest, item.conversation, turn, number, model, caller,
-                    temperature=settings.temperature,
+                    temperature=settings.temperature, rounds=before,
                 )  # fmt: skip
 
             recording = Recording[Wanted, Completion](
@@ -143,15 +144,31 @@ def _starting(run: Run, recipe: Recipe) -> str:
     return member.model if same else f"local:{recipe.model}"
 
 
-def _record(item: Logged, turn: int, number: int, reply: Completion) -> dict[str, Any]:
-    text = text_of(reply.content)
-    return {
+def _record(item: Logged, turn: int, before: int, number: int, reply: Completion) -> dict[str, Any]:
+    text = text_of(reply.content) if reply.raw is None else reply.raw
+    found: dict[str, Any] = {
         "conversation_id": item.conversation.conversation_id,
         "turn": turn,
         "candidate": number,
         "text": shown(reply.reasoning, text) if reply.reasoning else text,
         "cut": reply.finish_reason in CUT,
     }
+    if before:
+        found["rounds"] = before
+    if reply.raw is None and reply.tool_calls:
+        found["calls"] = [call.model_dump() for call in reply.tool_calls]
+    return found
+
+
+def place(row: Mapping[str, Any]) -> Place:
+    """Return the reply that a candidate is another one of."""
+    return row["conversation_id"], row["turn"], row.get("rounds", 0)
+
+
+def reply_of(row: Mapping[str, Any]) -> Reply:
+    """Return a candidate's reply."""
+    calls = tuple(ToolCall.model_validate(call) for call in row.get("calls", ()))
+    return Reply(row["text"], row["cut"], calls=calls)
 
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:

@@ -22,10 +22,11 @@ from convbench.learn.rows import asked
 from convbench.learn.select import Logged, Selection
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.models.where import content
+from convbench.rollout.branch import seen_before
 from convbench.schema import Message, ProtocolSpec
 from convbench.schema.noun import Noun
 from convbench.store.checkpoint import Checkpoint
-from convbench.views import SEPARATOR, messages
+from convbench.views import SEPARATOR
 
 CRITIC, CANDIDATES, RANKED = "critic", "candidates.jsonl", "ranked.jsonl"
 """Where each stage leaves its result in the checkpoint's folder."""
@@ -199,12 +200,15 @@ def rows_of(turns: Sequence[Asked], chat: ChatTokens, day: str = "") -> list[Cri
     return found
 
 
+Place = tuple[str, int, int]
+"""(conversation_id, turn, rounds of tools before): a reply of the policy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A reply sampled at a turn, with the critic's advantage."""
+    """A reply sampled at a place, with the critic's advantage."""
 
-    text: str
-    cut: bool
+    reply: Reply
     advantage: float
 
 
@@ -220,7 +224,7 @@ def ranked_pairs(
 
 def policy_pairs(
     selection: Selection,
-    turns: Mapping[tuple[str, int], Sequence[Candidate]],
+    turns: Mapping[Place, Sequence[Candidate]],
     settings: Sweet,
     seed: int,
 ) -> Pairs:
@@ -229,19 +233,19 @@ def policy_pairs(
     by_id = {item.conversation.conversation_id: item for item in selection.logged}
     skipped: Counter[str] = Counter()
     items = []
-    for (name, turn), candidates in turns.items():
+    for (name, turn, rounds), candidates in turns.items():
         item = by_id.get(name)
         if item is None:
             skipped["turns of no train conversation"] += 1
             continue
-        rng = random.Random(f"{seed}/{name}/{turn}")
-        seen = tuple(messages(protocol, item.conversation, protocol.policy, turn))
+        rng = random.Random(f"{seed}/{name}/{turn}" + (f".{rounds}" if rounds else ""))
+        seen = tuple(seen_before(protocol, item.conversation, turn, rounds))
         for better, worse in ranked_pairs(candidates, settings.pairs, rng):
-            if better.text == worse.text or better.advantage == worse.advantage:
+            if better.reply.said == worse.reply.said or better.advantage == worse.advantage:
                 skipped["pairs of the same text or advantage"] += 1
                 continue
-            chosen, rejected = (Reply(c.text, c.cut) for c in (better, worse))
-            items.append(Pair(item.task, seen, chosen, rejected, item.conversation.ended[:10]))
+            day = item.conversation.ended[:10]
+            items.append(Pair(item.task, seen, better.reply, worse.reply, day))
     if not items:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(

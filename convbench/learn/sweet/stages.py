@@ -65,7 +65,7 @@ class Stages:
             "out"
         )
         yield (
-            f"stage 2: {turns} turns, {self.settings.candidates} candidates each, "
+            f"stage 2: {turns} replies, {self.settings.candidates} candidates each, "
             f"{turns * self.settings.pairs} pairs"
         )
 

@@ -9,6 +9,7 @@ import pytest
 
 from convbench.catalog import load
 from convbench.errors import TrainError
+from convbench.learn.pairs import Reply
 from convbench.learn.select import Selection, select
 from convbench.learn.sweet.pairs import (
     Candidate,
@@ -100,7 +101,7 @@ def test_turn_numbers_follow_the_replies() -> None:
 
 
 def test_pairs_come_from_the_halves() -> None:
-    made = [Candidate(f"c{i}", False, float(i)) for i in range(16)]
+    made = [Candidate(Reply(f"c{i}", False), float(i)) for i in range(16)]
     random.Random(0).shuffle(made)
     found = ranked_pairs(made, 200, random.Random(1))
     assert {c.advantage for c, _ in found} == set(range(8, 16))
@@ -110,7 +111,7 @@ def test_pairs_come_from_the_halves() -> None:
 def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
     made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
     turns = {
-        ("run:q#0", turn): [Candidate(f"c{i}", False, float(i)) for i in range(4)]
+        ("run:q#0", turn, 0): [Candidate(Reply(f"c{i}", False), float(i)) for i in range(4)]
         for turn in (1, 3)
     }
     pairs = policy_pairs(made, turns, ALL, 0)
@@ -121,7 +122,7 @@ def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
         assert list(pair.messages) == messages(protocol(), talk, "assistant", 3)
         assert pair.chosen.text > pair.rejected.text
     with pytest.raises(TrainError, match="no pair of candidates"):
-        policy_pairs(made, {("run:q#0", 1): [Candidate("same", False, 1.0)] * 4}, ALL, 0)
+        policy_pairs(made, {("run:q#0", 1, 0): [Candidate(Reply("same", False), 1.0)] * 4}, ALL, 0)
 
 
 class Recorder:
