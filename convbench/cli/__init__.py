@@ -6,6 +6,7 @@ May use every room; nothing uses it.
 from convbench.cli import (  # noqa: F401 - each adds its commands to the app
     batches,
     build,
+    credit,
     data,
     demo,
     evaluate,

@@ -16,8 +16,9 @@ from convbench.formats.targets import CALLS, FORMATS, THOUGHT, Chat, Line, Targe
 from convbench.schema import Conversation, Message, Tool, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
+from convbench.store.credit import newest_advantages
 from convbench.store.jsonl import disk_error
-from convbench.views import messages
+from convbench.views import messages, policy_turns
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,9 @@ class Exported:
     """Flagged conversations, left out."""
     bare: int = 0
     """Conversations written without their metadata, which the format has no place for."""
+    uncredited: int = 0
+    """Conversations written without the credit of their turns, which the format has no place
+    for."""
     unthought: int = 0
     """Conversations written without their reasoning, which the format has no place for."""
     notes: list[str] = field(default_factory=list)
@@ -73,9 +77,9 @@ def export(
     """Write `SPLIT.jsonl` into a folder; failed conversations are left out, and those whose
     ids are in `without`.
 
-    trl: {messages, weight?} for SFTTrainer; openai: {messages} of the fine-tuning API; sharegpt:
-    {conversations: [{from, value}]}; ms-swift: {messages} with `loss_scale` on the assistant's
-    messages. Raises RunError.
+    trl: {messages, weight?, advantages?} for SFTTrainer, one advantage a policy turn; openai:
+    {messages} of the fine-tuning API; sharegpt: {conversations: [{from, value}]}; ms-swift:
+    {messages} with `loss_scale` on the assistant's messages. Raises RunError.
     """
     if plan and plan.repeats is None and FORMATS[target].weighted is None:
         places = " or ".join(name for name, known in FORMATS.items() if known.weighted)
@@ -85,6 +89,10 @@ def export(
         )
     done = Exported()
     done.files, done.rows = _written(folder, _lines(run, target, plan, without, done))
+    if done.uncredited:
+        done.notes.append(
+            f"the turns' advantages of {done.uncredited} conversations have no place in {target}"
+        )
     if not done.rows:
         raise RunError(
             f"{run.path}: found no conversation to export ({done.failed} failed, {done.flagged} "
@@ -157,6 +165,7 @@ def _lines(
     run: Run, target: Target, plan: Plan | None, without: Collection[str], done: Exported
 ) -> Iterator[tuple[Split, Line, int]]:
     """Yield (split, line, how often) of a run's conversations; count what is left out."""
+    credit = newest_advantages(run)
     for conversation in run.conversations():
         name, split = conversation.conversation_id, run.examples[conversation.example_id].split
         weighed = plan if plan is not None and split == plan.split else None
@@ -171,7 +180,13 @@ def _lines(
         else:
             done.unthought += FORMATS[target].drops and _thought(conversation)
             done.bare += bool(conversation.metadata) and not FORMATS[target].metadata
-            yield split, _line(run, conversation, target, weighed), times
+            line = _line(run, conversation, target, weighed)
+            if name in credit and FORMATS[target].metadata:
+                turns = policy_turns(run.manifest.protocol, conversation)
+                line["advantages"] = [credit[name].get(turn) for turn in turns]
+            else:
+                done.uncredited += name in credit
+            yield split, line, times
 
 
 def _thought(conversation: Conversation) -> bool:

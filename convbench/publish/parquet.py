@@ -42,7 +42,7 @@ SELECT t.conversation_id, t.turn_index, t.speaker, t.content, t.prompt_tokens,
   t.completion_tokens, t.finish_reason, t.step, t.instruction, t.cost_usd, t.reasoning,
   t.reasoning_tokens, t.reasoning_blocks::VARCHAR AS reasoning_blocks,
   t.tool_calls::VARCHAR AS tool_calls, t.tool_results::VARCHAR AS tool_results,
-  e.split
+  t.advantage, t.advantage_by, e.split
 FROM turns t JOIN raw.conversations c USING (conversation_id)
   JOIN raw.examples e USING (example_id)
 ORDER BY t.conversation_id, t.turn_index

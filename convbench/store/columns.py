@@ -43,6 +43,12 @@ VERDICTS = {
     "cost_usd": "DOUBLE",
     "ended": "VARCHAR",
 }
+ADVANTAGES = {
+    "conversation_id": "VARCHAR",
+    "turn_index": "BIGINT",
+    "source": "VARCHAR",
+    "advantage": "DOUBLE",
+}
 EXAMPLES = {
     "example_id": "VARCHAR",
     "task": "VARCHAR",

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
+from convbench.schema.credit import TurnCredit
 from convbench.store import columns, grading, views
 from convbench.store.jsonl import lines
 from convbench.store.label import read_label
@@ -31,11 +32,13 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
     "conversations": (columns.CONVERSATIONS, "run_no, key"),
     "verdicts": (columns.VERDICTS, "run_no, conversation_id, judge"),
     "examples": (columns.EXAMPLES, "run_no, example_id"),
+    "advantages": (columns.ADVANTAGES, "run_no, conversation_id, turn_index, source"),
 }
 """Columns of each file, and what names a record in it: of those alike the last one counts."""
 
 MODELS: dict[str, type[BaseModel]] = {
     "conversations": Conversation, "verdicts": Verdict, "examples": Example,
+    "advantages": TurnCredit,
 }  # fmt: skip
 WRONG = {
     "conversations": "key IS NULL OR conversation_id IS NULL OR example_id IS NULL OR sample < 0 "
@@ -45,6 +48,8 @@ WRONG = {
     "OR NOT coalesce(isfinite(reward), true) OR cost_usd < 0",
     "examples": "example_id IS NULL OR task IS NULL OR split IS NULL OR group_id IS NULL OR "
     "question IS NULL OR len([1 FOR c IN choices IF c.label IS NULL OR c.text IS NULL]) > 0",
+    "advantages": "conversation_id IS NULL OR source IS NULL OR turn_index IS NULL OR "
+    "turn_index < 0 OR NOT coalesce(isfinite(advantage), false)",
 }
 """What DuckDB lets pass that no record of ours is; the rest it refuses itself."""
 

@@ -98,12 +98,23 @@ SELECT conversation_id, turn_index, t.speaker AS speaker, said(t.content) AS con
   t.cost_usd AS cost_usd, run, t.reasoning.text AS reasoning,
   t.reasoning.tokens AS reasoning_tokens, t.reasoning.blocks AS reasoning_blocks,
   to_json(t.rounds->'$[*].calls[*]') AS tool_calls,
-  to_json(t.rounds->'$[*].results[*]') AS tool_results
+  to_json(t.rounds->'$[*].results[*]') AS tool_results,
+  a.advantage AS advantage, a.source AS advantage_by
 FROM (
-  SELECT c.conversation_id, r.run, unnest(c.turns) AS t,
+  SELECT c.conversation_id, r.run, run_no, unnest(c.turns) AS t,
     unnest(range(len(c.turns))) AS turn_index
   FROM raw.conversations c JOIN raw.runs r USING (run_no)
-)
+) LEFT JOIN (
+  SELECT run_no, conversation_id, turn_index, arg_max(advantage, rowid) AS advantage,
+    arg_max(source, rowid) AS source
+  FROM raw.advantages GROUP BY ALL
+) a USING (run_no, conversation_id, turn_index)
+"""
+
+ADVANTAGES = """
+CREATE VIEW advantages AS
+SELECT a.conversation_id, a.turn_index, a.source, a.advantage, r.run
+FROM raw.advantages a JOIN raw.runs r USING (run_no)
 """
 
 
@@ -142,22 +153,25 @@ CREATE MACRO said(content) AS
 CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 """
 
-ALL = ("examples", "conversations", "turns", "verdicts", "turn_verdicts", "runs")
+ALL = (
+    "examples", "conversations", "turns", "verdicts", "turn_verdicts", "advantages", "runs",
+)  # fmt: skip
 """Names of the views."""
 
 
 def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     """Return what makes the views, with a column of `verdicts` for each of these metrics."""
     verdicts = (_verdicts(metrics), _turn_verdicts(metrics))
-    return (SAID, EXAMPLES, CONVERSATIONS, TURNS, *verdicts, RUNS)
+    return (SAID, EXAMPLES, CONVERSATIONS, TURNS, *verdicts, ADVANTAGES, RUNS)
 
 
 NEEDS = {
     "examples": ("examples",),
     "conversations": ("conversations", "examples"),
-    "turns": ("conversations",),
+    "turns": ("conversations", "advantages"),
     "verdicts": ("verdicts",),
     "turn_verdicts": ("verdicts",),
+    "advantages": ("advantages",),
     "runs": (),
 }
 """Raw tables that a view reads, beside `runs`."""

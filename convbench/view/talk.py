@@ -54,6 +54,7 @@ def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
     )
     by_place = {(row["run_no"], row["conversation_id"]): tidy(row) for row in rows}
     judged = verdicts(index, names)
+    credit = _credit(index, names)
     out = []
     for name in names:
         run, conversation, example = index.conversation(name)
@@ -64,7 +65,7 @@ def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
                 "run": str(run.path),
                 "question": _question(example),
                 "reference": _reference(example),
-                "turns": _turns(run, place[0], conversation),
+                "turns": _turns(run, place[0], conversation, credit.get(place, {})),
                 "verdicts": judged.get(place, []),
             }
         )
@@ -87,7 +88,24 @@ def _question(example: Example) -> dict[str, Any]:
     }
 
 
-def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, Any]]:
+def _credit(index: Index, names: Sequence[str]) -> dict[tuple[int, str], dict[int, float]]:
+    """Return the advantage of turns, by place of the run and id, then by turn."""
+    marks = ", ".join("?" * len(names))
+    rows = index.ask(
+        "SELECT run_no, conversation_id, turn_index, arg_max(advantage, rowid) AS advantage FROM "
+        f"raw.advantages WHERE conversation_id IN ({marks}) GROUP BY ALL",
+        names,
+    )
+    found: dict[tuple[int, str], dict[int, float]] = {}
+    for row in rows:
+        place = (row["run_no"], row["conversation_id"])
+        found.setdefault(place, {})[row["turn_index"]] = row["advantage"]
+    return found
+
+
+def _turns(
+    run: Run, number: int, conversation: Conversation, credit: Mapping[int, float]
+) -> list[dict[str, Any]]:
     policy = run.manifest.protocol.policy
     said: list[str] = []
     out = []
@@ -104,6 +122,7 @@ def _turns(run: Run, number: int, conversation: Conversation) -> list[dict[str, 
                 "finish": turn.finish_reason,
                 "asked": turn.finish_reason not in NOT_ASKED,
                 "tokens": turn.completion_tokens,
+                "advantage": credit.get(place),
                 "reasoning": None if thinks is None else _reasoning(thinks),
                 "rounds": [_round(one) for one in turn.rounds],
                 "parts": _said(turn, number, left_open(said))

@@ -40,6 +40,7 @@ function one(turn, final, load) {
       h("h3", null, turn.speaker),
       h("span", { class: "step" }, turn.step),
       cut && h("span", { class: "flag" }, "cut by max_tokens"),
+      turn.advantage !== null && worth(turn.advantage),
       turn.tokens !== null && h("span", { class: "n" }, count(turn.tokens), " tokens"),
       turn.asked && ask(turn, place, load),
     ),
@@ -50,6 +51,16 @@ function one(turn, final, load) {
     (turn.rounds || []).map(round),
     turn.reasoning && reasoning(turn.reasoning),
     body(turn.parts),
+  );
+}
+
+/** What the turn was worth, as a critic or branches say. */
+function worth(advantage) {
+  const sign = advantage < 0 ? "−" : "+";
+  return h(
+    "span",
+    { class: "n worth", title: "Advantage of this turn" },
+    `${sign}${Math.abs(advantage).toPrecision(3)} advantage`,
   );
 }
 

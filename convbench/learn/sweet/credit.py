@@ -1,0 +1,115 @@
+"""Credit of turns from a trained critic: equation (3) on every turn of logged conversations.
+
+Zhou et al. 2025 (SWEET-RL). Imports torch where it scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from convbench.errors import TrainError
+from convbench.learn.job import Job
+from convbench.learn.rows import asked_by_turn
+from convbench.learn.select import Logged
+from convbench.learn.sweet.pairs import CRITIC, CriticRow, Sweet, check_base, critic_rows
+from convbench.schema import Conversation
+from convbench.schema.credit import TurnCredit
+from convbench.store.run import Run
+from convbench.views import own_turns
+
+RECIPE = "recipe.yaml"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a critic said of a run's conversations."""
+
+    credit: tuple[TurnCredit, ...]
+    left_out: dict[str, int]
+    """Conversations without credit, by reason."""
+
+
+def critic_job(checkpoint: Path) -> Job:
+    """Return the training that a checkpoint of SWEET came from; TrainError for another folder."""
+    file = checkpoint / RECIPE
+    if not file.exists() or not (checkpoint / CRITIC).is_dir():
+        raise TrainError(
+            f"{checkpoint}: found no critic; expected the checkpoint folder of `convbench train "
+            "sweet`, with its `critic` folder"
+        )
+    job = Job.read(file)
+    check_base(job)
+    return job
+
+
+def by_critic(job: Job, run: Run, source: str) -> Told:
+    """Return what the critic says of every policy turn of a run's conversations, of any split and
+    any policy: mean log-ratio to the base over the turn's tokens, with the reference shown."""
+    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    protocol = run.manifest.protocol
+    left_out: dict[str, int] = {}
+    found: list[tuple[Conversation, list[CriticRow]]] = []
+    for conversation in run.conversations():
+        example = run.examples[conversation.example_id]
+        why = None
+        if conversation.failure is not None:
+            why = "failed"
+        elif any(name not in example.hidden for name in settings.hidden):
+            why = f"without hidden {', '.join(settings.hidden)}"
+        else:
+            rows = critic_rows(protocol, Logged(conversation, example, 0.0), job.chat, settings)
+            if not rows:
+                why = "in which the policy says nothing"
+            elif job.longest is not None and max(len(row.ids) for row in rows) > job.longest:
+                why = f"longer than {job.longest} tokens"
+        if why is None:
+            found.append((conversation, rows))
+        else:
+            left_out[why] = left_out.get(why, 0) + 1
+    if not found:
+        said = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none there"
+        raise TrainError(f"{run.path}: found no conversation for the critic to credit ({said})")
+    credit = []
+    gains = _gains(job, [rows for _, rows in found], settings)
+    for (conversation, _), values in zip(found, gains, strict=True):
+        told = list(_of_turns(run, conversation, values, source))
+        credit += told
+        if not told:
+            why = "whose turns the chat template runs together"
+            left_out[why] = left_out.get(why, 0) + 1
+    return Told(tuple(credit), left_out)
+
+
+def _gains(job: Job, rows: Sequence[Sequence[CriticRow]], settings: Sweet) -> list[list[float]]:
+    """Return A of every stretch of policy tokens of every conversation."""
+    from convbench.learn import fitting
+    from convbench.learn.sweet import critic as advantage
+
+    pad = job.chat.tokenizer.pad_token_id or 0
+    said = []
+    for path in (str(job.folder / CRITIC), None):
+        model = fitting.load_model(job, path, trained=False).to(advantage.device())
+        said.append(advantage.scores(model, rows, pad, mean=settings.normalize))
+    return [(a.double() - b.double()).tolist() for a, b in zip(*said, strict=True)]
+
+
+def _of_turns(
+    run: Run, conversation: Conversation, values: Sequence[float], source: str
+) -> Iterator[TurnCredit]:
+    """Yield the credit of each turn; one with calls of tools has several stretches and their
+    mean."""
+    protocol = run.manifest.protocol
+    parts = asked_by_turn(protocol, conversation)
+    if sum(map(len, parts)) != len(values):
+        return
+    rest = iter(values)
+    for turn, part in zip(own_turns(protocol, conversation), parts, strict=True):
+        yield TurnCredit(
+            conversation_id=conversation.conversation_id,
+            turn_index=turn,
+            source=source,
+            advantage=fmean(next(rest) for _ in part),
+        )

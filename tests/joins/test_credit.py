@@ -1,0 +1,146 @@
+"""Credit of turns from end to end: branches or a critic, `turns.advantage`, exports, the viewer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from convbench.commands.credit import credit
+from convbench.errors import QueryError, RunError, TrainError
+from convbench.formats.export import export
+from convbench.learn.credit import by_branches, values_before
+from convbench.learn.select import branches, select
+from convbench.options.credit import CreditOptions
+from convbench.publish.parquet import write_tables
+from convbench.schema import Branch
+from convbench.schema.recipe import Data
+from convbench.store import Run
+from convbench.store.credit import FILE, newest_advantages, turn_advantages
+from convbench.store.query import query
+from convbench.view.index import build_index
+from convbench.view.talk import talk
+from tests.learn import tiny
+from tests.learn.sweet.planted import critic, left, planted
+
+BY_TURN = "select turn_index, advantage, advantage_by from turns where conversation_id = '{}'"
+
+
+def branched(folder: Path) -> Run:
+    """One conversation of reward 1 with two turns, left twice at each; and one of reward 0."""
+    parent, other = (tiny.conversation("q0", i, ["P0", "P1"]) for i in range(2))
+    judged = [(parent, [tiny.verdict(parent, 1.0)]), (other, [tiny.verdict(other, 0.0)])]
+    left = []
+    for i, (turn, reward) in enumerate(((1, 0.2), (1, 0.4), (3, 0.5), (3, 0.7), (3, None))):
+        branch = Branch(parent="run:q0/0", turn=turn, candidate=i)
+        item = tiny.conversation("q0", 2 + i, ["B", "C"], branch=branch)
+        left.append((item, [tiny.verdict(item, reward)]))
+    run = tiny.make_run(folder, judged, [tiny.example("q0")])
+    tiny.make_run(run.branches, left, [tiny.example("q0")])
+    return run
+
+
+def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:
+    """V is .3 before the first turn and .6 before the second: .3 and .4, which add up to 1 - .3."""
+    run = branched(tmp_path / "run")
+    logged = select(run, Data())
+    values = values_before(branches(logged, Data()).logged)
+    assert values == pytest.approx({("run:q0/0", 1): 0.3, ("run:q0/0", 3): 0.6})
+    (first, last) = by_branches(run.manifest.protocol, logged.logged, values, "s")
+    assert (first.turn_index, last.turn_index) == (1, 3)
+    assert (first.advantage, last.advantage) == pytest.approx((0.3, 0.4))
+    done = credit(CreditOptions("branches", run.path))
+    assert (done.turns, done.conversations, done.source) == (2, 1, "branches:j")
+    assert done.left_out == {"branches: judge failed": 1}
+    rows = query(BY_TURN.format("run:q0/0") + " order by 1", [run]).rows
+    assert [r[1] for r in rows] == [None, pytest.approx(0.3), None, pytest.approx(0.4)]
+    assert {r[2] for r in rows} == {None, "branches:j"}
+    assert query("select count(*) from turns", [run]).rows == [(8,)]
+
+
+def test_a_planted_decisive_turn_is_found(tmp_path: Path) -> None:
+    """By branches of the embedded world: it has more credit than another turn of its conversation
+    in at least nine of ten cases, at chance it would be five."""
+    run, decisive = planted(tmp_path / "run", 24, 2)
+    left(run, 8)
+    credit(CreditOptions("branches", run.path))
+    found = turn_advantages(run, "branches:planted")
+    scores = []
+    for name, turn in decisive.items():
+        if name in found:  # of split train, as learners see them
+            values = dict(found[name])
+            own = values.pop(turn)
+            scores += [(own > other) + 0.5 * (own == other) for other in values.values()]
+            assert len(values) == 3
+    assert len(scores) > 30
+    assert sum(scores) / len(scores) >= 0.9
+
+
+def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
+    """Trained on one run it credits another; the newest line of a turn counts."""
+    torch.set_num_threads(1)
+    run, _ = planted(tmp_path / "run", 4, 3)
+    folder = critic(run, **{"fit.max_steps": 2, "args.critic": {"epochs": 1}})
+    other, _ = planted(tmp_path / "other", 2, 1, seed=5)
+    done = credit(CreditOptions(str(folder), other.path))
+    assert (done.conversations, done.turns, done.source) == (2, 8, "critic:sweet")
+    assert done.spread[0] < done.spread[2]
+    assert not (run.path / FILE).exists()
+    found = turn_advantages(other)
+    assert {tuple(sorted(turns)) for turns in found.values()} == {(1, 3, 5, 7)}
+    again = credit(CreditOptions(str(folder), other.path))
+    assert again.turns == 8
+    assert turn_advantages(other, "critic:sweet") == found
+    assert query("select count(*) from advantages", [other]).rows == [(8,)]
+
+    name, values = next(iter(found.items()))
+    shown = talk(build_index([other]), name)["turns"]
+    assert [turn["advantage"] for turn in shown if turn["policy"]] == [
+        values[i] for i in (1, 3, 5, 7)
+    ]
+    files = export(other, "trl", tmp_path / "trl").files
+    lines = [json.loads(x) for file in files.values() for x in file.read_text().splitlines()]
+    assert sorted(map(tuple, (line["advantages"] for line in lines))) == sorted(
+        tuple(turns[i] for i in (1, 3, 5, 7)) for turns in found.values()
+    )
+    bare = export(other, "openai", tmp_path / "openai")
+    assert "the turns' advantages of 2 conversations have no place in openai" in bare.notes
+    write_tables(other, tmp_path / "set", None)
+    import pyarrow.parquet as pq
+
+    (file, *_) = sorted((tmp_path / "set" / "turns").iterdir())
+    assert {"advantage", "advantage_by"} <= set(pq.read_table(file).column_names)
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    run = branched(tmp_path / "run")
+    with pytest.raises(RunError, match="found credit by none; expected one source; give some"):
+        turn_advantages(run)
+    with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
+        credit(CreditOptions(str(tmp_path), run.path))
+    with pytest.raises(TrainError, match="--judge: goes with `branches`"):
+        credit(CreditOptions(str(tmp_path), run.path, "j"))
+    assert newest_advantages(run) == {}
+    line = {"conversation_id": "run:q0/0", "turn_index": 1, "source": "a", "advantage": 0.5}
+    file = run.path / FILE
+    file.write_text(f"{json.dumps(line)}\n{json.dumps({**line, 'source': 'b'})}\n")
+    with pytest.raises(RunError, match="found credit by a, b; expected one source; name one"):
+        turn_advantages(run)
+    with pytest.raises(RunError, match="no credit by 'c'; there is: a, b"):
+        turn_advantages(run, "c")
+    assert turn_advantages(run, "b") == {"run:q0/0": {1: 0.5}}
+
+
+@pytest.mark.parametrize("bad", ['{"turn_index": -1}', "[]", '{"advantage": "NaN"}'])
+def test_a_hostile_file_is_one_line(tmp_path: Path, bad: str) -> None:
+    run = branched(tmp_path / "run")
+    line = {"conversation_id": "run:q0/0", "turn_index": 1, "source": "a", "advantage": 0.5}
+    value = json.loads(bad)
+    file = run.path / FILE
+    file.write_text(json.dumps({**line, **value} if isinstance(value, dict) else value) + "\n")
+    with pytest.raises(RunError, match=r"advantages\.jsonl:1"):
+        turn_advantages(run)
+    with pytest.raises((RunError, QueryError), match=r"advantages\.jsonl:1"):
+        query("select * from turns", [run])

@@ -1,0 +1,145 @@
+"""Conversations of the embedded world with one decisive turn, at a place drawn by lot.
+
+The policy asks the human about three properties and then answers. Where one of the three is the
+property that is wanted the conversation is right, else it is wrong: that turn decides. Which of
+the three it is, and what the others ask, is chance.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from convbench import catalog
+from convbench.learn.job import Job, Means
+from convbench.learn.sweet.pairs import Sweet
+from convbench.learn.sweet.stages import critic_recipe
+from convbench.learn.trainers import start
+from convbench.models.where import where
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.pocket import speakers
+from convbench.pocket.words import LETTERS, PROPERTIES
+from convbench.rollout.manifest import ask_again, make_manifest
+from convbench.schema import (
+    Branch,
+    Conversation,
+    Example,
+    Member,
+    ProtocolSpec,
+    TaskSpec,
+    Turn,
+    Verdict,
+)
+from convbench.schema.recipe import Launch
+from convbench.store import Run
+from convbench.tasks.load import load_examples
+from tests.learn import tiny
+
+ASKED = 3
+"""Questions of a conversation."""
+SETS: dict[str, Any] = {
+    "data.unit": "conversation", "fit.batch_size": 8, "fit.max_steps": None,
+    "fit.optimizer": "adamw_torch", "fit.scheduler": "cosine", "fit.max_grad_norm": 1.0,
+    "fit.log_every": 20, "args.select": "gap", "args.gap": 0.5, "args.wording": "I need {hidden}.",
+    "args.held_out": 0,
+}  # fmt: skip
+
+
+def planted(folder: Path, tasks: int, samples: int, seed: int = 0) -> tuple[Run, dict[str, int]]:
+    """Write a judged run; return it with the decisive turn of each right conversation."""
+    task = catalog.load(TaskSpec, "tasks", "pocket-collaboration")
+    protocol = catalog.load(ProtocolSpec, "protocols", "collaboration")
+    examples = [
+        example.model_copy(update={"split": "test" if number % 4 == 3 else "train"})
+        for number, example in enumerate(load_examples(task, seed).examples[:tasks])
+    ]
+    cast = {"assistant": Member(model="local:pocket"), "human": Member(model="script")}
+    shape = Shape(samples=samples, temperatures=(1.0,))
+    run = Run.create(folder, make_manifest(task, protocol, shape, cast), examples)
+    decisive: dict[str, int] = {}
+    talks, verdicts = [], []
+    for example in examples:
+        wanted = str(example.inputs["property"])
+        for sample in range(samples):
+            rng = random.Random(f"{seed}/{example.example_id}/{sample}")
+            place = rng.choice([0, 1, 2, None, None])
+            asked = rng.sample([prop for prop in PROPERTIES if prop != wanted], ASKED)
+            if place is not None:
+                asked[place] = wanted
+            questions = [f"Which {prop}?" for prop in asked]
+            talks.append(_talk(run, example, f"{example.example_id}#{sample}", questions, rng))
+            verdicts.append(_verdict(talks[-1], float(place is not None)))
+            if place is not None:
+                decisive[talks[-1].conversation_id] = 1 + 2 * place
+    _write(run, talks, verdicts)
+    return run, decisive
+
+
+def left(run: Run, per_turn: int, seed: int = 0) -> Run:
+    """Write the run's branches: from each policy turn on, questions by lot to the end, judged."""
+    manifest = ask_again(run.manifest, run.manifest.cast, kind="branch")
+    held = Run.create(run.branches, manifest, list(run.examples.values()))
+    talks, verdicts = [], []
+    for parent in run.conversations():
+        example = run.examples[parent.example_id]
+        wanted = f"Which {example.inputs['property']}?"
+        before = [str(t.content) for t in parent.turns if t.speaker == "assistant"]
+        for number in range(ASKED + 1):
+            for candidate in range(per_turn):
+                rng = random.Random(f"{seed}/{parent.key}/{number}/{candidate}")
+                said = before[:number]
+                rest = [f"Which {prop}?" for prop in PROPERTIES if f"Which {prop}?" not in said]
+                said += rng.sample(rest, len(rest))[: ASKED - number]
+                branch = Branch(
+                    parent=parent.conversation_id, turn=1 + 2 * number, candidate=candidate
+                )
+                name = f"{parent.key}~{branch.turn}.{candidate}"
+                talks.append(_talk(held, example, name, said, rng, branch))
+                verdicts.append(_verdict(talks[-1], float(wanted in said)))
+    _write(held, talks, verdicts)
+    return held
+
+
+def _verdict(talk: Conversation, right: float) -> Verdict:
+    return Verdict(
+        conversation_id=talk.conversation_id, judge="planted", fingerprint="p",
+        scores={"overall": right}, reward=right,
+    )  # fmt: skip
+
+
+def _write(run: Run, talks: list[Conversation], verdicts: list[Verdict]) -> None:
+    run.conversations_file.write_text("".join(x.model_dump_json() + "\n" for x in talks))
+    run.verdicts_file.write_text("".join(x.model_dump_json() + "\n" for x in verdicts))
+
+
+def _talk(
+    run: Run, example: Example, name: str, asked: list[str], rng: random.Random,
+    branch: Branch | None = None,
+) -> Conversation:  # fmt: skip
+    turns = [Turn(speaker="human", step="problem", content=example.question,
+                  finish_reason="scripted")]  # fmt: skip
+    known = {"reference": example.hidden["reference"]}
+    for question in asked:
+        turns.append(Turn(speaker="assistant", step="work", content=question))
+        said = speakers.human([{"role": "user", "content": question}], known)
+        turns.append(Turn(speaker="human", step="respond", content=said))
+    last = f"I guess. I WANT TO ANSWER: {rng.choice(LETTERS)}"
+    turns.append(Turn(speaker="assistant", step="work", content=last))
+    return Conversation(
+        key=name, conversation_id=f"{run.manifest.id}:{name}", example_id=example.example_id,
+        sample=int(name.partition("#")[2].partition("~")[0]), turns=tuple(turns), stop="marker",
+        ended="2026-01-01T00:00:00.000", systems={"assistant": "", "human": ""}, branch=branch,
+    )  # fmt: skip
+
+
+def critic(run: Run, **sets: Any) -> Path:
+    """Train stage 1 alone on the run; return the folder of the checkpoint that it belongs to."""
+    folder = run.checkpoints / "sweet"
+    model = Path(sets.pop("model", None) or where("pocket"))
+    job = Job.read(tiny.resolved(folder, "sweet", run, model, **{**SETS, **sets}))
+    settings = Sweet.of(job.recipe.args, job.recipe.name)
+    stage = Job(critic_recipe(job.recipe, settings), folder / "critic")
+    launch = catalog.load(Launch, "launch", "none")
+    start(stage, Means(CallOptions(quiet=True), SpecOptions(), launch, in_process=True))
+    return folder
