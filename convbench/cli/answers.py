@@ -446,3 +446,24 @@ class MadeAnswer(Answer):
     """Its name."""
     file: str
     """Where it lies."""
+
+
+class CreditAnswer(Answer):
+    """`credit`: what policy turns were worth."""
+
+    run: str
+    """The run that keeps it."""
+    source: str
+    """Who said it: `critic:NAME`, `branches:JUDGE`."""
+    turns: int
+    """Policy turns with credit."""
+    conversations: int
+    """Conversations they belong to."""
+    least: float
+    """Least advantage."""
+    mean: float
+    """Mean advantage."""
+    most: float
+    """Largest advantage."""
+    left_out: dict[str, int]
+    """Conversations, or branches, without credit, by reason."""
