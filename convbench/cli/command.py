@@ -169,7 +169,8 @@ def _shown(one: Flat) -> Any:
 
 def _annotation(one: Flat) -> Any:
     opt = one.opt
-    kind = (str if one.required else str | None) if opt.parse else _kind(one.kind)
+    several = typing.get_origin(one.kind) is tuple
+    kind = (str if one.required else str | None) if opt.parse and not several else _kind(one.kind)
     if opt.each:
         kind = list[next(k for k in typing.get_args(kind) if k is not types.NoneType)] | None  # type: ignore[misc]
     more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
@@ -201,11 +202,12 @@ def _kind(kind: Any) -> Any:
 
 def _value(one: Flat, found: Any) -> Any:
     """From what typer read to what the field holds."""
-    if typing.get_origin(one.kind) is tuple:
-        return tuple(found or ())
-    if one.opt.parse is None or found is None:
+    several, parse = typing.get_origin(one.kind) is tuple, one.opt.parse
+    if several:
+        found = tuple(found or ())
+    if parse is None or found is None:
         return found
     try:
-        return one.opt.parse(found)
+        return tuple(map(parse, found)) if several else parse(found)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=_flags(one)[0]) from None

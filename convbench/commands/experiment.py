@@ -17,10 +17,9 @@ from convbench.experiment.record import Outcome, Record
 from convbench.experiment.room import check_room
 from convbench.experiment.run import Tell, run
 from convbench.experiment.step import mark
-from convbench.models.devices import check as check_devices
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.report import ReportOptions
-from convbench.options.shared import as_devices, devices_of
+from convbench.options.shared import as_devices
 from convbench.report.experiment.steps import write_plan
 from convbench.report.files import WRITERS, write
 from convbench.rollout.calls import share_ledger
@@ -102,7 +101,6 @@ def experiment(options: ExperimentOptions, tell: Tell | None = None) -> Experime
     parts = chosen(everything, options.only, options.start)
     devices = (*as_devices(specs[0].devices), *options.calls.devices)
     options = replace(options, calls=replace(options.calls, devices=devices))
-    check_devices(devices_of(devices))
     inner = replace(options, specs=replace(options.specs, sets=()))
     planned = _planned(parts, root, inner)
     result = ExperimentResult(specs[0], root, planned, notes=_unmet(specs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections import deque
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ class Budget:
     so the limit is passed by one reply at most, however the provider bills, unless many calls that
     are let through at once turn out dearer than any before. Where only calls in flight stand in
     the way it waits for them; where the spent money does, BudgetError is raised.
+
+    Threads with loops of their own may share it; of a limited one, calls of one loop wait at a time.
     """
 
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:
@@ -53,6 +56,7 @@ class Budget:
         self._flying = 0
         self._sent = {"usd": 0.0, "tokens": 0.0}
         self._waiting: deque[tuple[Rates, Size, asyncio.Future[None]]] = deque()
+        self._lock = threading.RLock()
 
     @property
     def limited(self) -> bool:
@@ -85,15 +89,17 @@ class Budget:
 
     def spend(self, tokens: int = 0, usd: float = 0.0) -> None:
         """Count what was spent before, e.g. by the same run before it was resumed."""
-        for account in (self.all, self.before):
-            account.tokens += tokens
-            account.usd += usd
+        with self._lock:
+            for account in (self.all, self.before):
+                account.tokens += tokens
+                account.usd += usd
 
     def count(self, name: str, tokens: int, usd: float) -> None:
         """Count what a run had spent before this command, once."""
-        if name not in self._counted:
-            self._counted.add(name)
-            self.spend(tokens, usd)
+        with self._lock:
+            if name not in self._counted:
+                self._counted.add(name)
+                self.spend(tokens, usd)
 
     def knows(self, name: str) -> bool:
         """Return whether this run was counted."""
@@ -101,39 +107,44 @@ class Budget:
 
     def rates(self, model: Model) -> Rates:
         """Return what is known of how a model bills."""
-        return self._rates.setdefault(model.ref, Rates(model.price))
+        with self._lock:
+            return self._rates.setdefault(model.ref, Rates(model.price))
 
     def batch_rates(self, batches: Batches) -> Rates:
         """Return what is known of how a model bills in batches."""
-        return self._rates.setdefault(f"{batches.ref} in batches", Rates(batches.price))
+        with self._lock:
+            return self._rates.setdefault(f"{batches.ref} in batches", Rates(batches.price))
 
     def hold_sent(self, need: Estimate, *, alone: bool = False, sent: bool = False) -> bool:
         """Hold the worst case of a call that goes in a batch; return whether it fits beside all
         that is held. Where it is `alone` in flight it may go if what is spent leaves room for
         what it will likely use; one that was `sent` already is held in any case."""
-        usd, tokens = self._sent["usd"] + (need.usd or 0.0), self._sent["tokens"] + need.tokens
-        if not sent and self.limited:
-            if alone:
-                self._refuse(need)
-            elif not self._fits(need):
-                return False
-        self._sent["usd"], self._sent["tokens"] = usd, tokens
-        return True
+        with self._lock:
+            usd, tokens = self._sent["usd"] + (need.usd or 0.0), self._sent["tokens"] + need.tokens
+            if not sent and self.limited:
+                if alone:
+                    self._refuse(need)
+                elif not self._fits(need):
+                    return False
+            self._sent["usd"], self._sent["tokens"] = usd, tokens
+            return True
 
     def release_sent(self, need: Estimate) -> None:
         """Hold it no longer; the next may go."""
-        self._sent["usd"] -= need.usd or 0.0
-        self._sent["tokens"] -= need.tokens
-        if self._sent["tokens"] < 1:  # what sums of fractions leave over
-            self._sent = {"usd": 0.0, "tokens": 0.0}
-        self._wake()
+        with self._lock:
+            self._sent["usd"] -= need.usd or 0.0
+            self._sent["tokens"] -= need.tokens
+            if self._sent["tokens"] < 1:  # what sums of fractions leave over
+                self._sent = {"usd": 0.0, "tokens": 0.0}
+            self._wake()
 
     async def reserve(self, rates: Rates, size: Size) -> None:
         """Hold what a call may use, or raise BudgetError because the call could pass the limit."""
-        if not self._waiting and self._admitted(rates, size):
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((rates, size, waiter))
+        with self._lock:
+            if not self._waiting and self._admitted(rates, size):
+                return
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((rates, size, waiter))
         try:
             await waiter
         except asyncio.CancelledError:
@@ -143,18 +154,20 @@ class Budget:
 
     def release(self, rates: Rates, size: Size) -> None:
         """Hold no longer what a call may use; the next may go."""
-        rates.hold(size, -1)
-        self._flying -= 1
-        self._wake()
+        with self._lock:
+            rates.hold(size, -1)
+            self._flying -= 1
+            self._wake()
 
     def book(self, booked: Booked, *, lost: bool = False) -> None:
         """Count an attempt that was made; before it is released."""
-        self.all.add(booked)
-        self.unpriced = self.unpriced or booked.usd is None
-        if lost:
-            self.lost.add(booked)
-        if booked.assumed:
-            self.assumed.add(booked)
+        with self._lock:
+            self.all.add(booked)
+            self.unpriced = self.unpriced or booked.usd is None
+            if lost:
+                self.lost.add(booked)
+            if booked.assumed:
+                self.assumed.add(booked)
 
     def _admitted(self, rates: Rates, size: Size) -> bool:
         """Hold a call if it may go now; BudgetError where no waiting helps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -88,6 +89,7 @@ class Rates:
         self._dense = 0.0
         self._replies = 0
         self._held_prompt = self._held_reply = 0
+        self._lock = threading.Lock()
 
     def dollars(self, prompt: float, reply: float) -> float | None:
         """Return the list price of so many tokens; None where it is unknown."""
@@ -95,13 +97,14 @@ class Rates:
 
     def learn(self, size: Size, prompt: float, reply: float, usd: float | None) -> None:
         """Take note of what a reply was billed."""
-        self._replies += 1
-        self._dense = max(self._dense, prompt / size.prompt)
-        self.prompt = max(self.prompt, prompt / size.prompt)
-        self.reply = max(self.reply, reply / size.reply)
         list_price = self.dollars(prompt, reply)
-        if usd and list_price:
-            self.usd = max(self.usd, usd / list_price)
+        with self._lock:
+            self._replies += 1
+            self._dense = max(self._dense, prompt / size.prompt)
+            self.prompt = max(self.prompt, prompt / size.prompt)
+            self.reply = max(self.reply, reply / size.reply)
+            if usd and list_price:
+                self.usd = max(self.usd, usd / list_price)
 
     def likely(self, size: Size) -> Estimate:
         """Return what a call will use by all that is known, with its reply at full length."""
@@ -114,8 +117,9 @@ class Rates:
 
     def hold(self, size: Size, sign: int) -> None:
         """Count a call in flight (1), or no longer (-1)."""
-        self._held_prompt += sign * size.prompt
-        self._held_reply += sign * size.reply
+        with self._lock:
+            self._held_prompt += sign * size.prompt
+            self._held_reply += sign * size.reply
 
     def held(self) -> Estimate:
         """Return what the calls in flight are held for: the more, the less is known."""

@@ -25,10 +25,11 @@ from convbench.judge.ready import ready
 from convbench.judge.resolve import Judge
 from convbench.learn.launch import accelerators
 from convbench.learn.start import choose_launch, sort_sets, trainable
+from convbench.models.devices import lacking
 from convbench.models.open import policy_or_default
 from convbench.models.where import check_model, named
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions
+from convbench.options.shared import CallOptions, devices_of
 from convbench.options.specs import load_plugins
 from convbench.rollout.build import begun
 from convbench.rollout.calls import ready_cast
@@ -97,6 +98,7 @@ def preflight(parts: Sequence[Part], root: Path, options: ExperimentOptions) -> 
     """
     found = Preflight()
     load_plugins(options.specs)
+    options = _devices(found, options)
     record = Record(root)
     forget()
     undone = [one for one in parts if not whole(one, root, record)]
@@ -117,6 +119,17 @@ def whole(part: Part, root: Path, record: Record) -> bool:
     """Whether a step is done as this experiment says it, with nothing in it to try again."""
     known = record.whole(part.step.address, mark(part.step, part.spec))
     return known and there(part.step, root)
+
+
+def _devices(found: Preflight, options: ExperimentOptions) -> ExperimentOptions:
+    """Look for the devices that are named; return the options without those that are not there, by
+    which all else is looked for."""
+    said = options.calls.devices
+    for role, why in lacking(devices_of(said)).items():
+        found.lacks(f"{why}; name one that is there with --devices {role}=[NUMBER], or the CPU with "
+                    f"--devices {role}=[]", "the experiment")  # fmt: skip
+        said = (*said, f"{role}=null")
+    return replace(options, calls=replace(options.calls, devices=said))
 
 
 def _first_of_each(parts: Sequence[Part]) -> Iterator[Part]:

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convbench.errors import SpecError
-from convbench.schema.devices import Devices, Flag
+from convbench.schema.devices import Devices, Flag, Role
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SIMULATED = "CONVBENCH_SIMULATED_DEVICES"
 """Environment variable `COUNTxGB`."""
-ROLES = ("policy", "teacher", "judge", "trainer")
+ROLES: tuple[Role, ...] = ("policy", "teacher", "judge", "trainer")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,12 @@ def names_of(numbers: Sequence[int], what: str) -> tuple[str, ...]:
     return tuple(there[number].name for number in numbers)
 
 
-def check(devices: Devices) -> None:
-    """Refuse devices that are not there: SpecError."""
+def lacking(devices: Devices) -> dict[Role, str]:
+    """Return why what is said of a part cannot be, by part: devices that are not there."""
+    found: dict[Role, str] = {}
     for role in ROLES:
-        placed(devices, role)
+        try:
+            placed(devices, role)
+        except SpecError as error:
+            found[role] = str(error)
+    return found

@@ -19,7 +19,8 @@ def _listed(value: Any) -> Any:
 
 
 Numbers = Annotated[
-    tuple[Annotated[int, Field(ge=0)], ...] | None, BeforeValidator(_listed), Field(max_length=64)
+    Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=64)] | None,
+    BeforeValidator(_listed),
 ]
 Flag = str | int | float | bool | None
 

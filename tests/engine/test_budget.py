@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -106,3 +108,42 @@ def test_who_is_cancelled_while_waiting_or_just_let_in_holds_nothing() -> None:
         await asyncio.wait_for(budget.reserve(rates, CALL), 1)
 
     asyncio.run(main())
+
+
+class Slow(int):
+    """A number that takes its time to be added, so that another thread comes in between."""
+
+    def __radd__(self, other: int) -> int:
+        time.sleep(0.001)
+        return other + int(self)
+
+
+class SlowName(str):
+    """A name that takes its time to be looked up."""
+
+    def __hash__(self) -> int:
+        time.sleep(0.001)
+        return str.__hash__(self)
+
+
+def test_threads_of_cells_side_by_side_lose_no_call_of_their_one_ledger() -> None:
+    """Each with a loop of its own, as the steps of an experiment are."""
+    budget, call = Budget(), Size(text=30, prompt=Slow(30), reply=Slow(10))
+    rates = budget.rates(mini())
+
+    async def calls() -> None:
+        for number in range(10):
+            await budget.reserve(rates, call)
+            budget.book(Booked(Slow(7), 0.5), lost=number == 0)
+            budget.release(rates, Size(text=30, prompt=Slow(30), reply=Slow(10)))
+
+    def cell(_: int) -> None:
+        budget.count(SlowName("runs/shared"), 100, 1.0)
+        asyncio.run(calls())
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(cell, range(8)))
+    assert (budget.all.attempts, budget.spent_tokens) == (80, 100 + 80 * 7)
+    assert budget.spent_usd == pytest.approx(1.0 + 80 * 0.5)
+    assert (budget.lost.attempts, budget.lost.tokens, budget.before.tokens) == (8, 56, 100)
+    assert rates.held().tokens == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,31 @@ def test_what_is_missing_is_told_at_once_and_each_fix_works(
     assert mended.planned.missing == []
     assert mended.planned.total.usd > 0
     assert mended.planned.total.unpriced == set()
+
+
+def test_devices_that_are_not_there_stand_in_the_one_list(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    two = {"CONVBENCH_SIMULATED_DEVICES": "2x80"}
+    sets = ("judges=[gpt-4o]", "learners=[refit]", "modes=[thinking]", "devices.trainer=[4]")
+    words = [word for pair in sets for word in ("--set", pair)]
+    dry = convbench(folder, "experiment", "quick.yaml", "--dry-run", *words, "--devices",
+                    "policy=2", "--devices", "judge=[0, 3]", extra=two)  # fmt: skip
+    assert dry.code == 1
+    said = " ".join(dry.err.split())
+    for role, number in (("policy", 2), ("judge", 3), ("trainer", 4)):
+        assert f"missing: the experiment: devices: {role}: found {number}; " in said
+        assert f"--devices {role}=[NUMBER]" in said
+    assert said.count("missing: ") == 4, "each once, and the key beside them"
+    assert "OPENAI_API_KEY" in said
+
+    monkeypatch.setenv(*next(iter(two.items())))
+    there = replace(QUIET, devices=("policy=2", "policy=1", "judge=[0, 1]", "trainer=[1]"))
+    asked = ExperimentOptions("quick.yaml", calls=there, dry_run=True, specs=SpecOptions(
+        sets=("judges=[rules]", *sets[1:])))  # fmt: skip
+    assert experiment(asked).planned.missing == []
 
 
 def test_a_size_that_no_cell_reaches_is_said_before_it_is_built(folder: Path) -> None:

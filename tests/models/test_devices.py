@@ -38,6 +38,7 @@ def test_devices_are_counted_among_those_that_are_visible(monkeypatch: pytest.Mo
     assert placed(devices, "policy") == Placement(names=("1",)), "our second one is its number 1"
     assert placed(devices, "judge") == Placement(names=())
     assert placed(devices, "trainer") is None
+    assert placed(devices_of(["policy=1", "policy=null"]), "policy") is None, "said no more"
     with pytest.raises(SpecError, match="policy: found 2; this machine has devices 0 to 1"):
         placed(devices_of(["policy=2"]), "policy")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
