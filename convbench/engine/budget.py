@@ -41,7 +41,7 @@ class Budget:
     are let through at once turn out dearer than any before. Where only calls in flight stand in
     the way it waits for them; where the spent money does, BudgetError is raised.
 
-    Threads with loops of their own may share it; of a limited one, calls of one loop wait at a time.
+    Threads with loops of their own may share it; where it is limited, one loop at a time.
     """
 
     def __init__(self, usd: float | None = None, tokens: int | None = None) -> None:

@@ -126,8 +126,8 @@ def _devices(found: Preflight, options: ExperimentOptions) -> ExperimentOptions:
     which all else is looked for."""
     said = options.calls.devices
     for role, why in lacking(devices_of(said)).items():
-        found.lacks(f"{why}; name one that is there with --devices {role}=[NUMBER], or the CPU with "
-                    f"--devices {role}=[]", "the experiment")  # fmt: skip
+        fix = f"--devices {role}=[NUMBER], or the CPU with --devices {role}=[]"
+        found.lacks(f"{why}; name one that is there with {fix}", "the experiment")
         said = (*said, f"{role}=null")
     return replace(options, calls=replace(options.calls, devices=said))
 

@@ -25,13 +25,14 @@ def folder_lock(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -
     """Hold a folder while something is done: `writing to this run`, say. A second process is
     refused at once with a RunError that names the holder.
 
-    Yields the lock's descriptor: a child process that inherits it holds the lock on.
+    Yields the lock's descriptor: a child process that inherits it holds the lock on, should this
+    process be killed.
     """
     descriptor = _locked(folder, name, fcntl.LOCK_EX, doing, way_out)
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        _released(descriptor)
 
 
 @contextmanager
@@ -45,7 +46,14 @@ def shared_folder_lock(folder: Path, doing: str) -> Iterator[int | None]:
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        _released(descriptor)
+
+
+def _released(descriptor: int) -> None:
+    """Give a lock back. Closing it is not enough: a process that another thread is just starting
+    has all descriptors until its program begins, and would hold the lock so long."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _locked(folder: Path, name: str, kind: int, doing: str, way_out: str) -> int:

@@ -5,7 +5,8 @@
 All tables of the paper (1 to 21) by one command, `convbench experiment paper`, from a clean folder:
 a policy of a few million random weights, every task's rows from a local Hub, a scripted judge over
 HTTP and the judge `rules`. While it runs it is killed (SIGKILL) at random moments, and started
-again by the same command, to the report. Then each of the experiments that make it up, by itself.
+again by the same command, to the report. Then each of the experiments that make it up, by itself,
+and some tables by the rules of the printed ones.
 
 The numbers mean nothing: the policy is noise and the judge draws its scores. What is tried is that
 the machinery starts, goes on and ends.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -28,14 +30,16 @@ from pathlib import Path
 
 import orjson
 
-from tests.paper.policy import made
+from convbench.store import Run
+from tests.paper.policy import made as policy
 from tests.paper.rows import place, serve
 from tests.rollout.cli import COMMAND, ROOT
 from tests.support.chat.plan import Plan
 from tests.support.hub_server import HubServer
 from tests.support.provider import Provider
 
-NAMES = ("paper", "paper-clarifying", "length", "size", "judges")
+NAMES = ("paper", "paper-clarifying", "length", "size", "judges", "paper-as-printed")
+TABLES = 21
 HEADER = """\
 The paper in miniature. Its numbers mean nothing: a policy of {weights:,} random weights, a judge
 that draws its scores, {questions} questions a task. What is tried is the machinery.
@@ -51,6 +55,13 @@ SIZES = {
 }
 """Real rows of ARC are enough for the sizes of Tables 20 and 21; of excerpts smaller ones are
 taken."""
+
+
+PRINTED = "paper-as-printed"
+FEWER = {"also": "[]", "tasks": "[arc, sciqa, sciq]", "modes": "[thinking]",
+         "learners": "[base, swift, star-gate, dpo]"}  # fmt: skip
+"""Of the paper by the rules of its printed tables: what differs from the paper by the others is
+tried on a few of its tables, for each of its replies has 128 tokens."""
 
 
 @dataclass
@@ -79,6 +90,9 @@ class Miniature:
         }  # fmt: skip
         if name not in ("paper", "size"):
             sets.pop("size.rows", None)
+        if name == PRINTED:
+            sets |= FEWER
+            del sets["max_tokens"]  # the regime's own
         typed = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
         return [*COMMAND, "experiment", name, *typed, "--timeout", "60"]
 
@@ -132,8 +146,27 @@ class Miniature:
             form for form in ("html", "tex", "md") if not (pages / f"report.{form}").exists()
         ]
         wrong += [f"{name}: no report.{form}" for form in missing]
+        if not missing:
+            wrong += self._read(name, (pages / "report.md").read_text())
         cells = len({address.partition("/")[0] for address, _ in last})
         print(f"  {name}: {cells} cells, {len(last)} steps, {len(wrong)} wrong", flush=True)
+        return wrong
+
+    def _read(self, name: str, text: str) -> list[str]:
+        """Return what is wrong in the report: tables that are not there, another regime."""
+        regime, wrong = "as-printed" if name == PRINTED else "clean", []
+        beside = re.findall(r"^### Table (\d+), ours beside the printed one(.*)$", text, re.M)
+        here = {int(number) for number, more in beside if more == f" ({regime} regime)"}
+        print(f"  {name}: tables {sorted(here)} in regime {regime}", flush=True)
+        if name == "paper" and here != set(range(1, TABLES + 1)):
+            wrong.append(f"{name}: {len(here)} of {TABLES} tables")
+        if not here or any(regime not in more for _, more in beside if more):
+            wrong.append(f"{name}: found tables {beside}; expected all in regime {regime}")
+        for file in (self.folder / "runs" / "experiments" / name).glob("*/run.json"):
+            made = Run.open(file.parent).manifest
+            limit = made.cast[made.protocol.policy].sampling.max_tokens
+            if name == PRINTED and (made.regime, limit) != (regime, 128):
+                wrong.append(f"{file}: regime {made.regime}, {limit} tokens a reply")
         return wrong
 
     def _twice(self, name: str) -> list[str]:
@@ -172,7 +205,7 @@ def main() -> None:
 def _all(mini: Miniature, names: tuple[str, ...] | list[str], kills: int) -> list[str]:
     (mini.folder / "specs").mkdir(exist_ok=True)
     (mini.folder / "specs" / "models.yaml").write_text(ALIASES)
-    weights = made(mini.folder / "policy")
+    weights = policy(mini.folder / "policy")
     rows, mini.real = place(mini.folder)
     print(HEADER.format(weights=weights, questions=mini.questions if mini.real else "few"))
     print(f"rows: {rows} ({'real' if mini.real else 'excerpts of our own'}); runs: {mini.folder}")
@@ -183,7 +216,8 @@ def _all(mini: Miniature, names: tuple[str, ...] | list[str], kills: int) -> lis
             **{key: value for key, value in os.environ.items() if not key.startswith("OPENAI")},
             **hub.client_env(mini.folder / "hub"), "PYTHONPATH": str(ROOT), "COLUMNS": "160",
             "OMP_NUM_THREADS": "1", "HOSTED_VLLM_API_BASE": judge.api_base,
-            "XDG_STATE_HOME": str(mini.folder / "state"), "COSQL": str(rows / "cosql" / "cosql"),
+            "XDG_STATE_HOME": str(mini.folder / "state"), "CONVBENCH_CACHE": str(mini.folder / "cache"),
+            "COSQL": str(rows / "cosql" / "cosql"),
         }  # fmt: skip
         for number, name in enumerate(names):
             mini.plan(name)

@@ -39,7 +39,8 @@ class Done:
 
 def environment() -> dict[str, str]:
     """No key, no user file, no network library that warms up: only what is here."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("CONVBENCH", "OPENAI"))}
+    kept = {k: v for k, v in os.environ.items()
+            if k == "CONVBENCH_CACHE" or not k.startswith(("CONVBENCH", "OPENAI"))}  # fmt: skip
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.experiment.beside import SIZED, Beside
@@ -45,7 +46,12 @@ def printed_part(one: Beside, kind: ErrorKind) -> Part:
     tables = [printed_table(one, kind)]
     if one.section is not None:
         more = (difference_table(one.section, one.judge, kind), training_table(one.section))
-        tables += [table for table in more if table is not None and table.rows]
+        regime = one.section.regime
+        tables += [
+            replace(table, caption=f"{table.caption} ({regime} regime)")
+            for table in more
+            if table is not None and table.rows
+        ]
     return Part(one.title, tuple(_facts(one, kind)), tuple(tables), notes=tuple(_apart(one)))
 
 

@@ -9,6 +9,7 @@ apart (see `results`).
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -19,6 +20,7 @@ from typing import Any
 from sqlglot import exp
 
 from convbench.errors import DataError
+from convbench.tasks import evening
 from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build, Shape
 from convbench.tasks.cosql.dialogues import FIRST, GOAL, Alone, stand_alone
@@ -29,6 +31,7 @@ from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
 from convbench.tasks.cosql.results import Bench
 from convbench.tasks.cosql.tables import Tables
 from convbench.tasks.cosql.wording import worded
+from convbench.tasks.kept import kept
 
 __all__ = ["questions"]
 
@@ -51,10 +54,17 @@ def questions(rows: Iterable[Mapping[str, Any]], *, seed: int) -> Iterator[dict[
 
     The group is the dialogue. Rows must come in the data's order: it alone delimits dialogues.
     A question's wrong queries have the builds of other right queries in these rows (see `options`
-    and `drawing`). Raises DataError for another schema.
+    and `drawing`). Raises DataError for another schema. What was made once of the same rows is not
+    made again (`convbench.tasks.kept`).
     """
-    found: dict[str, Found] = {}
     every = list(_checked(rows))
+    made_by, packages = (sys.modules[__name__], evening), ("sqlglot", "numpy")
+    yield from kept("cosql", made_by, packages, every, seed, lambda: _made(every, seed))
+
+
+def _made(every: Sequence[Mapping[str, Any]], seed: int) -> Iterator[dict[str, Any]]:
+    """Yield questions, or why there are none."""
+    found: dict[str, Found] = {}
     for alone in stand_alone(every):
         made = alone if isinstance(alone, str) else Found.of(alone)
         if isinstance(made, str):

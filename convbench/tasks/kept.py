@@ -1,0 +1,110 @@
+"""Questions that take long to make, kept on this machine by what they are made of.
+
+A file holds plain data (JSON, a line each), is named after a hash of the code, the rows and the
+seed, and is read only where it is this user's own, of a size that can be, and as it was written;
+else the questions are made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+
+from convbench.errors import RunError
+from convbench.store.jsonl import write_whole
+
+PLACE = "CONVBENCH_CACHE"
+"""Environment variable: the folder of what can be made again (~/.cache/convbench)."""
+LARGEST = 64 << 20
+"""Bytes of a file that is read."""
+MANY = 32
+"""Files that are kept; the oldest go."""
+Row = Mapping[str, Any]
+
+
+def kept(
+    name: str, of: Sequence[ModuleType], packages: Sequence[str], rows: Sequence[Row], seed: int,
+    make: Callable[[], Iterable[dict[str, Any]]],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return what `make` makes of rows and a seed, or made and kept at an earlier time.
+
+    `of` are the modules and packages of ours that make it, `packages` the distributions that they
+    rest on: with another version of either it is made again.
+    """
+    try:
+        mark = _mark(of, packages, rows, seed)
+    except TypeError:  # rows of what JSON has not
+        return list(make())
+    file = _folder() / f"{name}-{mark}.jsonl"
+    found = _read(file, mark)
+    if found is None:
+        found = list(make())
+        _write(file, mark, found)
+    return found
+
+
+def _folder() -> Path:
+    said = os.environ.get(PLACE)
+    return (Path(said) if said else Path("~/.cache/convbench").expanduser()) / "questions"
+
+
+def _mark(of: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row], seed: int) -> str:
+    """Return a hash of all that the questions depend on. TypeError for rows that are no data."""
+    found = hashlib.sha256(f"{seed} {platform.python_version()}".encode())
+    for package in packages:
+        found.update(f"{package} {version(package)}\n".encode())
+    for module in of:
+        place = Path(module.__file__ or "")
+        files = sorted(place.parent.glob("*.py")) if place.name == "__init__.py" else [place]
+        for file in files:
+            found.update(hashlib.sha256(file.read_bytes()).digest())
+    for row in rows:
+        found.update(orjson.dumps(row, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY))
+        found.update(b"\n")
+    return found.hexdigest()[:32]
+
+
+def _read(file: Path, mark: str) -> list[dict[str, Any]] | None:
+    """Return what a file holds; None where it is not there, not ours, or not as it was written."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as opened:
+            known = os.fstat(descriptor)
+            if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid():
+                return None
+            if known.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or known.st_size > LARGEST:
+                return None
+            head, _, body = opened.read(LARGEST + 1).partition(b"\n")
+        told = orjson.loads(head)
+        if told != {"made_of": mark, "sha256": hashlib.sha256(body).hexdigest()}:
+            return None
+        found = [orjson.loads(line) for line in body.splitlines()]
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if all(isinstance(one, dict) for one in found) else None
+
+
+def _write(file: Path, mark: str, found: Sequence[dict[str, Any]]) -> None:
+    """Keep what was made, whole or not at all; where it cannot be written, it is made again."""
+    try:
+        body = b"".join(orjson.dumps(one) + b"\n" for one in found)
+        if found != [orjson.loads(line) for line in body.splitlines()] or len(body) > LARGEST // 2:
+            return  # not what would come back
+        head = orjson.dumps({"made_of": mark, "sha256": hashlib.sha256(body).hexdigest()})
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(file, head + b"\n" + body)
+        file.chmod(0o600)
+        others = sorted(file.parent.glob("*.jsonl"), key=lambda one: one.stat().st_mtime)
+        for old in others[:-MANY]:
+            old.unlink(missing_ok=True)
+    except (OSError, TypeError, RunError):
+        return
