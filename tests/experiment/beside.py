@@ -21,7 +21,7 @@ from convbench.models.devices import SIMULATED, VISIBLE
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
 
-WAIT_S = 200.0
+WAIT_S = 500.0
 OURS = ("convbench.models.worker", "/trainers/")
 """What is in the command of a process that holds a model."""
 

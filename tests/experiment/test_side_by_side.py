@@ -17,6 +17,8 @@ from tests.rollout.cli import environment, records
 from tests.support.processes import gone
 
 pytest.importorskip("torch")
+WAIT_S = 600.0
+"""A process that takes longer has hung."""
 CELLS = ("pocket-thinking-seed0", "pocket-standard-seed0")
 SPEC: dict[str, Any] = {
     "extends": "pocket", "title": "side by side", "seeds": [0], "modes": ["thinking", "standard"],
@@ -30,7 +32,7 @@ def went(folder: Path, name: str, *devices: str) -> dict[str, Any]:
     words = ["-m", "tests.experiment.beside", "spec.yaml", name, f"{name}.json", *devices]
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=environment(), capture_output=True, text=True,
-        timeout=280,
+        timeout=WAIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
@@ -59,6 +61,7 @@ def weights(root: Path, cell: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_cells_side_by_side_are_as_one_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     alone = went(tmp_path, "alone")

@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -15,10 +16,13 @@ import yaml
 from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.errors import PreflightError, SpecError
 from convbench.experiment.record import Record
+from convbench.experiment.run import Progress
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
 from tests.rollout.cli import ROOT, convbench, finish, records, start, until
+from tests.support.chat.plan import Plan
+from tests.support.provider import Provider
 
 QUIET = CallOptions(quiet=True)
 WAIT_S = 600.0
@@ -158,6 +162,47 @@ def test_devices_that_are_not_there_stand_in_the_one_list(
     asked = ExperimentOptions("quick.yaml", calls=there, dry_run=True, specs=SpecOptions(
         sets=("judges=[rules]", *sets[1:])))  # fmt: skip
     assert experiment(asked).planned.missing == []
+
+
+def test_a_judge_that_goes_down_is_recorded_and_asked_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Down between two steps, still down when it is gone on with, up again; then a key that is
+    none."""
+    sets = ("tasks=[demo]", "judges=[hosted_vllm/judge]", "learners=[base]", "count=20",
+            "model=scripted:policy")  # fmt: skip
+    asked = ExperimentOptions("quick.yaml", Path("root"), specs=SpecOptions(sets=sets), calls=QUIET)
+    with Provider() as provider:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.api_base)
+
+        def tell(progress: Progress) -> None:
+            if progress.address == "demo-thinking-seed0/judge":
+                provider.stop()
+
+        found = experiment(asked, tell)
+    assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
+    assert all("cannot connect to" in line for line in found.failures)
+    with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found nobody at"):
+        experiment(asked)
+    port = urlsplit(provider.api_base).port
+    assert port is not None
+    with Provider(port=port) as provider:
+        again = experiment(asked)
+        assert again.complete
+        asked_before = provider.stats.calls
+        assert experiment(asked).complete
+        assert provider.stats.calls == asked_before, "what is done is not asked again"
+
+    with Provider(Plan(api_keys=("sk-right",))) as provider:
+        monkeypatch.setenv("OPENAI_API_BASE", provider.api_base)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong")
+        two = replace(QUIET, concurrency=2)
+        wrong = replace(asked, root=Path("other"), calls=two, specs=SpecOptions(sets=(
+            *sets, "judges=[openai/gpt-4o-mini, rules]")))  # fmt: skip
+        found = experiment(wrong)
+        assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
+        assert all("sk-wrong" not in line and "key" in line for line in found.failures)
+        assert provider.stats.calls <= 2 * 2, "one answer of each cell tells that no other comes"
 
 
 def test_a_size_that_no_cell_reaches_is_said_before_it_is_built(folder: Path) -> None:

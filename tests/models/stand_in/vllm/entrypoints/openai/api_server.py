@@ -29,8 +29,9 @@ sys.path.insert(0, os.environ["CONVBENCH_ROOT"])
 from tests.support.chat.plan import Plan  # noqa: E402
 from tests.support.provider import Provider  # noqa: E402
 
-Path(os.environ["CONVBENCH_PIDS"]).write_text(str(os.getpid()))
+with Path(os.environ["CONVBENCH_PIDS"]).open("a") as file:
+    file.write(f"{os.getpid()}\n")
 server = Provider(Plan(models=(options.served_model_name,)), port=options.port)
 with server:
-    threading.Event().wait(60)
+    threading.Event().wait(600)
 time.sleep(1)
