@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from convbench.engine.booking import Booked, believed, book, bound, said
 from convbench.engine.budget import Budget
+from convbench.engine.cache import ReplyCache, reply_name
 from convbench.engine.flight import Desk
 from convbench.engine.gate import enter, idle
 from convbench.engine.journal import Journal, call_hash
@@ -42,6 +43,8 @@ class Caller:
         self.budget = budget or Budget()
         self.retry = retry or RetryPolicy()
         self.status = status or Status()
+        self.cache: ReplyCache | None = None
+        """Replies that earlier runs paid for; None asks for each."""
         self.waves: Waves | None = None
         """Where calls wait for each other to be sent in batches; None sends each by itself."""
         self._limiters: dict[str, Limiter] = {}
@@ -54,7 +57,8 @@ class Caller:
     async def complete(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
-        """Return the reply to `messages`: from the journal if this call is finished there.
+        """Return the reply to `messages`: from the journal if this call is finished there, or from
+        the cache of replies that earlier runs paid for.
 
         Raises TransientModelError when all tries failed, FatalModelError at once where none can
         help, BudgetError before a call that could pass the budget, Stopped while the run stops.
@@ -66,14 +70,35 @@ class Caller:
         if found is not None:
             self.status.replayed += 1
             return found
+        name = self._cache_name(model, messages, sampling, key)
+        if name is not None and self.cache is not None:
+            found = self.cache.get(name)
+            if found is not None:
+                self.status.cached += 1
+                self.journal.append(key, hash, found)
+                return found
         if self.waves is not None:
             self._check(model)
             waved = await self.waves.ask(model, messages, sampling, key, hash)
             if waved is not None:
+                self._keep(name, waved)
                 return waved
         reply = await self._asked(model, messages, sampling, key)
         self.journal.append(key, hash, reply.completion, reply.attempt, reply.booked)
+        self._keep(name, reply.completion)
         return reply.completion
+
+    def _cache_name(
+        self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
+    ) -> str | None:
+        """Return what a reply is called in the cache; None where it is not to be kept."""
+        if self.cache is None or (identity := model.identity) is None:
+            return None
+        return reply_name(model.ref, identity, messages, sampling, key)
+
+    def _keep(self, name: str | None, completion: Completion) -> None:
+        if self.cache is not None and name is not None:
+            self.cache.put(name, completion)
 
     def limiter(self, model: Model) -> Limiter:
         """Return the limiter of a model's endpoint."""

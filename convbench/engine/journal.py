@@ -35,7 +35,7 @@ def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
     """Return 16 hex digits that name one call: model, sampling and messages."""
     said = [{name: value for name, value in m.items() if name != "stable"} for m in messages]
     data = orjson.dumps(
-        [ref, sampling.model_dump(), said], default=_plain, option=orjson.OPT_SORT_KEYS
+        [ref, sampling.model_dump(), said], default=plain, option=orjson.OPT_SORT_KEYS
     )
     return hashlib.sha256(data).hexdigest()[:16]
 
@@ -97,7 +97,7 @@ class Journal:
         """Return the reply of a finished call; None where there is none that was loaded."""
         line = self._found.get((key, hash))
         record = _parse(line) if line is not None else None
-        return _completion(record) if record else None
+        return completion_of(record) if record else None
 
     def append(
         self,
@@ -109,12 +109,12 @@ class Journal:
     ) -> None:
         """Write one finished call: the attempt that gave the reply, and what it was booked with
         where the provider did not tell. OSError (disk full, ...) goes up to the caller."""
-        record = {"key": key, "hash": hash, **_fields(completion)}
+        record = {"key": key, "hash": hash, **fields_of(completion)}
         if attempt is not None:
             record["attempt"] = attempt
         if booked is not None and booked.assumed:
             record["booked"] = {"tokens": booked.tokens, "usd": booked.usd}
-        self._lines.append(orjson.dumps(record, default=_plain, option=orjson.OPT_APPEND_NEWLINE))
+        self._lines.append(orjson.dumps(record, default=plain, option=orjson.OPT_APPEND_NEWLINE))
 
     def forget(self, prefix: str) -> None:
         """Drop from memory all calls whose key starts with `prefix`; the file keeps them."""
@@ -156,13 +156,15 @@ def _told(record: dict[str, Any]) -> dict[str, Any]:
     return {"tokens": sum(counts), "usd": record.get("cost_usd")}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Write a noun as its mapping (orjson's `default`)."""
     if isinstance(value, Noun):
         return value.model_dump()
     raise TypeError(f"cannot write {type(value).__name__}")
 
 
-def _fields(completion: Completion) -> dict[str, Any]:
+def fields_of(completion: Completion) -> dict[str, Any]:
+    """Return a reply as a record."""
     found: dict[str, Any] = {
         "content": completion.content,
         "finish_reason": completion.finish_reason,
@@ -182,7 +184,8 @@ def _fields(completion: Completion) -> dict[str, Any]:
     return found
 
 
-def _completion(record: dict[str, Any]) -> Completion:
+def completion_of(record: dict[str, Any]) -> Completion:
+    """Return the reply that a record holds."""
     content = record["content"]
     if isinstance(content, list):
         content = tuple(_part(part) for part in content)

@@ -107,6 +107,8 @@ def numbers(status: Status) -> str:
     """Return tokens, cost and failures in one line."""
     tokens = status.prompt_tokens + status.completion_tokens
     parts = [f"{short(tokens)} tokens", cost(status), f"{status.failed} failed"]
+    if status.cached:
+        parts.append(f"{status.cached} from the cache")
     if status.replayed:
         parts.append(f"{status.replayed} replayed")
     parts.append(f"{clock(time.monotonic() - status.started)}")

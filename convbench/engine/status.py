@@ -38,6 +38,8 @@ class Status:
     """Calls answered."""
     replayed: int = 0
     """Calls answered by the journal."""
+    cached: int = 0
+    """Calls answered by the cache of earlier runs' replies."""
     retries: int = 0
     """Attempts that failed and were, or are being, made again."""
     retrying: int = 0

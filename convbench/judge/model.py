@@ -52,7 +52,8 @@ async def score(case: Case, tools: Tools) -> Verdict:
     if tools.caller is None or tools.held is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     key = f"judge/{judge.fingerprint}/{conversation.conversation_id}"
-    asking = f"{key}#{case.asked}"
+    # The fence's mark is drawn anew for each asking, and alike where another run asks the same.
+    asking = f"judge/{judge.fingerprint}/{conversation.key}#{case.asked}"
     messages = judge_messages(
         judge.spec, conversation, case.example, several=case.several, key=asking
     )

@@ -74,6 +74,11 @@ class LitellmModel(Model):
         self._variable = "the environment"
 
     @property
+    def identity(self) -> Mapping[str, Any]:
+        """Address and further fields."""
+        return {"url": self._api_base, **self._parameters.settings}
+
+    @property
     def structured(self) -> Structured:  # type: ignore[override]
         """How it is made to reply by a JSON schema."""
         return self._parameters.structured

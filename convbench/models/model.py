@@ -64,6 +64,13 @@ class Model(Protocol):
         """Return the model for one example, whose fields a rule may see."""
         return self
 
+    @property
+    def identity(self) -> Mapping[str, Any] | None:
+        """What its replies hang on beside messages and sampling: address, fields of its requests.
+        None where a reply cannot be had again, or need not be kept (rules, models that run
+        here)."""
+        return None
+
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:

@@ -61,6 +61,11 @@ class OpenAIModel(Model):
         return self._endpoint
 
     @property
+    def identity(self) -> Mapping[str, Any]:
+        """Address, name and further fields."""
+        return {"url": self.url, "name": self.name, **self._parameters.settings}
+
+    @property
     def structured(self) -> Structured:  # type: ignore[override]
         """How it is made to reply by a JSON schema."""
         return self._parameters.structured

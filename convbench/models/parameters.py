@@ -52,6 +52,14 @@ class Parameters:
         self._folds_system = False
         self._note = note
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a reply hangs on beside messages and sampling."""
+        return {
+            "headroom": self.headroom, "reads": self.reads, "extra_body": self.extra_body,
+            "structured": self.structured,
+        }  # fmt: skip
+
     def fields(self, sampling: Sampling) -> dict[str, Any]:
         """Return the request's fields for `sampling`."""
         out: dict[str, Any] = {self.limit: sampling.max_tokens + self.headroom}

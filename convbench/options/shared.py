@@ -208,6 +208,15 @@ class CallOptions:
         ),
     ] = None  # fmt: skip
     """Longest to wait for a batch, in seconds; None leaves it to the provider."""
+    cache: Annotated[
+        Path | None,
+        Opt(
+            "Keep replies in this file, and take from it what an earlier run was told for the "
+            "same call: model, settings, messages, question and sample.",
+            metavar="FILE", panel=MODELS,
+        ),
+    ] = None  # fmt: skip
+    """File of replies that runs share."""
     vllm_python: Annotated[
         Path | None,
         Opt(

@@ -9,6 +9,7 @@ from pathlib import Path
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
 from convbench.engine import run as run_loop
+from convbench.engine.cache import ReplyCache
 from convbench.engine.submitted import open_batches
 from convbench.errors import BudgetError, RunError
 from convbench.models import known
@@ -108,6 +109,8 @@ async def calling(
         RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
         status,
     )
+    if options.cache is not None:
+        caller.cache = ReplyCache(options.cache)
     waits = options.batch or bool(open_batches(run.path))
     if waits and any(model.batches is not None for model in models):
         caller.in_waves(options.batch_wait, collect_only=not options.batch)
@@ -119,6 +122,8 @@ async def calling(
     finally:
         if caller.waves is not None:
             await caller.waves.aclose()
+        if caller.cache is not None:
+            caller.cache.close()
         journal.close()
 
 

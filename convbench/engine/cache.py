@@ -1,0 +1,102 @@
+"""Replies that earlier runs paid for, by all that they hang on (`--cache`).
+
+A reply is found again only for the same model at the same address with the same settings, the same
+messages and sampling, and the same place: question, sample and step. So samples stay independent,
+and a second run of the same gets the same replies. Models that run here are asked again: their
+weights may have changed, and they cost nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from convbench.blot import exact
+from convbench.engine.journal import completion_of, fields_of, plain
+from convbench.errors import RunError
+from convbench.schema import Completion, Message, Sampling
+
+VERSION = 1
+"""Of what names a reply; raised where the same name would mean something else."""
+CONVERSATION = re.compile(r"\b[0-9a-f]{20}\b")
+"""A conversation's id in a call's key."""
+
+
+class ReplyCache:
+    """A database of replies in one file, which processes may share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found = 0
+        """Replies that it gave."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
+            path.chmod(0o600)  # it holds what was asked and said
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS replies (name TEXT PRIMARY KEY, record BLOB) "
+                "WITHOUT ROWID"
+            )
+        except (OSError, sqlite3.Error) as error:
+            raise self._broken(error) from None
+
+    def get(self, name: str) -> Completion | None:
+        """Return a reply, of no cost; None where there is none."""
+        try:
+            query = "SELECT record FROM replies WHERE name = ?"
+            row = self._database.execute(query, (name,)).fetchone()
+        except sqlite3.Error as error:
+            raise self._broken(error) from None
+        if row is None:
+            return None
+        try:
+            completion = completion_of(orjson.loads(row[0]))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None  # of an earlier version: asked again
+        self.found += 1
+        return replace(completion, cost_usd=0.0)
+
+    def put(self, name: str, completion: Completion) -> None:
+        """Keep a reply. Raises RunError where the disk takes none."""
+        record = exact(orjson.dumps(fields_of(completion), default=plain))
+        try:
+            self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (name, record))
+        except sqlite3.Error as error:
+            raise self._broken(error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def _broken(self, error: Exception) -> RunError:
+        return RunError(
+            f"{self.path}: cannot be used as a cache of replies: {error}; name another with "
+            "--cache FILE, or remove it"
+        )
+
+
+def reply_name(
+    ref: str,
+    identity: Mapping[str, Any],
+    messages: Sequence[Message],
+    sampling: Sampling,
+    key: str,
+) -> str:
+    """Return 64 hex digits that name one reply. `identity`: what the model's replies hang on beside
+    these (`Model.identity`); `key`: the journal's, which says question, sample and step. Where it
+    names a conversation, as a judge's does, that is of one run: its words are in the messages."""
+    said = [{name: value for name, value in m.items() if name != "stable"} for m in messages]
+    data = orjson.dumps(
+        [VERSION, ref, identity, sampling.model_dump(), said, CONVERSATION.sub("", key)],
+        default=plain, option=orjson.OPT_SORT_KEYS,
+    )  # fmt: skip
+    return hashlib.sha256(data).hexdigest()
