@@ -146,6 +146,8 @@ def report(
     judge: str | None = None,
     split: Literal["train", "validation", "test", "all"] = "test",
     plots: bool = False,
+    baseline: str | None = None,
+    against: str | Iterable[str] | Mapping[str, Any] = (),
     pool: bool = False,
     allow_incomparable: bool = False,
 ) -> Report: ...

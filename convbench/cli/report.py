@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from convbench.cli.answers import CellAnswer, PartAnswer, ReportAnswer, TableAnswer
+from convbench.cli.answers import ReportAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give, wanted
@@ -63,25 +63,12 @@ def patterns(options: PatternOptions) -> None:
 
 def answer_document(document: Document, runs: Sequence[Run], files: Sequence[Path]) -> ReportAnswer:
     """Return a report's tables."""
-    parts = []
-    for part in document.parts:
-        tables = [
-            TableAnswer(
-                label=table.label, caption=table.caption, notes=list(table.notes),
-                columns=[column.head for column in table.columns],
-                rows=[
-                    [CellAnswer(text=c.text, error=c.error, rank=c.rank) for c in row]
-                    for row in table.rows
-                ],
-            )
-            for table in part.tables
-        ]  # fmt: skip
-        facts, notes = list(part.facts), list(part.notes)
-        parts.append(PartAnswer(title=part.title, facts=facts, tables=tables, notes=notes))
-    names = [shown(run.path) for run in runs]
-    return ReportAnswer(
-        title=document.title, runs=names, parts=parts, files=[shown(file) for file in files]
+    from convbench.report.data import as_data
+
+    found = as_data(
+        document, tuple(shown(run.path) for run in runs), tuple(shown(file) for file in files)
     )
+    return ReportAnswer.model_validate(found)
 
 
 def say_report(result: ReportResult, files: Sequence[Path]) -> None:

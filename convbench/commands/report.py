@@ -15,7 +15,7 @@ from convbench.report.experiment.whole import (
     read_experiment,
 )
 from convbench.report.layout import document
-from convbench.report.sections import Section, sections
+from convbench.report.sections import Section, sections, with_baseline
 from convbench.store import Run, find_run
 
 
@@ -47,7 +47,13 @@ def report(options: ReportOptions) -> ReportResult:
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     found = sections(runs, options.split, pool=options.pool, allow=options.allow)
     _check_judge(options.judge, found)
-    made = document(found, judge=options.judge, kind=options.kind, paper=options.paper)
+    if options.baseline is not None:
+        found = with_baseline(found, options.baseline, "--baseline")
+    for name in options.against:
+        with_baseline(found, name, "--against")
+    made = document(
+        found, judge=options.judge, kind=options.kind, paper=options.paper, against=options.against
+    )
     if options.plots:
         from convbench.report.plots.draw import with_pictures
         from convbench.report.plots.judges import agreement
@@ -62,11 +68,14 @@ def report(options: ReportOptions) -> ReportResult:
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     """Return the document of a whole experiment, with pictures. Runs that differ are reported with
     a note, seeds are pooled, and what is missing is said in its place."""
-    if options.judge is not None:
-        raise RunError(
-            f"--judge {options.judge}: found an experiment's folder, whose document holds every "
-            "judge; name its run folders to report on one judge alone"
-        )
+    chosen = {"--judge": options.judge, "--baseline": options.baseline,
+              "--against": ", ".join(options.against)}  # fmt: skip
+    for flag, value in chosen.items():
+        if value:
+            raise RunError(
+                f"{flag} {value}: found an experiment's folder, whose document holds every judge "
+                "and policy; name its run folders to choose"
+            )
     found = read_experiment(root, options.split)
     title = found.plan.title or f"Experiment {root.resolve().name}"
     made = experiment_document(found, title, kind=options.kind)

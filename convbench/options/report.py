@@ -23,6 +23,7 @@ class ReportOptions:
         "convbench report runs/arc-a runs/arc-b --paper --format latex",
         "convbench report --judge gpt-4o --se naive",
         "convbench report --plots --out table1",
+        "convbench report --against ReFit --format csv",
     )
     ORDER: ClassVar = ("runs", "paper", "kind", "judge", "split", "format", "plots")
 
@@ -35,6 +36,17 @@ class ReportOptions:
         ErrorKind | None,
         Opt("Standard errors by group, or by conversation as the paper's (the regime's).", "--se"),
     ] = None
+    baseline: Annotated[
+        str | None,
+        Opt("Policy that the others are compared with (Base).", metavar="NAME"),
+    ] = None
+    against: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Add the paired differences of all to this policy; several times for several.",
+            "--against", "NAME",
+        ),
+    ] = ()  # fmt: skip
     paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
     plots: Annotated[bool, Opt("Draw pictures too: PNG, SVG and one HTML page.")] = False
     pool: Annotated[bool, Opt("Join methods of one name from runs that differ in the seed.")] = (
@@ -46,7 +58,8 @@ class ReportOptions:
     ] = False
     """Set runs that are not comparable in one table all the same."""
     format: Annotated[
-        Literal["table", "markdown", "latex", "html"], Opt("How it is written.", typed_only=True)
+        Literal["table", "markdown", "latex", "html", "json", "csv"],
+        Opt("How it is written.", typed_only=True),
     ] = "table"
     out: Annotated[
         Path | None,

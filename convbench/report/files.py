@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from convbench.report.data import as_csv, as_json
 from convbench.report.document import Document
 from convbench.report.html import html
 from convbench.report.latex import latex
 from convbench.report.markdown import markdown
 from convbench.store.jsonl import disk_error, write_whole
 
-WRITERS = {"markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html")}
+WRITERS = {
+    "markdown": (markdown, "md"), "latex": (latex, "tex"), "html": (html, "html"),
+    "json": (as_json, "json"), "csv": (as_csv, "csv"),
+}  # fmt: skip
 """Formats that are text, with the ending of their file."""
 
 
 def text(made: Document, form: str) -> str:
-    """Return the report as markdown, latex or html."""
+    """Return the report as markdown, latex, html, json or csv."""
     return WRITERS[form][0](made)
 
 

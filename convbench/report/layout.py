@@ -30,16 +30,17 @@ def document(
     judge: str | None = None,
     kind: ErrorKind | None = None,
     paper: bool = False,
+    against: Sequence[str] = (),
 ) -> Document:
     """Return a report: a part for each section and judge (each judge there is where none is
     named; one without judge where there are no verdicts). Standard errors are of the kind named, or
-    of each section's regime."""
+    of each section's regime. `against` names policies that all are compared with too."""
     parts = [
         Part(
             title=_title(section, name),
             tables=tuple(
                 _named(table, section)
-                for table in _tables(section, name, section.errors(kind), paper)
+                for table in _tables(section, name, section.errors(kind), paper, against)
             ),
         )
         for section in sections
@@ -77,12 +78,22 @@ def _named(table: Table, section: Section) -> Table:
     return replace(table, caption=f"{table.caption} ({section.regime} regime)")
 
 
-def _tables(section: Section, judge: str | None, kind: ErrorKind, paper: bool) -> Iterator[Table]:
+def _against(section: Section, names: Sequence[str]) -> Iterator[Section]:
+    """Yield the section with each of these as what the others are compared with."""
+    for name in names:
+        if any(policy.name == name for policy in section.policies):
+            yield replace(section, compared_with=name)
+
+
+def _tables(
+    section: Section, judge: str | None, kind: ErrorKind, paper: bool, against: Sequence[str]
+) -> Iterator[Table]:
     yield main_table(section, judge, kind, paper=paper)
     found = (
         adaptation_table(section, judge, kind),
         reference_table(section, judge, kind) if paper else None,
         difference_table(section, judge, kind),
+        *(difference_table(other, judge, kind) for other in _against(section, against)),
         win_table(section, judge, kind),
         run_table(section, judge),
         temperature_table(section, judge, kind),

@@ -1,4 +1,4 @@
-"""Policies against Base on the same questions: differences, and McNemar's test."""
+"""Policies against Base, or another, on the same questions: differences, and McNemar's test."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def pairs(
 
 
 def paired(section: Section, measure: Measure, kind: ErrorKind = "clustered") -> list[Paired]:
-    """Return every other policy's difference to the section's Base; nothing without Base."""
-    base = section.base
+    """Return every other policy's difference to the section's baseline; nothing without one."""
+    base = section.baseline
     if base is None:
         return []
     found = []
@@ -75,7 +75,7 @@ def paired(section: Section, measure: Measure, kind: ErrorKind = "clustered") ->
 
 def by_temperature(section: Section) -> dict[tuple[str, float | None], AtTemperature]:
     """Return McNemar's test of accuracy by (policy, temperature)."""
-    base = section.base
+    base = section.baseline
     if base is None:
         return {}
     found: dict[tuple[str, float | None], AtTemperature] = {}

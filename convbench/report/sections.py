@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
 from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
@@ -28,6 +28,8 @@ class Section:
     """The rules its conversations were had by, and its tables are made by."""
     notes: tuple[str, ...] = ()
     """What a reader must know of these policies."""
+    compared_with: str | None = None
+    """Name of the policy that the others are compared with; None: Base."""
 
     @property
     def title(self) -> str:
@@ -40,8 +42,15 @@ class Section:
 
     @property
     def base(self) -> Policy | None:
-        """The policy that the others are compared with: the first Base."""
+        """The policy that the others were trained from: the first Base."""
         return next((policy for policy in self.policies if policy.is_base), None)
+
+    @property
+    def baseline(self) -> Policy | None:
+        """The policy that the others are compared with: the one named, or Base."""
+        if self.compared_with is None:
+            return self.base
+        return next((p for p in self.policies if p.name == self.compared_with), None)
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -73,6 +82,20 @@ def grouped(
         )  # fmt: skip
         groups.setdefault(key, []).extend(family)
     return [_section(key, split, group, pool, allow) for key, group in groups.items()]
+
+
+def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Section]:
+    """Return the sections with this policy as what the others are compared with; a section that
+    lacks it keeps its own. Raises RunError where none has it."""
+    names = list(dict.fromkeys(policy.name for section in found for policy in section.policies))
+    if name not in names:
+        raise RunError(f"{option} {name}: found no such policy; expected one of {', '.join(names)}")
+    return [
+        replace(section, compared_with=name)
+        if any(policy.name == name for policy in section.policies)
+        else section
+        for section in found
+    ]
 
 
 def _section(

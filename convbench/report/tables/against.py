@@ -18,16 +18,14 @@ def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
         for m in shown
         if (differences := paired(section, m, kind)) and any(d.n for d in differences)
     ]
-    if not found or section.base is None:
+    if not found or section.baseline is None:
         return None
-    base = section.base.name
+    base = section.baseline.name
     columns = [Column("Method", "Method", numeric=False)]
     rows: dict[str, list[Cell]] = {d.name: [Cell(d.name)] for d in found[0][1]}
     for measure, differences in found:
         columns += [
-            Column(
-                f"{measure.head} − {section.base.name}", f"{measure.short} −{section.base.name}"
-            ),
+            Column(f"{measure.head} − {base}", f"{measure.short} −{base}"),
             Column("95% interval", "95%"),
             Column("p (Holm)", "p Holm"),
             Column("pairs", "pairs"),
@@ -71,7 +69,7 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
         *map(column, shown),
     ]  # fmt: skip
     if tests:
-        base = section.base.name if section.base else ""
+        base = section.baseline.name if section.baseline else ""
         columns += [
             Column(f"only {base} right", f"only {base}"), Column("only it right", "only it"),
             Column("McNemar p", "McN. p"), Column("p (Holm)", "p Holm"),

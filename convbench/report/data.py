@@ -1,0 +1,59 @@
+"""A report for programs: its tables as JSON, and as one long CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from convbench.report.document import Document, Table
+
+
+def as_data(made: Document, runs: tuple[str, ...] = (), files: tuple[str, ...] = ()) -> Any:
+    """Return a report's tables as plain data, every cell as it is printed."""
+    return {
+        "title": made.title,
+        "runs": list(runs),
+        "parts": [
+            {
+                "title": part.title,
+                "facts": list(part.facts),
+                "tables": [_table(table) for table in part.tables],
+                "notes": list(part.notes),
+            }
+            for part in made.parts
+        ],
+        "files": list(files),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "label": table.label,
+        "caption": table.caption,
+        "columns": [column.head for column in table.columns],
+        "rows": [[{"text": c.text, "error": c.error, "rank": c.rank} for c in row]
+                 for row in table.rows],
+        "notes": list(table.notes),
+    }  # fmt: skip
+
+
+def as_json(made: Document) -> str:
+    """Return the tables as JSON: what `report --json` gives as its result."""
+    return json.dumps(as_data(made), ensure_ascii=False, indent=1) + "\n"
+
+
+def as_csv(made: Document) -> str:
+    """Return every cell in a line: part, table, row (its first cell), column, value, error."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("part", "table", "row", "column", "value", "error"))
+    for part in made.parts:
+        for table in part.tables:
+            heads = [column.head for column in table.columns]
+            for row in table.rows:
+                for head, cell in list(zip(heads, row, strict=True))[1:]:
+                    place = (part.title, table.label or table.caption, row[0].text, head)
+                    writer.writerow((*place, cell.text, cell.error or ""))
+    return text.getvalue()
