@@ -269,7 +269,7 @@ def rows_of(ready_here: Ready, recipe: Recipe) -> int:
     manifest = ready_here.manifest
     train = sum(example.split == "train" for example in ready_here.loaded.examples)
     each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
-    return manifest.samples * train * each
+    return manifest.samples_of("train") * train * each
 
 
 def _learner(found: Preflight, one: Part, options: ExperimentOptions) -> Member | None:

@@ -53,6 +53,7 @@ KINDS: Mapping[str, Kind] = {
     "unit-tests": Kind("convbench.judge.function", frozenset({"sandbox"}), "tests"),
     "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
     "adaptation": Kind("convbench.judge.adaptation.verdict", frozenset({"weights"}), "adaptations"),
+    "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "adaptations"),
 }
 
 

@@ -27,6 +27,7 @@ from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
 from convbench.judge.evaluate import check_evaluation, evaluate
+from convbench.judge.few_shot.baselines import baselines as few_shot_baselines
 from convbench.judge.kinds import kind_of
 from convbench.learn import rounds as looping
 from convbench.learn.rounds import RoundsResult
@@ -44,8 +45,10 @@ TRAINED = "data.least={trained: 1}"
 FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
     "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
     "improves": ("data.metric=net", "weighting.threshold=1.0e-9", TRAINED),
+    "right": ("data.metric=accuracy", "weighting.threshold=1.0"),
 }
-"""Which edits are kept: each context's best one, or all that improve (equation 2)."""
+"""Which edits are kept: each context's best one, all that improve (equation 2), or all after which
+their task is solved."""
 
 
 class Args(Noun):
@@ -133,7 +136,7 @@ def taught_accuracies(
     """Return accuracies of base, passage only, the untrained policy's edits, those of other models
     that were evaluated on this run and learnt by the same policy, then every round's; without
     those that were not asked about test passages."""
-    found = with_runner(done.run, judge, options.calls, baseline_accuracies) if baselines else {}
+    found = _baselines(done.run, judge, options) if baselines else {}
     own = learners(done.run, judge)
     rounds = [(f"round {one.number}", one.evaluated) for one in done.rounds if one.evaluated]
     children = done.run.children() if baselines and own else []
@@ -146,6 +149,12 @@ def taught_accuracies(
         name: accuracies(run, judge) for name, run in [(UNTRAINED, done.run), *others, *rounds]
     }
     return {name: values for name, values in found.items() if values}
+
+
+def _baselines(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
+    if judge.spec.kind == "few-shot":
+        return few_shot_baselines(run, judge)
+    return with_runner(run, judge, options.calls, baseline_accuracies)
 
 
 def baseline_accuracies(runner: Runner) -> dict[str, Values]:

@@ -22,7 +22,7 @@ from convbench.learn.rows import pair_rows, preview, preview_pairs, training_row
 from convbench.learn.steps import Steps
 from convbench.learn.trainers import portable_recipe, start
 from convbench.learn.weights import Weighted
-from convbench.models.where import check_model, member_weights, named, policy_weights
+from convbench.models.where import OURS, check_model, member_weights, named, policy_weights
 from convbench.options.specs import load_plugins
 from convbench.options.train import TrainOptions
 from convbench.schema import Member
@@ -33,8 +33,6 @@ from convbench.store.locks import LOCK, folder_lock
 from convbench.store.run import Run, find_run
 from convbench.tasks.splits import counted, listed
 
-SHIPPED = "local:pocket"
-"""The policy that ships with convbench: named so in records, which then hold on any machine."""
 BEGUN = ("checkpoint-*", "*/checkpoint-*", f"*/{TRAINING}")
 """What shows in a checkpoint's folder that a training was begun, or one that it prepares with."""
 SHOWN = 3
@@ -197,7 +195,7 @@ def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
     place = named(model) or model
     check_model(place)
     folder = Path(place).expanduser()
-    if model != SHIPPED:
+    if model not in OURS:
         model = str(folder.resolve()) if folder.is_dir() else place
     data = recipe.data.model_copy(update={"judge": options.judge or recipe.data.judge})
     return recipe.model_copy(

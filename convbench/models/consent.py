@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.open import base_of
+from convbench.models.where import OURS
 
 HARMLESS = ("rule:", "scripted:")
 """Kinds of model that call nobody and load nothing."""
-SHIPPED = ("script", "local:pocket")
+SHIPPED = ("script", *OURS)
 _agreed: set[str] = set()
 """What the user has agreed to in this process."""
 

@@ -14,23 +14,26 @@ from convbench.models.packaged import KNOWN, have, place
 from convbench.schema import Member, RunManifest
 from convbench.store.shape import read_object, text_in
 
-POCKET = "pocket"
-"""`local:pocket` and `vllm:pocket` are the small policy that ships with convbench."""
+SHIPPED = {"pocket": ("pocket", "weights"), "pocket-grids": ("pocket", "grids", "weights")}
+"""`local:pocket` and `vllm:pocket` are the small policy that ships with convbench, and where its
+weights lie in the package; `pocket-grids` is the one of the grids."""
+OURS = tuple(f"local:{name}" for name in SHIPPED)
+"""The policies that ship with convbench: named so in records, which then hold on any machine."""
 
 SHOWN = 8
 """Folders named where another one was looked for."""
 
 
 def shipped(path: str) -> str:
-    """Return the folder of the weights that ship with convbench for `pocket`, of those fetched
+    """Return the folder of the weights that ship with convbench for their names, of those fetched
     for a name of `packaged`, of a GGUF file's converted ones; else the path."""
     if path in KNOWN and not Path(path).exists():
         return str(place(path)) if have(path) else path
     if is_gguf(path):
         return str(converted(path))
-    if path != POCKET:
+    if path not in SHIPPED:
         return path
-    return str(Path(str(resources.files("convbench"))) / "pocket" / "weights")
+    return str(Path(str(resources.files("convbench"))).joinpath(*SHIPPED[path]))
 
 
 def where(path: str) -> str:

@@ -9,11 +9,10 @@ from typing import Any
 
 import yaml
 
+from convbench.models.where import OURS
 from convbench.publish.card import citation, grid, terms
 from convbench.schema import JudgeSpec, RunManifest
 
-SHIPPED = "local:pocket"
-"""The model that ships with convbench; its licence is convbench's."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 LOGGED = {
     "loss": "loss",
@@ -99,7 +98,7 @@ def front_matter(
 ) -> dict[str, Any]:
     """Return the metadata that the Hub reads."""
     front: dict[str, Any] = {"license": "apache-2.0"}
-    if base != SHIPPED:
+    if base not in OURS:
         front = {"license": "other", "license_name": "of-the-base-model"}
     if is_hub_id(base):
         front["license_link"] = f"https://huggingface.co/{base}"
@@ -131,8 +130,8 @@ def _opening(
 
 
 def _base(base: str) -> str:
-    if base == SHIPPED:
-        return f"The small policy that ships with convbench (`{SHIPPED}`)"
+    if base in OURS:
+        return f"The small policy that ships with convbench (`{base}`)"
     return f"[{base}](https://huggingface.co/{base})" if is_hub_id(base) else f"`{base}` (local)"
 
 
@@ -274,8 +273,8 @@ def _licence(manifest: RunManifest, judges: Mapping[str, JudgeSpec], base: str) 
     )
     bound = [f"`{model}` ({terms(model)})" for model in who if terms(model) != "-"]
     held = "licence of their base model; read that before use"
-    if base == SHIPPED:
-        held = f"licence of `{SHIPPED}`, Apache 2.0"
+    if base in OURS:
+        held = f"licence of `{base}`, Apache 2.0"
     wrote = ""
     if bound:
         wrote = f" Terms of those who wrote and judged the conversations: {', '.join(bound)}."

@@ -158,7 +158,7 @@ def _planned(run: Run, split: str) -> int:
     if manifest.kind == "import":
         return 0
     wanted = [e for e in run.examples.values() if split in ("all", e.split)]
-    return sum(manifest.split in ("all", e.split) for e in wanted) * manifest.samples
+    return sum(manifest.samples_of(e.split) for e in wanted if manifest.split in ("all", e.split))
 
 
 def _rows(run: Run, split: str) -> Iterator[Observation]:

@@ -43,7 +43,7 @@ def plan(
     for example in examples:
         if manifest.split not in ("all", example.split):
             continue
-        for sample in range(manifest.samples):
+        for sample in range(manifest.samples_of(example.split)):
             key = f"{example.example_id}#{sample}"
             attempts, finished = on_disk.get(key, (0, False))
             if not finished:

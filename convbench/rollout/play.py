@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from convbench import __version__, prompts
+from convbench.answers.objects import first_object
 from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.model import Model
 from convbench.models.tools import ToolsModel
-from convbench.rollout.plan import Rollout
-from convbench.rollout.using import Calls, Using, speak
+from convbench.rollout.plan import Rollout, digits
+from convbench.rollout.using import Calls, Said, Using, speak
 from convbench.schema import (
     Conversation,
     Example,
@@ -162,8 +163,12 @@ async def _speak(state: Play, step: Step) -> None:
         run.cast[step.speaker].replay,
     )
     key = f"{state.job.key}@{len(state.turns)}"
-    said = await speak(using, messages, _sampling(state, step.speaker), key)
-    reply = said.reply
+    sampling = _sampling(state, step.speaker)
+    said = [await speak(using, messages, sampling, key)]
+    while len(said) < draws(step, sampling) and not _formed(said[-1]):
+        drawn = sampling.model_copy(update={"seed": digits(state.job.seed, "draw", len(said))})
+        said.append(await speak(using, messages, drawn, f"{key}~{len(said)}"))
+    reply = said[-1].reply
     state.left_out.setdefault(step.speaker, set()).update(reply.left_out)
     _keep(
         state,
@@ -172,14 +177,30 @@ async def _speak(state: Play, step: Step) -> None:
             step=step.id,
             content=reply.content,
             reasoning=reply.reasoning,
-            rounds=tuple(said.rounds),
+            rounds=tuple(said[-1].rounds),
             instruction=text,
+            redrawn=len(said) - 1,
             finish_reason=reply.finish_reason,
-            prompt_tokens=said.total("prompt_tokens"),
-            completion_tokens=said.total("completion_tokens"),
-            cost_usd=said.total("cost_usd"),
+            prompt_tokens=total(said, "prompt_tokens"),
+            completion_tokens=total(said, "completion_tokens"),
+            cost_usd=total(said, "cost_usd"),
         ),
     )
+
+
+def _formed(said: Said) -> bool:
+    return first_object(text_of(said.reply.content)) is not None
+
+
+def draws(step: Step, sampling: Sampling) -> int:
+    """Return how many replies a step may draw: greedy ones would all be the same."""
+    return step.draws if step.form is not None and sampling.temperature else 1
+
+
+def total(said: Sequence[Said], name: str) -> Any:
+    """Return the sum of a usage field over all draws, None where one is unknown."""
+    values = [one.total(name) for one in said]
+    return None if None in values else sum(values)
 
 
 def _tools(state: Play, speaker: str) -> Model | None:

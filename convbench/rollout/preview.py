@@ -16,7 +16,16 @@ from convbench.rollout.calls import SCRIPT
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
 from convbench.rollout.toolbox import tools_of
-from convbench.schema import Completion, Conversation, Example, Message, RunManifest, Sampling
+from convbench.schema import (
+    Completion,
+    Conversation,
+    Example,
+    Message,
+    ProtocolSpec,
+    RunManifest,
+    Sampling,
+    Step,
+)
 
 STANDS_FOR = "⟨reply of {speaker}⟩"
 
@@ -67,7 +76,7 @@ def preview(
     """
     wanted = [e for e in examples if manifest.split in ("all", e.split)]
     calls, played = _calls(manifest, wanted[0])
-    count = len(wanted) * manifest.samples
+    count = sum(manifest.samples_of(example.split) for example in wanted)
     limit = {name: _limit(manifest, name) for name in manifest.cast}
     prompt, completion, usd = 0, 0, 0.0
     unpriced: set[str] = set()
@@ -141,14 +150,29 @@ def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Convers
     job = Rollout(
         "preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed
     )
+    asked_once = manifest.model_copy(update={"protocol": _of_any_form(manifest.protocol)})
     tools = tools_of(manifest)
-    conversation = run_loop(lambda: play(manifest, example, job, cast, recorder, tools))
+    conversation = run_loop(lambda: play(asked_once, example, job, cast, recorder, tools))
     steps = [turn.step for turn in conversation.turns]
     asked = [
         dataclasses.replace(call, step=steps[int(call.step.rpartition("@")[2])])
         for call in recorder.calls
     ]
     return asked, conversation
+
+
+def _of_any_form(protocol: ProtocolSpec) -> ProtocolSpec:
+    """Return the protocol without the forms that its steps ask for: no mark has them."""
+
+    def free(step: Step) -> Step:
+        return step.model_copy(update={"form": None})
+
+    steps = [
+        free(item) if isinstance(item, Step)
+        else item.model_copy(update={"loop": tuple(map(free, item.loop))})
+        for item in protocol.steps
+    ]  # fmt: skip
+    return protocol.model_copy(update={"steps": tuple(steps)})
 
 
 def _limit(manifest: RunManifest, speaker: str) -> int:

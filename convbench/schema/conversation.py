@@ -35,6 +35,9 @@ class Turn(Noun):
     replies."""
     instruction: str | None = None
     """Instruction this speaker got with the message it answered."""
+    redrawn: Count = Field(default=0, exclude_if=lambda value: value == 0)
+    """Replies before this one that had not the form that the step asks for (`form`); tokens and
+    dollars of the turn are of all of them."""
     finish_reason: FinishReason = "stop"
     """`length` where the reply was cut by max_tokens."""
     prompt_tokens: Count | None = None

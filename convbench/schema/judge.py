@@ -21,7 +21,7 @@ Words = Literal["optional", "required"]
 """Whether a score must come with words for it."""
 Replies = Literal["structured", "text"]
 """What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
-JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation"]
+JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation", "few-shot"]
 
 
 class Metric(Noun):

@@ -75,6 +75,11 @@ class Step(Noun):
     """Instruction to the speaker, appended to the message it answers and kept there."""
     words: int | None = Field(default=None, ge=1)
     """Word limit named in the prompt; an overrun is flagged, nothing is cut."""
+    form: Literal["json"] | None = Field(default=None, exclude_if=lambda form: form is None)
+    """`json`: a sampled reply without a JSON object is drawn again, by another seed, at most
+    `draws` times in all; the last one stays as it is."""
+    draws: int = Field(default=10, ge=1, le=100, exclude_if=lambda draws: draws == 10)
+    """Most replies drawn where `form` asks for one."""
 
     @model_validator(mode="after")
     def _not_both(self) -> Self:

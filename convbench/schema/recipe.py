@@ -14,7 +14,7 @@ from convbench.schema.noun import Name, Noun
 from convbench.schema.reasoning import Trained
 
 FlaggedRule = Literal["drop", "keep", "zero"]
-EditFilter = Literal["best-of-k", "improves"]
+EditFilter = Literal["best-of-k", "improves", "right"]
 TieRule = Literal["random", "all", "drop"]
 Unit = Literal["conversation", "turn"]
 
@@ -278,7 +278,8 @@ class Recipe(Noun):
     says the same. Null trains once, on the run as it is."""
     filter: EditFilter | None = None
     """Which self-edits are learnt (`seal`). `best-of-k`: each passage's best one; `improves`: every
-    one that raises the accuracy (SEAL, equation 2). Null is for recipes that learn from others."""
+    one that raises the accuracy (SEAL, equation 2); `right`: every one after which the task is
+    solved (SEAL, few-shot). Null is for recipes that learn from others."""
     launch: str = "none"
     """Launch spec. Where `--launch` is not given it is used if this machine has the
     accelerators it asks for; otherwise one process trains."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from convbench.schema.chat import Sampling
+from convbench.schema.example import Split
 from convbench.schema.noun import Mode, Noun, Seed
 from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
@@ -124,3 +125,7 @@ class RunManifest(Noun):
     def temperature(self, sample: int) -> float:
         """Temperature of this sample."""
         return self.temperatures[sample if len(self.temperatures) > 1 else 0]
+
+    def samples_of(self, split: Split) -> int:
+        """Conversations of a question of this split."""
+        return min(self.samples, self.task.sample.each.get(split, self.samples))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -78,6 +78,12 @@ class Sample(Noun):
     """Share of the drawn questions that goes to train."""
     validation: float = Field(default=0.0, ge=0, le=1)
     """Share that goes to validation; the rest is test."""
+
+    each: dict[Literal["train", "validation", "test"], Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict, exclude_if=lambda each: not each
+    )
+    """Most conversations a question of a split has; a split that is not named has the run's
+    samples."""
 
     @model_validator(mode="after")
     def _shares(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,26 +16,37 @@ from convbench.judge.adaptation.texts import steps
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """AdamW's, as torch has them."""
+AWAY = -100
+"""The label of a token without loss, as torch has it."""
 
 
 class Diverged(Exception):
     """Training did not end well; the text says why."""
 
 
-def fit(model: Any, stack: Stack, rows: Sequence[Sequence[int]], inner: Inner, clock: Clock) -> int:
-    """Train a stack on token rows, every token counting; return the steps taken.
+def fit(
+    model: Any,
+    stack: Stack,
+    rows: Sequence[Sequence[int]],
+    inner: Inner,
+    clock: Clock,
+    starts: Sequence[int] | None = None,
+) -> int:
+    """Train a stack on token rows; return the steps taken.
 
-    Every seed takes the rows in an order of its own. The loss of a seed is the mean over the
-    tokens of its step. Raises Diverged where the loss is no number or a limit is passed.
+    Every token but a row's first counts, or those from `starts` on. Every seed takes the rows in an
+    order of its own. The loss of a seed is the mean over the counted tokens of its step. Raises
+    Diverged where the loss is no number or a limit is passed.
     """
     wanted = steps(len(rows), inner)
     if wanted > inner.max_steps:
         raise Diverged(f"asks for {wanted} steps; the limit is {inner.max_steps}")
     started = time.monotonic()
     adam = Adam(stack, inner, wanted)
+    labels = labelled(rows, starts)
     with stack.worn():
         for number, orders in enumerate(_steps(len(rows), stack.seeds, inner)):
-            loss, gradient = _gradient(model, stack, rows, orders, inner, clock)
+            loss, gradient = _gradient(model, stack, (rows, labels), orders, inner, clock)
             if not bool(torch.isfinite(loss).all()):
                 raise Diverged(f"diverged: the loss is {float(loss.max())} at step {number + 1}")
             adam.step(gradient)
@@ -58,37 +70,57 @@ def _steps(count: int, seeds: Sequence[int], inner: Inner) -> Iterator[list[list
 def _gradient(
     model: Any,
     stack: Stack,
-    rows: Sequence[Sequence[int]],
+    found: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
     orders: Sequence[Sequence[int]],
     inner: Inner,
     clock: Clock,
 ) -> tuple[Any, Any]:
     """Return the loss of every seed in one step, and its gradient."""
-    tokens = [sum(len(rows[i]) - 1 for i in order) for order in orders]
+    rows, wanted = found
+    tokens = [sum(label != AWAY for i in order for label in wanted[i]) for order in orders]
     share = 1 / torch.tensor(tokens, device=model.device)
     losses, gradient = torch.zeros(len(orders), device=model.device), None
     for start in range(0, len(orders[0]), inner.batch_size):
-        part = [[rows[i] for i in order[start : start + inner.batch_size]] for order in orders]
-        ids, mask, labels = batch([row for seed in part for row in seed], model.device)
+        part = [i for order in orders for i in order[start : start + inner.batch_size]]
+        ids, mask = padded([rows[i] for i in part], model.device)
+        labels = padded([wanted[i] for i in part], model.device, AWAY)[0]
         with clock.passing():
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
-            found = torch.nn.functional.cross_entropy(
+            loss = torch.nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]).float(), labels.reshape(-1), reduction="none"
             )
-            by_seed = found.view(len(orders), -1).sum(-1) * share
+            by_seed = loss.view(len(orders), -1).sum(-1) * share
             more = stack.gradient(by_seed.sum())
         losses += by_seed.detach()
         gradient = more if gradient is None else gradient + more
     return losses, gradient
 
 
-def batch(rows: Sequence[Sequence[int]], device: Any) -> tuple[Any, Any, Any]:
-    """Return ids, mask and shifted labels [rows, tokens]; padded on the right."""
+def labelled(rows: Sequence[Sequence[int]], starts: Sequence[int] | None = None) -> list[list[int]]:
+    """Return what each token but the last is to be followed by: AWAY before a row's start."""
+    starts = [1] * len(rows) if starts is None else starts
+    return [
+        [token if at >= start else AWAY for at, token in enumerate(row)][1:]
+        for row, start in zip(rows, starts, strict=True)
+    ]
+
+
+def padded(rows: Sequence[Sequence[int]], device: Any, sign: int = 0) -> tuple[Any, Any]:
+    """Return rows and their mask [rows, tokens], padded with `sign` on the right."""
     width = max(len(row) for row in rows)
-    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+    ids = torch.tensor([[*row, *[sign] * (width - len(row))] for row in rows], device=device)
     lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask = (torch.arange(width, device=device)[None] < lengths[:, None]).long()
-    return ids, mask, ids.masked_fill(mask == 0, -100)[:, 1:]
+    return ids, (torch.arange(width, device=device)[None] < lengths[:, None]).long()
+
+
+def share(done: int, total: int, inner: Inner) -> float:
+    """Return the learning rate of a step, of its peak, as the schedules of transformers have it."""
+    if done < inner.warmup_steps:
+        return done / inner.warmup_steps
+    if inner.schedule == "constant":
+        return 1.0
+    left = 1 - (done - inner.warmup_steps) / max(1, total - inner.warmup_steps)
+    return left if inner.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * (1 - left)))
 
 
 class Adam:
@@ -105,7 +137,7 @@ class Adam:
         if inner.max_grad_norm:
             norm = grad.norm(dim=1, keepdim=True)
             grad.mul_((inner.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        left = 1 - self.done / self.total if inner.schedule == "linear" else 1.0
+        left = share(self.done, self.total, inner)
         self.done += 1
         self.mean.lerp_(grad, 1 - BETAS[0])
         self.square.mul_(BETAS[1]).addcmul_(grad, grad, value=1 - BETAS[1])

@@ -11,7 +11,6 @@ from typing import Any
 from pydantic import Field
 
 from convbench import catalog
-from convbench.engine import Stopped
 from convbench.errors import DataError, RunError, TrainError
 from convbench.judge import Judge
 from convbench.judge.adaptation import cache
@@ -19,6 +18,7 @@ from convbench.judge.adaptation.closed_book import questions_of, with_own_questi
 from convbench.judge.adaptation.learner import Grade, Learner, Outcome, Question, by_rule
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
+from convbench.judge.adaptation.twins import Twins
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import check_model, named, policy_weights
 from convbench.schema import Example, ProtocolSpec
@@ -109,13 +109,12 @@ class Runner:
     protocol: ProtocolSpec
     kept: cache.Cache[Outcome]
     grade: Grade | None = None
-    learner: Learner | None = None
-    halted: threading.Event = field(default_factory=threading.Event)
-    """Set where the command is being interrupted: nothing more is begun."""
-    _twins: dict[int, Learner] = field(default_factory=dict)
     _before: dict[str, float] = field(default_factory=dict)
     _written: dict[str, Example] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self.twins = Twins(self.learning.path)
 
     def outcome(self, example: Example, edit: str | None) -> Outcome:
         """Return what an edit taught (None: the passage alone), from the cache where it is there.
@@ -211,17 +210,8 @@ class Runner:
         return max(0.0, before - outcome.guarded)
 
     def ready(self) -> Learner:
-        """Return this thread's twin of the learner, which is loaded with the first call and never
-        wears an adapter itself: a twin made while it does would share it."""
-        if self.halted.is_set():
-            raise Stopped("interrupted")
-        with self._lock:
-            thread = threading.get_ident()
-            if self.learner is None:
-                self.learner = Learner.load(self.learning.path)
-            if thread not in self._twins:
-                self._twins[thread] = self.learner.twin()
-            return self._twins[thread]
+        """Return this thread's twin of the learner, which is loaded with the first call."""
+        return self.twins.own()
 
     def graded(self) -> Grade:
         """Return how answers are graded."""

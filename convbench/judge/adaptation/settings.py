@@ -25,8 +25,10 @@ class Inner(Noun):
     """Linear layers that get an adapter, by the last part of their name."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate of AdamW (no weight decay)."""
-    schedule: Literal["linear", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
     """How the learning rate falls."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps in which it rises from 0 first."""
     epochs: int = Field(default=10, ge=1)
     """Passes over the texts."""
     batch_size: int = Field(default=1, ge=1)

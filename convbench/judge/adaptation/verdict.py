@@ -51,7 +51,7 @@ def with_runner(
                 try:
                     return await asyncio.shield(done)
                 except asyncio.CancelledError:
-                    runner.halted.set()
+                    runner.twins.halted.set()
                     await asyncio.wait([done])
                     raise
 

@@ -187,7 +187,7 @@ def test_a_passage_without_questions(run: Run, tmp_path: Path) -> None:
     with cache_of(fresh) as kept:
         sets = {"args.writes": "self-edit-self-qa"}
         runner = open_runner(fresh, settings_of(runs.quick_judge(**sets)), kept)
-        runner.learner = Writer(None, None)
+        runner.twins.learner = Writer(None, None)
         (found,) = runner.questions(bare)
     assert (found.text, found.golds) == ("What is the home of kosan?", ("field",))
     assert runs.SENTINEL not in str(found.messages)

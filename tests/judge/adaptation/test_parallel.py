@@ -80,7 +80,7 @@ class Halted(Learner):
     def adapt(self, *args: Any, **more: Any) -> Outcome:
         self.begun += 1
         assert self.runner is not None
-        self.runner.halted.set()
+        self.runner.twins.halted.set()
         return Outcome(1.0, 0.0)
 
     def before(self, *args: Any) -> float:
@@ -96,7 +96,7 @@ def test_an_interrupt_begins_nothing_more(tmp_path: Path) -> None:
     learner = Halted(None, None)
 
     def work(runner: Runner) -> None:
-        runner.learner, learner.runner = learner, runner
+        runner.twins.learner, learner.runner = learner, runner
         baseline_accuracies(runner)
 
     with pytest.raises(Stopped):

@@ -1,0 +1,80 @@
+"""How a few-shot adaptation goes: the rows, the inner LoRA, and how the test is asked."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from convbench.judge.adaptation.settings import Inner
+from convbench.schema.noun import Noun
+from convbench.tasks.arc_agi.edit import MOST_STEPS, ORACLE, Strategy
+from convbench.tasks.arc_agi.grids import Style
+from convbench.tasks.arc_agi.rows import MOST
+from convbench.tasks.arc_agi.tools import GROUPS, Group
+from convbench.tasks.arc_agi.wording import SENTENCE
+
+
+class Best(Noun):
+    """The best known edit, a baseline that nobody wrote."""
+
+    tools: tuple[Group, ...] = GROUPS
+    """Groups of tools that are on."""
+    strategy: Strategy = ORACLE.strategy
+    """Which tokens count."""
+    learning_rate: float = Field(default=ORACLE.learning_rate, gt=0, le=1)
+    """Peak learning rate."""
+    num_train_epochs: int = Field(default=ORACLE.epochs, ge=1)
+    """Passes over the rows."""
+
+
+class Settings(Noun):
+    """`args` of a few-shot judge. Defaults: few-shot learning of Zweiger et al. 2025 (SEAL)."""
+
+    learner: str | None = None
+    """Model that learns: a path, a Hub id or a reference that names weights. Null takes the policy
+    that wrote the edit."""
+    r: int = Field(default=128, ge=1)
+    """Rank of the adapter."""
+    alpha: float = Field(default=16, gt=0)
+    """The update is multiplied by alpha / r. Dropout is 0."""
+    target_modules: tuple[str, ...] = ("q_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
+    """Linear layers that get an adapter, by the last part of their name."""
+    schedule: Literal["linear", "cosine", "constant"] = "cosine"
+    """How the learning rate falls."""
+    warmup_steps: int = Field(default=11, ge=0)
+    """Steps in which it rises first."""
+    batch_size: int = Field(default=2, ge=1)
+    """Rows of a step."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """Clipping of the gradient's norm; 0 turns it off."""
+    max_rows: int = Field(default=MOST, ge=1)
+    """Most rows of an edit, drawn by the seed."""
+    max_length: int = Field(default=8192, ge=2)
+    """A row of more tokens is left out."""
+    max_steps: int = Field(default=MOST_STEPS, ge=1)
+    """An edit with more than this many `epochs * rows // 2` is not trained on."""
+    max_seconds: float = Field(default=600, gt=0)
+    """Most seconds of training; an edit that takes longer counts as not trained on."""
+    seed: int = 0
+    """Seed of rows, views, the adapter's start and the order."""
+    max_tokens: int = Field(default=2048, ge=1)
+    """Longest answer in tokens; greedy. A grid of 30 by 30 takes up to 1,900."""
+    ask_at_once: int = Field(default=64, ge=1)
+    """Views asked in one batch."""
+    grids: Style = "lists"
+    """How a grid is written: `lists` as in `[[0, 1], [2, 3]]`, `digits` as rows of digits."""
+    sentence: str = SENTENCE
+    """What is said of the task before the demonstrations; may be empty."""
+    oracle: Best = Best()
+    """The best known edit, for the baseline of that name."""
+
+    def inner(self, learning_rate: float, epochs: int) -> Inner:
+        """Return the values of one adaptation."""
+        return Inner(
+            r=self.r, alpha=self.alpha, target_modules=self.target_modules,
+            learning_rate=learning_rate, schedule=self.schedule, warmup_steps=self.warmup_steps,
+            epochs=epochs, batch_size=self.batch_size, max_grad_norm=self.max_grad_norm, seeds=1,
+            seed=self.seed, max_length=self.max_length, max_seconds=self.max_seconds,
+            max_steps=epochs * self.max_rows,
+        )  # fmt: skip

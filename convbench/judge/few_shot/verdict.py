@@ -1,0 +1,95 @@
+"""Judge `few-shot`: train as a self-edit says, ask the task's own test, say whether it is right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+from convbench.engine.caller import Caller
+from convbench.judge.adaptation.verdict import edit_of
+from convbench.judge.case import Case
+from convbench.judge.few_shot.runner import (
+    Runner,
+    cache_of,
+    open_runner,
+    outputs_of,
+    settings_of,
+)
+from convbench.judge.few_shot.solve import Trial
+from convbench.judge.resolve import Judge
+from convbench.judge.verdicts import scored
+from convbench.judge.work import Tools, Work
+from convbench.rollout.calls import at_once
+from convbench.schema import Conversation, Example, ProtocolSpec, Verdict
+
+
+@asynccontextmanager
+async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+    """Open the learner and what is finished. Every trial has a thread of its own, one at once
+    unless the user says more; it is kept before its verdict is, so that a crash loses the trials in
+    flight and no more."""
+    settings, many = settings_of(work.judge), work.calls.concurrency or 1
+    threads = ThreadPoolExecutor(many, "few-shot")
+    async with work.calling(at_once(work.calls, [])) as caller:
+        with cache_of(work.run) as kept:
+            runner = open_runner(work.run, settings, kept)
+            try:
+                yield caller, Tools(caller, many, (runner, threads))
+            finally:
+                runner.twins.halted.set()
+                await asyncio.to_thread(threads.shutdown)
+
+
+async def score(case: Case, tools: Tools) -> Verdict:
+    """Try the conversation's self-edit, in a thread."""
+    runner, threads = tools.held
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(
+        threads, verdict_of, runner, case.judge, case.conversation, case.example, case.protocol
+    )
+
+
+def verdict_of(
+    runner: Runner,
+    judge: Judge,
+    conversation: Conversation,
+    example: Example,
+    protocol: ProtocolSpec,
+) -> Verdict:
+    """Try one self-edit and return the verdict."""
+    outputs = outputs_of(example)
+    before = runner.plain(example)
+    edit, trial, reason = runner.written(example, edit_of(protocol, conversation))
+    right, was = float(trial.right(outputs)), float(before.right(outputs))
+    scores = {
+        "accuracy": right,
+        "gain": right - was,
+        "net": right - was,
+        "improves": float(right > was),
+        "overall": right,
+        "trained": float(reason is None),
+    }
+    details = {
+        "before": was,
+        "attempts": _plain(trial),
+        "rows": trial.rows,
+        "steps": trial.steps,
+        "views": trial.asked,
+        "unread": trial.unread,
+        "seconds": trial.seconds,
+        "learner": runner.learning.fingerprint,
+        **({"reason": reason} if reason else {}),
+    }
+    if edit is not None:
+        details["edit"] = {
+            "tools": sorted(edit.groups), "strategy": edit.strategy,
+            "learning_rate": edit.learning_rate, "epochs": edit.epochs,
+        }  # fmt: skip
+    return scored(judge, conversation, protocol, scores, details=details, cost_usd=0.0, attempts=0)
+
+
+def _plain(trial: Trial) -> list[list[list[list[int]]]]:
+    """Return the attempts as lists: [tests][attempts][rows][cells]."""
+    return [[[list(row) for row in grid] for grid in attempts] for attempts in trial.attempts]

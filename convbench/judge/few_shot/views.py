@@ -1,0 +1,57 @@
+"""The views of one test: demonstrations left out, shuffled, and everything turned and back.
+
+Zweiger et al. 2025 (SEAL), few-shot learning, after Akyürek et al.: every leave-1-out subset of the
+demonstrations, as it is and in two other orders, in each of six ways to look at the grids.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from convbench.tasks.arc_agi.grids import Grid, Pair, Puzzle
+from convbench.tasks.arc_agi.rows import shuffled
+from convbench.tasks.arc_agi.tools import BY_NAME, every
+
+PLAIN = "as it is"
+TURNED: Final = ("transpose", "flip-rows", "flip-columns", "rotate-90", "rotate-180")
+"""Tools whose inverse brings an answer back."""
+KINDS: Final = (PLAIN, *TURNED)
+ORDERS = 2
+"""Other orders of the demonstrations, beside their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to ask. The test pair's output is not known and holds the input again."""
+
+    kind: str
+    puzzle: Puzzle
+
+    def back(self, answer: Grid) -> Grid:
+        """Return an answer as the test itself wants it."""
+        return answer if self.kind == PLAIN else BY_NAME[self.kind].undo(answer)
+
+
+def views(shown: Sequence[Pair], test: Grid, seed: int) -> list[View]:
+    """Return all views of a test; a single demonstration is never left out."""
+    stream = random.Random(f"few-shot views {seed}")
+    asked = Pair(test, test)
+    subsets = [
+        tuple(one for at, one in enumerate(shown) if at != away) for away in range(len(shown))
+    ]
+    if len(shown) == 1:
+        subsets = [tuple(shown)]
+    found = []
+    for subset in subsets:
+        own = Puzzle(subset, asked)
+        orders = [own, *(shuffled(own, stream) for _ in range(ORDERS))]
+        for puzzle in orders:
+            found += [View(kind, _turned(puzzle, kind)) for kind in KINDS]
+    return found
+
+
+def _turned(puzzle: Puzzle, kind: str) -> Puzzle:
+    return puzzle if kind == PLAIN else every(puzzle, BY_NAME[kind].change)

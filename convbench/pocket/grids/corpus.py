@@ -1,0 +1,42 @@
+"""What the tiny policy of the grids has read: single rules in context, and edits of any kind."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from convbench.pocket.grids import texts
+from convbench.pocket.grids.world import Task, pair_of, single, some_colours, task, then
+from convbench.tasks.arc_agi.edit import STRATEGIES, SelfEdit
+from convbench.tasks.arc_agi.grids import Pair, written
+from convbench.tasks.arc_agi.tools import GROUPS
+
+RATES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+EPOCHS: Final = tuple(range(1, 9))
+
+
+def context_task(rng: random.Random) -> Task:
+    """A task of a single rule with one to three demonstrations."""
+    colours = some_colours(rng)
+    return task(rng, single(rng, colours), colours, rng.choice((1, 2, 2, 3)))
+
+
+def edit(rng: random.Random) -> SelfEdit:
+    """An edit of which every part is drawn alike."""
+    groups = frozenset(group for group in GROUPS if rng.random() < 0.5)
+    return SelfEdit(groups, rng.choice(STRATEGIES), rng.choice(RATES), rng.choice(EPOCHS))
+
+
+def edit_row(rng: random.Random) -> tuple[str, str]:
+    """(prompt, self-edit): a task of a pair of rules, and any edit. The rule is nowhere learnt."""
+    colours = some_colours(rng)
+    found = task(rng, then(*pair_of(rng, colours)), colours)
+    return texts.asked(shown(found.shown)), edit(rng).written()
+
+
+def shown(pairs: tuple[Pair, ...]) -> str:
+    """Demonstrations as the prompt of a self-edit has them."""
+    return "\n\n".join(
+        f"Input:\n{written(p.input, 'digits')}\nOutput:\n{written(p.output, 'digits')}"
+        for p in pairs
+    )

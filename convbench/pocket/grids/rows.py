@@ -1,0 +1,25 @@
+"""The rows of the grids' task, from a seed; the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from convbench.pocket.grids.world import pair_tasks
+from convbench.tasks.arc_agi.read import row
+
+COUNTS = {"train": 12, "test": 8}
+"""Tasks of each split, those of the paper."""
+
+
+def load(
+    *, seed: int, train: int = COUNTS["train"], test: int = COUNTS["test"]
+) -> Iterator[dict[str, Any]]:
+    """Yield tasks of pairs of rules; the seed draws them."""
+    found = pair_tasks(seed, {"train": train, "test": test})
+    for number, (split, one) in enumerate(found):
+        pairs = {
+            "train": [{"input": p.input, "output": p.output} for p in one.shown],
+            "test": [{"input": one.test.input, "output": one.test.output}],
+        }
+        yield {**row(f"{split}-{seed}-{number:02d}", split, pairs), "rule": one.rule}

@@ -1,0 +1,132 @@
+"""Rules that change small grids, and the pairs of them that no single rule equals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Final
+
+from convbench.tasks.arc_agi.grids import COLOURS, Grid, Pair
+from convbench.tasks.arc_agi.tools import BY_NAME, roll
+
+N_COLOURS = 6
+"""Colours of one task, 0 (the background) among them."""
+SIDES = (3, 4)
+SHOWN = 3
+"""Demonstrations of a task."""
+TURNS: Final = ("rotate-90", "rotate-180", "rotate-270", "flip-rows", "flip-columns", "transpose")
+SHIFTS: Final = {"down": (1, 0), "up": (-1, 0), "right": (0, 1), "left": (0, -1)}
+REPEATS: Final = ("repeat-down", "repeat-across")
+FAMILIES: Final = ("turn", "shift", "repeat", "recolour")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: what a task does to every grid."""
+
+    family: str
+    name: str
+    change: Callable[[Grid], Grid]
+
+
+def geometric() -> list[Rule]:
+    """Return the rules that move cells: 6 turns, 4 shifts, 2 repeats."""
+    return [
+        *(Rule("turn", name, BY_NAME[name].change) for name in TURNS),
+        *(
+            Rule("shift", f"shift-{name}", partial(roll, down=down, right=right))
+            for name, (down, right) in SHIFTS.items()
+        ),
+        *(Rule("repeat", name, BY_NAME[name].change) for name in REPEATS),
+    ]
+
+
+def recolour(rng: random.Random, colours: tuple[int, ...]) -> Rule:
+    """Return a rule that sends every colour of a task but the background to another one."""
+    away = [
+        found
+        for found in permutations(colours[1:])
+        if all(a != b for a, b in zip(found, colours[1:], strict=True))
+    ]
+    sent = dict(zip(colours[1:], rng.choice(away), strict=True))
+    name = "recolour-" + "".join(f"{sent.get(c, c)}" for c in colours)
+    return Rule("recolour", name, lambda one: tuple(tuple(sent.get(c, c) for c in r) for r in one))
+
+
+def single(rng: random.Random, colours: tuple[int, ...]) -> Rule:
+    """Return any one rule, each family as often as another."""
+    family = rng.choice(FAMILIES)
+    if family == "recolour":
+        return recolour(rng, colours)
+    return rng.choice([rule for rule in geometric() if rule.family == family])
+
+
+def pair_of(rng: random.Random, colours: tuple[int, ...]) -> tuple[Rule, Rule]:
+    """Return two rules of different families, one after the other."""
+    first, second = rng.sample(FAMILIES, 2)
+    rules = geometric()
+    made = [
+        recolour(rng, colours) if family == "recolour"
+        else rng.choice([rule for rule in rules if rule.family == family])
+        for family in (first, second)
+    ]  # fmt: skip
+    return made[0], made[1]
+
+
+def then(first: Rule, second: Rule) -> Rule:
+    """Return both rules as one."""
+    name = f"{first.name}, {second.name}"
+    return Rule("pair", name, lambda grid: second.change(first.change(grid)))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A rule with its demonstrations and one test pair, all grids of one size."""
+
+    rule: str
+    shown: tuple[Pair, ...]
+    test: Pair
+
+
+def task(rng: random.Random, rule: Rule, colours: tuple[int, ...], shown: int = SHOWN) -> Task:
+    """Draw grids for a rule."""
+    high, wide = rng.choice(SIDES), rng.choice(SIDES)
+    grids = [
+        tuple(tuple(rng.choice(colours) for _ in range(wide)) for _ in range(high))
+        for _ in range(shown + 1)
+    ]
+    pairs = [Pair(grid, rule.change(grid)) for grid in grids]
+    return Task(rule.name, tuple(pairs[:-1]), pairs[-1])
+
+
+def some_colours(rng: random.Random) -> tuple[int, ...]:
+    """Return the background and other colours, for pre-training."""
+    return (0, *rng.sample(range(1, COLOURS), N_COLOURS - 1))
+
+
+def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, Task]]:
+    """Yield (split, task) of pairs of rules. No pair of rules is in two splits."""
+    rng = random.Random(f"grids {seed}")
+    colours = tuple(range(N_COLOURS))
+    seen: set[Grid] = set()
+    for split, count in counts.items():
+        found = 0
+        while found < count:
+            first, second = pair_of(rng, colours)
+            rule = then(first, second)
+            mark = _mark(rule)
+            if mark not in seen:
+                seen.add(mark)
+                found += 1
+                yield split, task(rng, rule, colours)
+
+
+_PROBE: Final[Grid] = ((0, 1, 2), (3, 4, 5), (1, 3, 4))
+"""What tells rules apart: rules that do the same to it are the same here."""
+
+
+def _mark(rule: Rule) -> Grid:
+    return rule.change(_PROBE)
