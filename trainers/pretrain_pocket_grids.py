@@ -30,6 +30,7 @@ def parse_args() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
+    parser.add_argument("--start", type=Path, help="weights to go on from; else from scratch")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--rows", type=int, default=32, help="tasks of a single rule a step")
     parser.add_argument("--edits", type=int, default=2, help="self-edits a step")
@@ -134,6 +135,8 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
     rng = random.Random(args.seed)
     tok = tokenizer.build()
     make, model = Maker(tok), make_model(tok, args.hidden, args.layers)
+    if args.start is not None:
+        model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
     optimizers = optimizers_of(model, args.lr)
     sums, tokens, began = [0.0, 0.0], 0, time.monotonic()
     for step in range(args.steps):

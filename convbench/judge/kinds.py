@@ -18,9 +18,10 @@ from convbench.schema import JudgeSpec
 Need = Literal["model", "labels", "sandbox", "browser", "weights"]
 """What a kind cannot score without: a judge model, a file of labels, the sandbox, a browser, the
 policy's own weights."""
-Measure = Literal["talk", "tests", "pages", "adaptations"]
+Measure = Literal["talk", "tests", "pages", "adaptations", "solutions"]
 """What the scores are of: how a conversation went, hidden tests that its answer passes, how like
-the wanted page its page looks, what a policy knows after training on its edit."""
+the wanted page its page looks, what a policy knows after training on its edit, whether it solves a
+task after training as its edit says."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ KINDS: Mapping[str, Kind] = {
     "unit-tests": Kind("convbench.judge.function", frozenset({"sandbox"}), "tests"),
     "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
     "adaptation": Kind("convbench.judge.adaptation.verdict", frozenset({"weights"}), "adaptations"),
-    "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "adaptations"),
+    "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"),
 }
 
 

@@ -27,7 +27,7 @@ from convbench.judge.adaptation.runner import Runner
 from convbench.judge.adaptation.verdict import with_runner
 from convbench.judge.all import judges_of
 from convbench.judge.evaluate import check_evaluation, evaluate
-from convbench.judge.few_shot.baselines import baselines as few_shot_baselines
+from convbench.judge.few_shot.baselines import baselines as solved_beside
 from convbench.judge.kinds import kind_of
 from convbench.learn import rounds as looping
 from convbench.learn.rounds import RoundsResult
@@ -90,7 +90,7 @@ def seal(options: RoundsOptions, *, baselines: bool = True) -> SealResult:
     done = looping.rounds(replace(options, specs=with_filter(options.specs, recipe)))
     result = SealResult(done)
     judge = next(j for j in judges_of(done.run) if j.name == done.judge)
-    if kind_of(judge.spec).measures == "adaptations":
+    if kind_of(judge.spec).measures in ("adaptations", "solutions"):
         if baselines:
             for model in args.others:
                 learn_from(model, done.run, options)
@@ -152,8 +152,8 @@ def taught_accuracies(
 
 
 def _baselines(run: Run, judge: Judge, options: RoundsOptions) -> dict[str, Values]:
-    if judge.spec.kind == "few-shot":
-        return few_shot_baselines(run, judge)
+    if kind_of(judge.spec).measures == "solutions":
+        return solved_beside(run, judge)
     return with_runner(run, judge, options.calls, baseline_accuracies)
 
 

@@ -9,6 +9,7 @@ from convbench.report.document import Document, Part, Table
 from convbench.report.sections import Section
 from convbench.report.tables import (
     adaptation_table,
+    choice_table,
     count_table,
     difference_table,
     finding_table,
@@ -91,6 +92,7 @@ def _tables(
     yield main_table(section, judge, kind, paper=paper)
     found = (
         adaptation_table(section, judge, kind),
+        choice_table(section, judge),
         reference_table(section, judge, kind) if paper else None,
         difference_table(section, judge, kind),
         *(difference_table(other, judge, kind) for other in _against(section, against)),

@@ -29,6 +29,7 @@ NAMES = {
     "rft": "Rejection fine-tuning",
     "seal": "SEAL",
     "star-gate-d-first8": "STaR-GATE-D, first 8 layers",
+    "seal-few-shot": "SEAL few-shot",
 }
 """Recipes as the literature writes them, in the order of the papers' tables."""
 BASE = NAMES["base"]

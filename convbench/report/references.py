@@ -10,6 +10,7 @@ from convbench.report.document import Column
 from convbench.report.published import FILE
 
 SELF_EDITS = "Knowledge incorporation, published"
+FEW_SHOT = "Few-shot learning, published"
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,26 @@ def self_edits() -> Reference:
     )
 
 
+def few_shot() -> Reference:
+    """Return SEAL's results on few-shot tasks, shares."""
+    return Reference(
+        title=FEW_SHOT,
+        by="Zweiger et al. 2025",
+        citation="Zweiger et al., Self-Adapting Language Models (SEAL), 2025",
+        setting="policy Llama-3.2-1B-Instruct, 8 tasks of ARC-AGI's evaluation set that the best "
+        "known settings solve, 5 self-edits each",
+        columns=(Column("Success rate", "Success"),),
+        digits=3,
+        methods=_methods("seal.csv", "SEAL few-shot learning", "setting", ("ARC subset",)),
+    )
+
+
 def reference_of(protocol: str) -> Reference | None:
     """Return the published table for runs of this protocol; None where another paper's is it."""
     if protocol.startswith("collaboration"):
         return colbench()
+    if protocol == "self-edit-few-shot":
+        return few_shot()
     return self_edits() if protocol.startswith("self-edit") else None
 
 

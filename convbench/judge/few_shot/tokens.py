@@ -12,7 +12,7 @@ from convbench.tasks.arc_agi.wording import answer, prompt
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """One training row. From token `start` on there is a loss."""
 
     ids: tuple[int, ...]
@@ -34,7 +34,7 @@ class Writer:
         )
         return list(ids)
 
-    def row(self, puzzle: Puzzle, strategy: Strategy) -> Row:
+    def row(self, puzzle: Puzzle, strategy: Strategy) -> TokenRow:
         """Return a row. Its answer is tokened by itself, after the very prompt that an answer is
         drawn for, so that the loss begins at its first token in any template."""
         head = self.asked(puzzle)
@@ -42,7 +42,7 @@ class Writer:
         tail = list(self.tokenizer(said, add_special_tokens=False)["input_ids"])
         end = self.tokenizer.eos_token_id
         ids = (*head, *tail, *([] if end is None else [end]))
-        return Row(ids, 1 if strategy == "train_using_all_tokens" else len(head))
+        return TokenRow(ids, 1 if strategy == "train_using_all_tokens" else len(head))
 
     def fits(self, puzzle: Puzzle) -> bool:
         """Whether a row is short enough."""

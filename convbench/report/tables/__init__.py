@@ -5,6 +5,7 @@ from convbench.report.tables.against import difference_table, temperature_table
 from convbench.report.tables.beside import reference_table
 from convbench.report.tables.cells import headline, measures_of
 from convbench.report.tables.counts import count_table, counts
+from convbench.report.tables.few_shot import choice_table
 from convbench.report.tables.flagged import finding_table, flagged_table
 from convbench.report.tables.results import main_table
 from convbench.report.tables.runs import run_table
@@ -13,6 +14,7 @@ from convbench.report.tables.wins import win_table
 
 __all__ = [
     "adaptation_table",
+    "choice_table",
     "count_table",
     "counts",
     "difference_table",

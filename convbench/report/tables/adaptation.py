@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from convbench.errors import RunError
@@ -13,7 +14,8 @@ from convbench.judge.adaptation.accuracies import (
     Values,
     tie_warning,
 )
-from convbench.judge.kinds import kind_of
+from convbench.judge.few_shot.baselines import ORACLE
+from convbench.judge.kinds import Measure, kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
@@ -22,16 +24,41 @@ from convbench.stats.estimate import ErrorKind, Estimate, estimate
 from convbench.store.shape import read_object
 
 
+@dataclass(frozen=True)
+class Words:
+    """What a table of adaptations calls its columns."""
+
+    title: str
+    measure: Column
+    unit: Column
+    note: str
+
+
+TAUGHT = Words(
+    "What self-edits teach", Column("Accuracy", "Acc."), Column("passages", "pass."),
+    "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
+    "passage, Student's t over passages. Nothing: the base policy as it is.",
+)  # fmt: skip
+SOLVED = Words(
+    "Success after self-edits", Column("Success rate", "Success"), Column("tasks", "tasks"),
+    "Share of self-edits after which every test grid of the task is among two attempts, mean ± "
+    "standard error; differences paired by task, Student's t over tasks. Nothing: in-context "
+    "learning, the base policy as it is, with the same views and vote.",
+)  # fmt: skip
+WORDS: Mapping[Measure, Words] = {"adaptations": TAUGHT, "solutions": SOLVED}
+
+
 def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
-    """Return accuracies by what was trained on: nothing, the passage alone (where `train seal`
-    measured it), the base policy's edits, then every other policy's; empty for another judge."""
+    """Return accuracies by what was trained on: nothing, the passage alone or the best known
+    settings (where `train seal` measured them), the base policy's edits, then every other
+    policy's; empty for another judge."""
     spec = judge_spec(section.policies, judge)
-    if judge is None or spec is None or kind_of(spec).measures != "adaptations":
+    if judge is None or spec is None or kind_of(spec).measures not in WORDS:
         return {}
     found: dict[str, Values] = {}
     if section.base is not None:
         found[NOTHING] = _scores(section.base, judge, before=True)
-        found[PASSAGE] = _alone(section.base)
+        found |= {name: _left(section.base, name) for name in (PASSAGE, ORACLE)}
         found[UNTRAINED] = _scores(section.base, judge)
     learnt = sorted((p for p in section.policies if not p.is_base), key=lambda p: p.name)
     found |= {policy.name: _scores(policy, judge) for policy in learnt}
@@ -40,13 +67,18 @@ def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
 
 def adaptation_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the table of a section's adaptations; None for another judge."""
-    found = adaptations(section, judge)
-    return taught_table(found, kind) if found else None
+    found, spec = adaptations(section, judge), judge_spec(section.policies, judge)
+    if not found or spec is None:
+        return None
+    return taught_table(found, kind, WORDS[kind_of(spec).measures])
 
 
-def taught_table(found: Mapping[str, Values], kind: ErrorKind = "clustered") -> Table:
+def taught_table(
+    found: Mapping[str, Values], kind: ErrorKind = "clustered", words: Words | None = None
+) -> Table:
     """Return accuracies by what was trained on, with intervals and their differences to untrained
     edits, passage by passage."""
+    words = words or (SOLVED if ORACLE in found else TAUGHT)
     below = _by_passage(found.get(UNTRAINED, []))
     rows = []
     for name, values in found.items():
@@ -54,18 +86,16 @@ def taught_table(found: Mapping[str, Values], kind: ErrorKind = "clustered") -> 
         passages = Cell(str(len(_by_passage(values))))
         rows.append((Cell(name), *figures, Cell(str(len(values))), passages))
     columns = (
-        Column("Trained on", "Trained on", numeric=False), Column("Accuracy", "Acc."),
+        Column("Trained on", "Trained on", numeric=False), words.measure,
         Column("95% interval", "95%"), Column("− untrained", "−untr."),
-        Column("95% interval", "95%"), Column("adaptations", "adapt."),
-        Column("passages", "pass."),
+        Column("95% interval", "95%"), Column("adaptations", "adapt."), words.unit,
     )  # fmt: skip
     ties = {name: tie_warning(values) for name, values in found.items()}
     notes = (
-        "Closed-book accuracy after training on it, mean ± standard error; differences paired by "
-        "passage, Student's t over passages. Nothing: the base policy as it is.",
+        words.note,
         *(f"{name}: {said}." for name, said in ties.items() if said),
     )
-    return Table("What self-edits teach", columns, tuple(rows), notes, "self-edits")
+    return Table(words.title, columns, tuple(rows), notes, "self-edits")
 
 
 def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Table | None:
@@ -121,16 +151,16 @@ def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
     return list(_by_passage(found).items()) if before else found
 
 
-def _alone(policy: Policy) -> Values:
-    """Return the accuracies of training on the passage alone, as `train seal` left them."""
+def _left(policy: Policy, name: str) -> Values:
+    """Return the accuracies of a baseline as `train seal` left them."""
     found: Values = []
     for member in policy.members or (policy,):
         file = member.run.reports / "seal.json"
         try:
-            kept = read_object(file).get(PASSAGE, [])
+            kept = read_object(file).get(name, [])
             found += [(str(passage), float(value)) for passage, value in kept]
         except (TypeError, ValueError):
-            raise RunError(f"{file}: {PASSAGE}: expected pairs of a passage and a number") from None
+            raise RunError(f"{file}: {name}: expected pairs of a passage and a number") from None
     return found
 
 

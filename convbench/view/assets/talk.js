@@ -1,6 +1,7 @@
 // One conversation: turns on the left, what became of it on the right.
 import { h, set } from "./dom.js";
 import { count, dollars, policy, result, temperature } from "./format.js";
+import { task } from "./grids.js";
 import { changed, go, link } from "./route.js";
 import { scorePanel } from "./score.js";
 import { foldAll, turns } from "./turns.js";
@@ -44,6 +45,7 @@ export async function render(app, at, main, current) {
         "section",
         { class: "talk", "aria-label": "Conversation" },
         question(found),
+        task(found),
         row.result === "failed" &&
           h("p", { class: "problem" }, "This attempt failed: ", row.failure),
         turns(found, () => app.source.prompts(at.id)),
