@@ -40,6 +40,13 @@ class Kind:
         return found
 
     @property
+    def settings(self) -> Callable[..., Any]:
+        """From a judge to its settings, of a kind that needs weights; SpecError where they are
+        wrong. They name the `learner`, and the `grader` where a model may grade."""
+        found: Callable[..., Any] = import_module(self.module).settings_of
+        return found
+
+    @property
     def score(self) -> Callable[..., Any]:
         """From a `Case` and the tools to its verdict: a failed one where there is no score to
         give. Errors that end the whole run (wrong key, spent budget) pass through."""

@@ -83,13 +83,14 @@ def _weights(judge: Judge, calls: CallOptions, run: Run | None) -> None:
             raise MissingDependency(
                 name, needed_for=f"judge {judge.name}", install=with_extra("train")
             )
-    from convbench.judge.adaptation.runner import Learning, settings_of
+    from convbench.judge.adaptation.runner import Learning
 
-    settings = settings_of(judge)
+    settings = kind_of(judge.spec).settings(judge)
     if run is not None:
         Learning.of(run, settings.learner)
-    if settings.inner.grade == "model" and settings.grader is not None:
-        _asked(settings.grader, None, None, calls, run)
+    grader = getattr(settings, "grader", None)
+    if grader is not None and settings.inner.grade == "model":
+        _asked(grader, None, None, calls, run)
 
 
 NEEDS: Mapping[Need, Callable[[Judge, CallOptions, Run | None], None]] = {

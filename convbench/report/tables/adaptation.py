@@ -90,7 +90,8 @@ def taught_table(
         Column("95% interval", "95%"), Column("− untrained", "−untr."),
         Column("95% interval", "95%"), Column("adaptations", "adapt."), words.unit,
     )  # fmt: skip
-    ties = {name: tie_warning(values) for name, values in found.items()}
+    tied = found if words is TAUGHT else {}  # one try that is right or wrong has no finer grade
+    ties = {name: tie_warning(values) for name, values in tied.items()}
     notes = (
         words.note,
         *(f"{name}: {said}." for name, said in ties.items() if said),

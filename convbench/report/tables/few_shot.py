@@ -72,9 +72,9 @@ def _asked(edit: Any) -> Iterator[str]:
     if edit.get("strategy") in STRATEGIES:
         yield _strategy(edit["strategy"])
     rate, epochs = edit.get("learning_rate"), edit.get("epochs")
-    if type(rate) in (int, float) and math.isfinite(rate) and 0 < rate <= 1:
+    if isinstance(rate, int | float) and 0 < rate <= 1:
         yield _rate(math.floor(math.log10(rate) + 1e-9))
-    if type(epochs) is int and epochs > 0:
+    if isinstance(epochs, int) and epochs > 0:
         yield _epochs(epochs)
 
 

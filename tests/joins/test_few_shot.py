@@ -1,0 +1,91 @@
+"""Few-shot self-edits through every room: build, judge, train, report, view, with the real policy
+of the small grids."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from convbench.commands.report import report
+from convbench.commands.train import train_rounds
+from convbench.options.report import ReportOptions
+from convbench.options.shared import SpecOptions
+from convbench.options.train import RoundsOptions
+from convbench.report.markdown import markdown
+from convbench.store import Run
+from convbench.tasks.arc_agi.edit import SelfEdit
+from tests.judge.few_shot import runs
+
+JUDGE = """title: quick
+extends: few-shot-pocket
+args: {r: 8, max_rows: 4, max_tokens: 12, oracle: {learning_rate: 1.0e-2, num_train_epochs: 40}}
+"""
+SETS = (
+    "fit.max_steps=2", "fit.precision=fp32", "fit.gradient_checkpointing=false", "fit.save=end",
+)  # fmt: skip
+GOOD = SelfEdit(frozenset({"basic"}), "train_using_output_tokens", 1e-2, 40)
+BAD = SelfEdit(frozenset(), "train_using_all_tokens", 1e-6, 1)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("few-shot")
+    (folder / "quick.yaml").write_text(JUDGE)
+    tasks = [runs.alike(one) for one in runs.some_tasks(2)]
+    edits = {one.example_id: [GOOD.written(), BAD.written()] for one in tasks}
+    run = runs.edits_run(folder / "run", tasks, edits)
+    options = RoundsOptions(
+        "seal-few-shot", None, run.path, str(folder / "quick.yaml"), in_process=True,
+        specs=SpecOptions(sets=SETS), calls=runs.QUIET,
+    )  # fmt: skip
+    found = train_rounds(options)
+    assert found.table is not None
+    kept = (run.path / "few-shot.jsonl").read_bytes()
+    again = train_rounds(options)
+    assert again.result.taught == found.result.taught
+    assert (run.path / "few-shot.jsonl").read_bytes() == kept, "nothing is judged twice"
+    return run, found.table.read_text()
+
+
+def test_the_table_stands_beside_its_baselines(done: tuple[Run, str]) -> None:
+    run, text = done
+    taught = json.loads((run.reports / "seal.json").read_text())
+    assert list(taught) == [
+        "nothing", "best known settings (oracle)", "untrained self-edits", "round 1",
+    ]  # fmt: skip
+    (nothing,), (best,) = taught["nothing"], taught["best known settings (oracle)"]
+    assert (nothing[1], best[1]) == (0.0, 1.0)
+    assert sorted(value for _, value in taught["untrained self-edits"]) == [0.0, 1.0]
+    assert len(taught["round 1"]) == 2, "written by the new policy, and learnt by it"
+    assert "Success rate" in text
+    assert "Closed-book" not in text
+
+
+def test_every_right_edit_is_learnt_and_no_other(done: tuple[Run, str]) -> None:
+    run, _ = done
+    training = json.loads((run.checkpoints / "seal-few-shot" / "training.json").read_text())
+    assert training["counts"]["rows"] == 1, "the good one of the train task"
+    assert training["counts"]["tokens with loss"] == 18, "the edit and its end"
+    (child,) = run.children()
+    assert child.manifest.split == "test"
+    ours, base = ({v.details["learner"] for v in one.verdicts()} for one in (child, run))
+    assert len(ours) == len(base) == 1
+    assert ours != base, "the new policy learns its own edits"
+
+
+def test_the_report_tells_success_choices_and_the_paper(done: tuple[Run, str]) -> None:
+    run, text = done
+    assert "best of them is chance" not in text, "a try that is right or wrong has no finer grade"
+    text = markdown(report(ReportOptions(runs=(run.path,), paper=True)).document)
+    assert "Success after self-edits" in text
+    assert "best known settings (oracle)" in text
+    assert "What self-edits ask for" in text
+    assert "tools: basic" in text
+    assert "rate 1e-2 to 1e-1" in text
+    for method, value in {"ICL": "0.000", "TTT + untrained self-edits": "0.200",
+                          "SEAL": "0.725", "Oracle TTT": "1.000"}.items():  # fmt: skip
+        (line,) = [one for one in text.splitlines() if f"| {method} |" in " ".join(one.split())]
+        assert value in line

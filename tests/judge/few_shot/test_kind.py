@@ -1,0 +1,136 @@
+"""The judge kind: verdicts, what is no edit, what is kept, hostile fields."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import torch
+
+from convbench.errors import DataError
+from convbench.judge import Judge
+from convbench.judge.few_shot.baselines import ORACLE, baselines
+from convbench.judge.few_shot.runner import outputs_of, problem_of
+from convbench.judge.loop import score
+from convbench.schema import Verdict
+from convbench.store import Run
+from convbench.tasks.arc_agi.edit import SelfEdit
+from tests.judge.few_shot import runs
+
+GOOD = SelfEdit(frozenset(), "train_using_output_tokens", 1e-2, 40).written()
+TOO_LONG = SelfEdit(frozenset(), "train_using_output_tokens", 1e-2, 400).written()
+
+
+def judged(run: Run, judge: Judge) -> None:
+    torch.set_num_threads(1)
+    with run.lock():
+        asyncio.run(score(run, judge, runs.QUIET))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Judge, list[Verdict]]:
+    one, two = runs.some_tasks(2)
+    run = runs.edits_run(
+        tmp_path_factory.mktemp("few") / "run",
+        [runs.alike(one), two],
+        {one.example_id: [GOOD, TOO_LONG], two.example_id: ["no JSON at all", '{"training": {}}']},
+    )
+    judge = runs.quick_judge(**{"args.r": 8})
+    judged(run, judge)
+    return run, judge, list(run.verdicts())
+
+
+def test_verdicts(done: tuple[Run, Judge, list[Verdict]]) -> None:
+    good, long, text, keys = done[2]
+    assert (good.reward, good.scores["gain"], good.scores["trained"]) == (1.0, 1.0, 1.0)
+    assert good.details["attempts"][0][0] == [[5]]
+    assert good.details["edit"] == {
+        "tools": [], "strategy": "train_using_output_tokens", "learning_rate": 0.01, "epochs": 40,
+    }  # fmt: skip
+    assert (good.details["rows"], good.details["steps"]) == (4, 80)
+    assert (long.reward, long.scores["trained"]) == (0.0, 0.0)
+    assert "the limit is 375" in long.details["reason"]
+    assert (text.reward, text.details["reason"]) == (0.0, "found no JSON object")
+    assert "edit" not in text.details
+    assert "data_generation and training" in keys.details["reason"]
+    assert not any(v.failure for v in done[2]), "no adaptation is a score, not a failure"
+
+
+def test_what_is_finished_is_not_done_again(done: tuple[Run, Judge, list[Verdict]]) -> None:
+    """Verdicts are lost and a line is torn: they come back from the kept trials, unchanged."""
+    run, judge, before = done
+    kept = run.path / "few-shot.jsonl"
+    lines = [orjson.loads(line) for line in kept.read_bytes().splitlines()]
+    assert len({line["key"] for line in lines}) == len(lines) == 4, "2 as they are, 2 edits"
+    whole = kept.read_bytes()
+    torn = run.verdicts_file.read_bytes().splitlines(keepends=True)
+    run.verdicts_file.write_bytes(torn[0] + torn[1][:30])
+    judged(run, judge)
+    after = [(v.scores, v.details) for v in run.verdicts()]
+    assert after == [(v.scores, v.details) for v in before]
+    assert kept.read_bytes() == whole
+
+
+def test_baselines_stand_beside(done: tuple[Run, Judge, list[Verdict]]) -> None:
+    run, judge, _ = done
+    size = (run.path / "few-shot.jsonl").stat().st_size
+    found = baselines(run, judge)
+    assert list(found) == ["nothing", ORACLE]
+    assert all(len(values) == 1 and values[0][1] in (0.0, 1.0) for values in found.values())
+    after = (run.path / "few-shot.jsonl").stat().st_size
+    assert after > size, "the oracle was tried"
+    assert baselines(run, judge) == found
+    assert (run.path / "few-shot.jsonl").stat().st_size == after
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "said"),
+    [
+        ({"tests": None}, {}, "outputs for 0 tests"),
+        ({"tests": [[[99]]]}, {}, "a whole number from 0 to 9"),
+        ({"demonstrations": "x"}, {}, "a pair has an input and an output"),
+        ({"demonstrations": 3}, {}, "not iterable"),
+        ({}, {"outputs": []}, "0 outputs for 1 tests"),
+        ({}, {"outputs": [[[1, 2], [3]]]}, "rows differ in length"),
+    ],
+)
+def test_an_example_that_is_no_task(
+    inputs: dict[str, Any], hidden: dict[str, Any], said: str
+) -> None:
+    one = runs.some_tasks(1)[0]
+    bad = one.model_copy(
+        update={"inputs": {**one.inputs, **inputs}, "hidden": {**one.hidden, **hidden}}
+    )
+    with pytest.raises(DataError, match=f"found no task of grids.*{said}"):
+        (problem_of(bad), outputs_of(bad))
+
+
+def test_the_outputs_are_hidden_from_the_policy() -> None:
+    from convbench import catalog, prompts
+    from convbench.schema import ProtocolSpec, TaskSpec
+
+    task = catalog.load(TaskSpec, "tasks", "pocket-grids")
+    protocol = catalog.load(ProtocolSpec, "protocols", "self-edit-few-shot")
+    example = runs.some_tasks(1)[0]
+    values = prompts.fields(example, task, "standard", 1)
+    said = prompts.step(task, protocol, protocol.all_steps()[0], "standard", values)
+    secret = "SECRET"
+    marked = example.model_copy(update={"hidden": {"outputs": secret, "rule": secret}})
+    assert said == prompts.step(
+        task, protocol, protocol.all_steps()[0], "standard",
+        prompts.fields(marked, task, "standard", 1),
+    )  # fmt: skip
+    assert secret not in str(prompts.fields(marked, task, "standard", 1))
+
+
+def test_a_torn_or_foreign_cache_is_one_line(tmp_path: Path) -> None:
+    from convbench.errors import RunError
+    from convbench.judge.few_shot.runner import cache_of
+
+    run = runs.edits_run(tmp_path / "run", runs.some_tasks(1), {})
+    (run.path / "few-shot.jsonl").write_text('{"key": "a", "attempts": "x"}\n')
+    with pytest.raises(RunError, match="a record of another shape"):
+        cache_of(run)
