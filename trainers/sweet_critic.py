@@ -14,7 +14,10 @@ from convbench.learn.sweet.pairs import Sweet, Trajectories, trajectories
 def data(job: Job) -> Trajectories:
     """Log, reward, pair."""
     settings = Sweet.of(job.recipe.args, job.recipe.name)
-    return trajectories(select(job.run, job.recipe.data), settings)
+    recipe = job.recipe
+    return trajectories(
+        select(job.run, recipe.data), settings, recipe.pairing.ties, recipe.fit.seed
+    )
 
 
 def fit(job: Job, found: Trajectories) -> None:

@@ -22,6 +22,7 @@ from convbench.formats.extra import (
     extra,
     meant,
 )
+from convbench.formats.released import as_ours, is_released
 from convbench.schema import Reasoning, ThinkingBlock, ToolRound
 from convbench.schema.example import Split
 
@@ -59,6 +60,8 @@ class Chat:
     question: str | None
     choices: tuple[str, ...]
     answer: str | None
+    hidden: Mapping[str, Any] = field(default_factory=dict)
+    """What the policy did not see: the reference and the like."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """All else that the row says, by its own keys."""
 
@@ -69,10 +72,13 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     Known keys: `messages` (role, content) or `conversations` (from, value); `system`; `reward`
     or `rewards` (a number, a list of turns' rewards, which is summed, or a mapping);
     `example_id` or `task_id`; `group` or `group_id`; `split`; `temperature`; `question`;
-    `choices`; `answer`; `metadata`. Others are kept as metadata, unless they look like a slip.
+    `choices`; `answer`; `hidden` (an object); `metadata`. Others are kept as metadata, unless they
+    look like a slip. Rows as ColBench's authors release them are read too (`formats.released`).
     """
     if not isinstance(row, dict):
         raise DataError(f"{where}: found {type(row).__name__}; expected an object with messages")
+    if is_released(row):
+        row = as_ours(row, where)
     metadata = extra(row, where)
     system, messages, thoughts, rounds = _messages(row, where)
     reward, scores = _reward(row, where)
@@ -88,8 +94,16 @@ def read_chat(row: object, where: str, line: int) -> Chat:
         question=_text(row, ("question",), where),
         choices=_choices(row, where),
         answer=_text(row, ("answer",), where),
+        hidden=_hidden(row, where),
         metadata=metadata,
     )  # fmt: skip
+
+
+def _hidden(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    found = row.get("hidden")
+    if found is not None and not isinstance(found, dict):
+        raise DataError(f"{where}: hidden: found {type(found).__name__}; expected an object")
+    return {name: value for name, value in (found or {}).items() if value is not None}
 
 
 def _messages(

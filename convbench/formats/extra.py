@@ -16,7 +16,7 @@ SAME: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 """Names of one thing: a row has one of them."""
 KNOWN = {name for names in SAME for name in names} | {
-    "system", "split", "temperature", "question", "choices", "answer", "metadata",
+    "system", "split", "temperature", "question", "choices", "answer", "hidden", "metadata",
 }  # fmt: skip
 """Keys of a row."""
 SAID = {"role", "from", "content", "value"}

@@ -142,12 +142,13 @@ def _examples(path: Path, name: str, chats: Sequence[Chat], keys: Sequence[str])
     for chat, key in zip(chats, keys, strict=True):
         example = _example(name, chat, key)
         first = found.setdefault(key, (chat, example))
-        for field_name in ("split", "group_id", "answer"):
+        for field_name in ("split", "group_id", "answer", "hidden"):
             one, other = getattr(first[1], field_name), getattr(example, field_name)
             if one != other:
                 raise DataError(
-                    f"{path}:{chat.line}: {field_name} {other!r}, but line {first[0].line} has "
-                    f"{one!r} for the same question {key!r}; expected one for all its samples"
+                    f"{path}:{chat.line}: {field_name} {other!r:.200}, but line {first[0].line} "
+                    f"has {one!r:.200} for the same question {key!r}; expected one for all its "
+                    "samples"
                 )
     _one_split_a_group(path, list(found.values()))
     return [example for _, example in found.values()]
@@ -177,6 +178,7 @@ def _example(name: str, chat: Chat, key: str) -> Example:
         question=chat.question or first,
         choices=choices,
         answer=chat.answer,
+        hidden=dict(chat.hidden),
     )
 
 
@@ -324,6 +326,10 @@ def _notes(chats: Sequence[Chat], keys: Sequence[str]) -> list[str]:
     joined = sum(any(one[0] == two[0] for one, two in pairwise(chat.messages)) for chat in chats)
     if joined:
         notes.append(f"{joined} rows have messages of one role in a row; they count as one message")
+    hidden = Counter(name for chat in chats for name in chat.hidden)
+    if hidden:
+        told = ", ".join(f"{name} ({count})" for name, count in hidden.most_common())
+        notes.append(f"hidden fields, which critics and judges may see and the policy not: {told}")
     notes += _kept(chats)
     if len(set(keys)) == len(keys):
         notes.append(

@@ -19,7 +19,7 @@ from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
-from convbench.learn.steps import Steps
+from convbench.learn.steps import Steps, in_batches
 from convbench.learn.trainers import portable_recipe, start
 from convbench.learn.weights import Weighted
 from convbench.models.where import OURS, check_model, member_weights, named, policy_weights
@@ -68,6 +68,7 @@ def train(options: TrainOptions) -> TrainResult:
     launch, notes = choose_launch(
         options, recipe, launch_sets, launching.accelerators(options.calls)
     )
+    recipe = in_batches(recipe, launch.processes)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     found = counted(example.split for example in run.examples.values())
     if not found["test"] and not result.imported:
@@ -180,6 +181,8 @@ def sort_sets(pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def recipe_of(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
     """Return the recipe asked for; TrainError for one that trains nothing."""
+    if "fit.accumulation" in sets and "fit.batch" not in sets:  # what the user says goes before it
+        sets = {**sets, "fit.batch": None}
     recipe = catalog.load(Recipe, "recipes", options.recipe, specs=options.specs.folders, sets=sets)
     if recipe.trainer is None:
         raise TrainError(

@@ -5,7 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from convbench.schema.recipe import Fit
+from convbench.errors import TrainError
+from convbench.schema.recipe import Fit, Recipe
+
+
+def in_batches(recipe: Recipe, processes: int) -> Recipe:
+    """Return the recipe with the accumulation that gives `fit.batch` rows a step over so many
+    processes; TrainError where none does."""
+    fit = recipe.fit
+    if fit.batch is None:
+        return recipe
+    each = fit.batch_size * processes
+    if fit.batch % each:
+        raise TrainError(
+            f"recipe {recipe.name!r}: fit.batch: found {fit.batch}, which {processes} process(es) "
+            f"of fit.batch_size {fit.batch_size} cannot share; expected a multiple of {each}"
+        )
+    told = fit.model_copy(update={"accumulation": fit.batch // each})
+    return recipe.model_copy(update={"fit": told})
 
 
 @dataclass(frozen=True, slots=True)

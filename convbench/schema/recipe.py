@@ -209,6 +209,14 @@ class Fit(Noun):
     """Rows (of `data.unit`) a process takes at once."""
     accumulation: int = Field(default=4, ge=1)
     """Batches summed up for one step."""
+    batch: int | None = Field(default=None, ge=1)
+    """Rows of one step over all processes; `accumulation` then follows from it, and `batch_size` x
+    processes must divide it. Null, and where a user sets `accumulation`: `batch_size` x
+    `accumulation` x processes."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Adam's two decay rates."""
+    floor: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the peak learning rate that a cosine ends at; 0 ends at none."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass to save memory."""
     precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"
@@ -244,6 +252,14 @@ class Fit(Noun):
     trackers: tuple[str, ...] = ()
     """Experiment trackers as transformers names them (`wandb`, `tensorboard`, …); none unless
     asked for."""
+
+    @model_validator(mode="after")
+    def _floor_of_a_cosine(self) -> Self:
+        if self.floor and self.scheduler != "cosine":
+            raise ValueError(
+                f"floor: found {self.floor:g} with scheduler {self.scheduler!r}; expected cosine"
+            )
+        return self
 
 
 class Recipe(Noun):

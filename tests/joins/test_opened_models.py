@@ -194,7 +194,7 @@ def test_candidates_and_branches_too(provider: Provider, tmp_path: Path) -> None
     judge(JudgeOptions(("rules",), run.path, specs=specs, calls=QUIET))
     drained(provider)
 
-    sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0"])
+    sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
     recipe = catalog.load(Recipe, "recipes", "sweet", sets=sets)
     chosen, settings = select(run, recipe.data), Sweet.of(recipe.args, recipe.name)
     sample(run, recipe, chosen, settings, tmp_path / "c.jsonl", QUIET.seeing(specs.folders))

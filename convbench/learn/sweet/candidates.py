@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,10 +34,13 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
     candidates; equal histories count once, tasks held out from the critic not at all."""
     seen: set[str] = set()
     protocol = selection.run.manifest.protocol
+    taken = _taken(selection, settings)
     for name, logged in selection.tasks().items():
         if is_held(name, settings.held_out):
             continue
         for item in logged[: settings.conversations]:
+            if item.conversation.conversation_id not in taken:
+                continue
             for turn in policy_turns(protocol, item.conversation):
                 for rounds in range(len(item.conversation.turns[turn].rounds) + 1):
                     before = seen_before(protocol, item.conversation, turn, rounds)
@@ -44,6 +48,18 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
                     if mark not in seen:
                         seen.add(mark)
                         yield item, turn, rounds
+
+
+def _taken(selection: Selection, settings: Sweet) -> set[str]:
+    """Return the conversations of `share`, the same on every machine."""
+    ids = [
+        item.conversation.conversation_id
+        for name, logged in selection.tasks().items()
+        if not is_held(name, settings.held_out)
+        for item in logged[: settings.conversations]
+    ]
+    order = sorted(ids, key=lambda name: hashlib.sha256(f"share/{name}".encode()).digest())
+    return set(order[: max(1, round(settings.share * len(order)))])
 
 
 def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Wanted]:

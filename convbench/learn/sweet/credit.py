@@ -92,7 +92,7 @@ def _gains(job: Job, rows: Sequence[Sequence[CriticRow]], settings: Sweet) -> li
     said = []
     for path in (str(job.folder / CRITIC), None):
         model = fitting.load_model(job, path, trained=False).to(advantage.device())
-        said.append(advantage.scores(model, rows, pad, mean=settings.normalize))
+        said.append(advantage.scores(model, rows, pad, mean=bool(settings.normalize)))
     return [(a.double() - b.double()).tolist() for a, b in zip(*said, strict=True)]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch.nn.functional import logsigmoid
@@ -19,7 +19,7 @@ from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
 from convbench.learn.steps import Steps
-from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_rows
+from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_rows, whole_weights
 
 
 def padded(rows: Sequence[Sequence[CriticRow]], pad: int) -> dict[str, torch.Tensor]:
@@ -44,14 +44,20 @@ def padded(rows: Sequence[Sequence[CriticRow]], pad: int) -> dict[str, torch.Ten
     return {"input_ids": ids, "attention_mask": mask, "turns": turns, "owner": torch.tensor(owner)}
 
 
-def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: bool) -> torch.Tensor:
-    """Return log pi of every policy turn, shape (turns,): the mean over its tokens, or the sum."""
+Mean = bool | Literal["turn", "trajectory"]
+"""Over which tokens a turn's value is the mean: its own, all of its trajectory's (the turns' values
+then add up to the mean over these), or none (the sum)."""
+
+
+def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: Mean) -> torch.Tensor:
+    """Return log pi of every policy turn, shape (turns,): the mean over its tokens, its sum over
+    the tokens of its trajectory, or the sum."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     logits = logits[:, :-1]
     if logits.dtype != torch.float64:
         logits = logits.float()
-    tokens = batch["input_ids"][:, 1:, None]
-    log_probs = logits.log_softmax(-1).gather(-1, tokens).squeeze(-1)
+    said = batch["input_ids"][:, 1:, None]
+    log_probs = logits.log_softmax(-1).gather(-1, said).squeeze(-1)
     marks = batch["turns"][:, 1:]
     on = marks >= 0
     count = len(batch["owner"])
@@ -59,7 +65,12 @@ def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: bool) ->
     sums = zero.index_add(0, marks[on], log_probs[on])
     if not mean:
         return sums
-    return sums / zero.index_add(0, marks[on], torch.ones_like(log_probs[on])).clamp(min=1)
+    tokens = zero.index_add(0, marks[on], torch.ones_like(log_probs[on]))
+    if mean == "trajectory":
+        owner = batch["owner"]
+        whole = zero.new_zeros(int(owner.max()) + 1).index_add(0, owner, tokens)
+        tokens = whole[owner]
+    return sums / tokens.clamp(min=1)
 
 
 def pair_loss(better: torch.Tensor, worse: torch.Tensor, beta: float) -> torch.Tensor:
@@ -91,18 +102,20 @@ class Critic(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any
     ) -> Any:
-        """Mean loss of the pairs, plus `nll` times the chosen turns' mean token NLL."""
+        """Mean loss of the pairs, plus `critic_nll` times the chosen turns' mean token NLL."""
         reference = inputs.pop("reference")
         log_probs = turn_log_probs(model, inputs, mean=self.settings.normalize)
         sums = advantages(log_probs, reference, inputs["owner"])
         better, worse = sums.chunk(2)
         loss = pair_loss(better, worse, self.settings.beta).mean()
-        if self.settings.nll:
-            loss = loss + self.settings.nll * self._nll(log_probs, inputs)
+        if self.settings.critic_nll:
+            loss = loss + self.settings.critic_nll * self._nll(log_probs, inputs)
         return (loss, {"advantages": sums}) if return_outputs else loss
 
     def _nll(self, log_probs: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         chosen = inputs["owner"] < (inputs["owner"].max() + 1) // 2
+        if self.settings.normalize == "trajectory":
+            return -log_probs[chosen].sum() / ((inputs["owner"].max() + 1) // 2)
         if self.settings.normalize:
             return -log_probs[chosen].mean()
         marks = inputs["turns"][:, 1:]
@@ -130,7 +143,7 @@ def scores(
     rows: Sequence[Sequence[CriticRow]],
     pad: int,
     *,
-    mean: bool,
+    mean: Mean,
     bf16: bool = False,
     size: int = 16,
 ) -> list[torch.Tensor]:
@@ -212,12 +225,8 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
 
     The reference's values are taken from the starting model before a launcher shards it.
     """
+    whole_weights(job)
     lora = job.recipe.lora
-    if lora is not None and lora.quantize != "none":
-        raise TrainError(
-            f"recipe {job.recipe.name!r}: found lora.quantize {lora.quantize!r}; the critic takes "
-            "an adapter on whole weights; set lora.quantize=none"
-        )
     fitting.quiet()
     settings = Sweet.of(job.recipe.args, job.recipe.name)
     table = CriticData.of(job, found, settings)

@@ -20,11 +20,13 @@ from convbench.learn.job import Job
 from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.rows import asked
 from convbench.learn.select import Logged, Selection
+from convbench.learn.ties import Ties, equals, settle
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.models.where import content
 from convbench.rollout.branch import seen_before
 from convbench.schema import Message, ProtocolSpec
 from convbench.schema.noun import Noun
+from convbench.schema.recipe import TieRule
 from convbench.store.checkpoint import Checkpoint
 from convbench.views import SEPARATOR
 
@@ -49,9 +51,18 @@ class Sweet(Noun):
     beta: float = Field(default=0.1, gt=0)
     """beta of equation (2)."""
     nll: float = Field(default=0.01, ge=0)
-    """Weight of the chosen side's negative log-likelihood, in both stages."""
-    normalize: bool = True
-    """Mean over a turn's tokens, equation (3); false sums them (the ablation)."""
+    """Weight of the chosen side's negative log-likelihood in stage 2."""
+    critic_nll: float = Field(default=0.0, ge=0)
+    """The same in stage 1."""
+    normalize: bool | Literal["turn", "trajectory"] = "turn"
+    """`turn`: the sum over turns of the mean over each one's tokens, equation (3); `trajectory`:
+    the mean over all tokens of all turns, as the released trainer has it; false sums (the
+    ablation). True is `turn`."""
+    informed_reference: bool = True
+    """Whether the reference that candidates are scored against sees the hidden fields too, as in
+    equation (3); the released code's does not."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the conversations whose turns get candidates, at least one."""
     held_out: float = Field(default=0.1, ge=0, lt=1)
     """Share of the train tasks on which the critic is only measured."""
     candidates: int = Field(default=16, ge=2)
@@ -84,10 +95,14 @@ class Trajectories:
     items: tuple[tuple[Logged, Logged], ...]
     held: tuple[tuple[Logged, Logged], ...]
     skipped: dict[str, int] = field(default_factory=dict)
+    ties: Ties | None = None
+    """Tasks with several best, where one of them was wanted."""
 
     def describe(self) -> Iterator[str]:
         """Yield how many there are."""
         yield f"{len(self.items)} pairs of trajectories, {len(self.held)} held out"
+        if self.ties is not None:
+            yield from self.ties.describe()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +113,21 @@ class CriticRow:
     turns: tuple[int, ...]
 
 
-def trajectories(selection: Selection, settings: Sweet) -> Trajectories:
-    """Return the pairs of equation (2); TrainError where there are none to train on."""
+def trajectories(
+    selection: Selection, settings: Sweet, rule: TieRule = "random", seed: int = 0
+) -> Trajectories:
+    """Return the pairs of equation (2); TrainError where there are none to train on, or where the
+    hidden fields are not there. `rule` says which of several best conversations is taken."""
+    tied = looked = 0
     items: list[tuple[Logged, Logged]] = []
     held: list[tuple[Logged, Logged]] = []
     skipped: Counter[str] = Counter()
+    by_id = {item.conversation.conversation_id: item for item in selection.logged}
     for name, logged in selection.tasks().items():
-        found = _pairs(logged, settings)
+        best = _best(logged, settings)
+        looked += bool(best)
+        tied += len(best) > 1
+        found = _pairs(logged, settings, settle(best, rule, seed, name, "best"))
         if not found:
             skipped["tasks without a pair"] += 1
         (held if is_held(name, settings.held_out) else items).extend(found)
@@ -114,18 +137,30 @@ def trajectories(selection: Selection, settings: Sweet) -> Trajectories:
             f"without one under select: {settings.select}); build more samples a task, or change "
             "args.top or args.gap"
         )
-    return Trajectories(selection, tuple(items), tuple(held), dict(skipped))
+    for item in dict.fromkeys(one.conversation.conversation_id for pair in items for one in pair):
+        hidden_text(by_id[item], settings)
+    ties = Ties(rule, tied, looked) if settings.select == "best" else None
+    return Trajectories(selection, tuple(items), tuple(held), dict(skipped), ties)
 
 
-def _pairs(logged: Sequence[Logged], settings: Sweet) -> list[tuple[Logged, Logged]]:
+def _best(logged: Sequence[Logged], settings: Sweet) -> list[Logged]:
+    """Return a task's best conversations, of which one is wanted (`select: best`)."""
+    rewards = [item.reward for item in logged]
+    if settings.select != "best" or max(rewards) < settings.top - 1e-9:
+        return []
+    if min(rewards) == max(rewards):
+        return []
+    return [logged[i] for i in equals(rewards, max(rewards))]
+
+
+def _pairs(
+    logged: Sequence[Logged], settings: Sweet, winners: Sequence[Logged]
+) -> list[tuple[Logged, Logged]]:
     if settings.select == "gap":
         return [
             (a, b) for a in logged for b in logged if a.reward - b.reward >= settings.gap - 1e-12
         ]
-    best = max(logged, key=lambda item: item.reward)
-    if best.reward < settings.top - 1e-9:
-        return []
-    return [(best, item) for item in logged if item.reward < best.reward]
+    return [(best, item) for best in winners for item in logged if item.reward < best.reward]
 
 
 def check_base(job: Job) -> None:
@@ -140,6 +175,16 @@ def check_base(job: Job) -> None:
         raise TrainError(
             f"{critic}: trained from weights {then}, but {job.model} now holds {now}; expected "
             "the same base in both stages; put the weights back, or begin anew with --out DIR"
+        )
+
+
+def whole_weights(job: Job) -> None:
+    """Refuse a recipe whose critic could not be trained: its adapter goes on whole weights."""
+    lora = job.recipe.lora
+    if lora is not None and lora.quantize != "none":
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found lora.quantize {lora.quantize!r}; the critic takes "
+            "an adapter on whole weights; set lora.quantize=none"
         )
 
 

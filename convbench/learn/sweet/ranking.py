@@ -27,10 +27,13 @@ def candidate_row(
     reply: Reply,
     chat: ChatTokens,
     settings: Sweet,
+    *,
+    told: bool = True,
 ) -> list[CriticRow]:
-    """Return one candidate's row: the history with the hidden text before it, then the reply."""
+    """Return one candidate's row: the history with the hidden text before it (where `told`), then
+    the reply."""
     seen = seen_before(protocol, item.conversation, turn, rounds)
-    asked = Asked(informed(seen, hidden_text(item, settings)), reply)
+    asked = Asked(informed(seen, hidden_text(item, settings) if told else ""), reply)
     return rows_of([asked], chat, item.conversation.ended[:10])
 
 
@@ -45,20 +48,24 @@ def candidate_advantages(
     of one turn are scored once."""
     protocol = job.run.manifest.protocol
     places: dict[str, int] = {}
-    rows: list[list[CriticRow]] = []
+    ways = (True, settings.informed_reference)
+    rows: tuple[list[list[CriticRow]], ...] = ([], [])
     for row in candidates:
         if (key := _same(row)) not in places:
-            places[key] = len(rows)
+            places[key] = len(rows[0])
             name, turn, rounds = place(row)
             reply = reply_of(row)
-            rows.append(
-                candidate_row(protocol, by_id[name], turn, rounds, reply, job.chat, settings)
-            )
+            for each, told in zip(rows, ways, strict=True):
+                each.append(
+                    candidate_row(
+                        protocol, by_id[name], turn, rounds, reply, job.chat, settings, told=told
+                    )
+                )
     pad = job.chat.tokenizer.pad_token_id or 0
     values = []
-    for path in (str(critic), None):
+    for path, each in zip((str(critic), None), rows, strict=True):
         model = fitting.load_model(job, path, trained=False).to(advantage.device())
-        values.append(advantage.scores(model, rows, pad, mean=settings.normalize))
+        values.append(advantage.scores(model, each, pad, mean=settings.normalize))
     gains = [float((a.double() - b.double()).sum()) for a, b in zip(*values, strict=True)]
     return [gains[places[_same(row)]] for row in candidates]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
+from convbench.learn.steps import in_batches
 from convbench.learn.sweet import candidates
 from convbench.learn.sweet.pairs import (
     CANDIDATES,
@@ -22,7 +23,9 @@ from convbench.learn.sweet.pairs import (
     Sweet,
     Trajectories,
     check_base,
+    hidden_text,
     trajectories,
+    whole_weights,
 )
 from convbench.learn.trainers import start, write_recipe
 from convbench.schema import text_of
@@ -50,7 +53,14 @@ class Stages:
         """Find out what there is to learn from; TrainError, SpecError where there is nothing."""
         settings = Sweet.of(job.recipe.args, job.recipe.name)
         selection = select(job.run, job.recipe.data)
-        return cls(job, means, settings, selection, trajectories(selection, settings))
+        rule, seed = job.recipe.pairing.ties, job.recipe.fit.seed
+        found = cls(job, means, settings, selection, trajectories(selection, settings, rule, seed))
+        for item, *_ in candidates.histories(selection, settings):
+            hidden_text(item, settings)
+        whole_weights(job)
+        if candidates.lacking(selection, settings, job.folder / CANDIDATES):
+            candidates.ready(job.run, job.recipe, means.calls)
+        return found
 
     def ready(self) -> bool:
         """Whether the candidates are ranked."""
@@ -68,14 +78,37 @@ class Stages:
             f"stage 2: {turns} replies, {self.settings.candidates} candidates each, "
             f"{turns * self.settings.pairs} pairs"
         )
+        if self.pairs.ties is not None:
+            yield from self.pairs.ties.describe()
+        yield from self.choices()
+
+    def choices(self) -> Iterator[str]:
+        """Yield the settings in which papers and programs differ."""
+        s, launch = self.settings, self.means.launch
+        mean = {"turn": "mean over each turn's tokens", "trajectory": "mean over all tokens"}
+        how = mean["turn" if s.normalize is True else str(s.normalize)] if s.normalize else "sums"
+        yield f"advantage: {how}; reference {'with' if s.informed_reference else 'without'} hidden"
+        yield f"NLL: {s.critic_nll:g} in stage 1, {s.nll:g} in stage 2"
+        yield f"candidates: on {s.share:.0%} of the conversations, temperature {s.temperature:g}"
+        for name, recipe in (("1", self.critic_recipe()), ("2", self.job.recipe)):
+            fit = recipe.fit
+            rows = fit.batch_size * fit.accumulation * launch.processes
+            yield (
+                f"stage {name} fit: {rows} pairs a step ({fit.batch_size} x {fit.accumulation} x "
+                f"{launch.processes} process(es)), rate {fit.learning_rate:g} falling to "
+                f"{fit.floor:.0%}, Adam {fit.betas[0]:g}/{fit.betas[1]:g}, {fit.epochs:g} epochs"
+            )
+
+    def critic_recipe(self) -> Recipe:
+        """Return stage 1's recipe on the processes that there are."""
+        recipe = critic_recipe(self.job.recipe, self.settings)
+        return in_batches(recipe, self.means.launch.processes)
 
     def do(self) -> list[str]:
         """Train the critic, sample the candidates, rank them."""
         job = self.job
-        if candidates.lacking(self.selection, self.settings, job.folder / CANDIDATES):
-            candidates.ready(job.run, job.recipe, self.means.calls)
         write_recipe(job)
-        critic = Job(critic_recipe(job.recipe, self.settings), job.folder / CRITIC)
+        critic = Job(self.critic_recipe(), job.folder / CRITIC)
         if not Checkpoint(critic.folder).finished:
             start(critic, self.means)
         check_base(job)

@@ -26,9 +26,9 @@ from tests.sandbox.test_http import HUMAN, command
 from tests.support.provider import Call, Provider
 
 SETS = (
-    "args.candidates=2", "args.pairs=1", "args.conversations=1", "args.held_out=0.3",
-    "args.critic.epochs=1", "fit.precision=fp32", "fit.epochs=1", "fit.accumulation=1",
-    "fit.learning_rate=1e-4",
+    "args.share=1", "args.candidates=2", "args.pairs=1", "args.conversations=1",
+    "args.held_out=0.3", "args.critic.epochs=1", "fit.precision=fp32", "fit.epochs=1",
+    "fit.accumulation=1", "fit.learning_rate=1e-4",
 )  # fmt: skip
 WRONG = "I WANT TO ANSWER:\ndef f(*args):\n    return 0"
 

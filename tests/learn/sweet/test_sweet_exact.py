@@ -56,6 +56,18 @@ SHORT = row((-1, [1, 2, 3]), (0, [5]))
 LONG = row((-1, [1, 2]), (0, [7] * 100), (-1, [4]), (1, [6, 6]))
 
 
+def test_over_all_tokens_of_the_trajectory_by_hand() -> None:
+    """The turns' values add up to the mean over all tokens, as the released trainer has it."""
+    bias = [0.0] * VOCABULARY
+    bias[6], bias[7] = 2.0, -1.0
+    model = Uniform(bias)
+    total = math.log(48 + math.e**2 + math.e**-1)
+    batch = padded([[LONG]], 0)
+    values = turn_log_probs(model, batch, mean="trajectory").tolist()
+    wanted = [100 * (-1 - total) / 102, 2 * (2 - total) / 102]
+    assert values == pytest.approx(wanted, abs=1e-9)
+
+
 @pytest.mark.parametrize("beside", [[], [row((-1, [1]), (0, [9] * 300))]])
 def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[CriticRow]) -> None:
     bias = [0.0] * VOCABULARY
@@ -95,7 +107,7 @@ def test_at_the_start_the_advantage_is_0_and_the_loss_log_2(tmp_path: Path) -> N
 
 
 SETS = (
-    "args.candidates=4", "args.nll=0", "args.held_out=0", "args.conversations=1",
+    "args.candidates=4", "args.nll=0", "args.share=1", "args.held_out=0", "args.conversations=1",
     "fit.precision=fp64", "fit.epochs=1", "fit.batch_size=4", "fit.accumulation=1",
     "fit.log_every=1", 'args.critic={"epochs": 2, "learning_rate": 1.0e-3}',
     "fit.learning_rate=1e-3", "fit.save=end", "fit.gradient_checkpointing=false",
@@ -176,7 +188,7 @@ def test_the_critic_s_loss_is_equations_2_and_3(trained: Trained) -> None:
     """On the trained critic, turn by turn and row by row, against one batch of the trainer."""
     trainer, base = trained.critic, start(trained)
     pairs = trainer.train_dataset[:3]
-    trainer.settings = trainer.settings.model_copy(update={"nll": 0.01})
+    trainer.settings = trainer.settings.model_copy(update={"critic_nll": 0.01})
     losses, said = [], []
     for pair in pairs:
         sums = []

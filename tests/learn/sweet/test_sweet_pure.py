@@ -53,6 +53,20 @@ def test_backend_pairs_best_against_each_lower_of_solved_tasks(tmp_path: Path) -
     assert found.skipped == {"tasks without a pair": 2}
 
 
+def test_one_of_several_best_is_drawn(tmp_path: Path) -> None:
+    """By the rule of ties, as for other learners; how many tasks tie is counted."""
+    told = [(f"q{i}", [w], r) for i in range(12) for w, r in (("a", 1.0), ("b", 1.0), ("c", 0.0))]
+    made = selection(tmp_path, *told, ("sure", ["a"], 1.0), ("sure", ["b"], 0.0))
+    drawn = trajectories(made, ALL)
+    assert {better for better, _ in names(drawn)} == {0, 1}, "not always the first"
+    assert len(drawn.items) == 13
+    assert drawn.ties is not None
+    assert (drawn.ties.tied, drawn.ties.tasks) == (12, 13)
+    assert len(trajectories(made, ALL, "all").items) == 25
+    assert len(trajectories(made, ALL, "drop").items) == 1
+    assert names(trajectories(made, ALL)) == names(drawn)
+
+
 def test_frontend_pairs_all_that_differ_by_the_gap(tmp_path: Path) -> None:
     made = selection(tmp_path, ("p", ["a"], 0.5), ("p", ["b"], 0.6), ("p", ["c"], 0.69))
     found = trajectories(made, Sweet(held_out=0, select="gap", gap=0.1))
@@ -179,8 +193,14 @@ def test_recipes_hold_the_published_values() -> None:
     sweet = load(Recipe, "recipes", "sweet")
     settings = Sweet.of(sweet.args, "sweet")
     assert (settings.candidates, settings.pairs, settings.beta, settings.nll) == (16, 4, 0.1, 0.01)
+    assert (settings.critic_nll, settings.share, settings.normalize) == (0, 0.1, "turn")
+    assert (sweet.fit.betas, sweet.fit.floor, settings.informed_reference) == (
+        (0.9, 0.95),
+        0.1,
+        True,
+    )
     assert (sweet.fit.learning_rate, sweet.fit.epochs, settings.critic) == (2e-7, 1, {"epochs": 4})
-    assert sweet.fit.batch_size * sweet.fit.accumulation == 8
+    assert sweet.fit.batch == 8
     assert (sweet.pairing.beta, sweet.fit.warmup_steps, sweet.data.max_length) == (0.1, 0.03, 16384)
     plain = Sweet.of(load(Recipe, "recipes", "mt-dpo").args, "mt-dpo")
     assert (plain.hidden, plain.normalize) == ((), False)

@@ -24,7 +24,7 @@ from .runs import judged_run
 CANDIDATES, QUESTIONS = 4, 6
 CALLS = CANDIDATES * QUESTIONS * 2
 SETS = (
-    f"args.candidates={CANDIDATES}", "args.held_out=0", "args.pairs=2",
+    f"args.candidates={CANDIDATES}", "args.held_out=0", "args.share=1", "args.pairs=2",
     "args.conversations=1", "fit.epochs=1",
     "fit.batch_size=2", "fit.accumulation=1", "fit.save=epoch", "fit.learning_rate=1e-3",
     "fit.gradient_checkpointing=false", 'args.critic={"epochs": 16}',
