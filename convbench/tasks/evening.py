@@ -9,12 +9,15 @@ the right options of the rest, by what that part has too few of.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
 
 _RIDGE = 3.0
 """What holds the rule back from bending the draw to a few questions, shared among all of them."""
+_RIDGE_OF_PLACE = 1.0
+"""The same, for the questions of one place."""
 _STEPS, _SMALL = 30, 1e-6
 
 
@@ -44,18 +47,30 @@ def among(kinds: np.ndarray, count: int) -> np.ndarray:
     return found
 
 
-def drawn(shown: np.ndarray, rng: Random) -> list[int]:
-    """Return which set each question takes, of what shows in each (questions, sets, looks)."""
-    return [rng.choices(range(len(row)), list(row))[0] for row in evened(shown)]
+def drawn(shown: np.ndarray, rng: Random, places: Sequence[str] = ()) -> list[int]:
+    """Return which set each question takes, of what shows in each (questions, sets, looks).
+
+    It is evened out over all questions and then, where they have places, over those of each place
+    by themselves: were it over all alone, right options elsewhere would have too seldom what those
+    of one place have too often, and who learns elsewhere would be told these, turned around.
+    """
+    chances = evened(shown)
+    for place in dict.fromkeys(places):
+        own = np.array([one == place for one in places])
+        chances[own] = evened(shown[own], chances[own], _RIDGE_OF_PLACE)
+    return [rng.choices(range(len(row)), list(row))[0] for row in chances]
 
 
-def evened(shown: np.ndarray) -> np.ndarray:
-    """Return chances (questions, sets) that even out the mean of what shows, nearest to equal
-    ones: exponential tilting with a ridge, by Newton's method."""
-    count, _, size = shown.shape
-    ridge = _RIDGE / count
+def evened(
+    shown: np.ndarray, before: np.ndarray | None = None, weight: float = _RIDGE
+) -> np.ndarray:
+    """Return chances (questions, sets) that even out the mean of what shows, nearest to those
+    `before` (equal ones): exponential tilting with a ridge of this weight, by Newton's method."""
+    count, sets, size = shown.shape
+    before = np.ones((count, sets)) if before is None else before
+    ridge = weight / count
     rule = np.zeros(size)
-    chances = _tilted(shown, rule)
+    chances = _tilted(shown, rule, before)
     for _ in range(_STEPS):
         weighed = chances[:, :, None] * shown
         means = weighed.sum(1)
@@ -64,14 +79,14 @@ def evened(shown: np.ndarray) -> np.ndarray:
         step = np.linalg.solve(spread / count + ridge * np.eye(size), slope)
         longest = float(np.abs(step).max())
         rule = rule + step / max(1.0, longest)
-        chances = _tilted(shown, rule)
+        chances = _tilted(shown, rule, before)
         if longest < _SMALL:
             break
     return chances
 
 
-def _tilted(shown: np.ndarray, rule: np.ndarray) -> np.ndarray:
+def _tilted(shown: np.ndarray, rule: np.ndarray, before: np.ndarray) -> np.ndarray:
     raised = -(shown @ rule)
-    raised = np.exp(raised - raised.max(axis=1, keepdims=True))
+    raised = before * np.exp(raised - raised.max(axis=1, keepdims=True))
     chances: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
     return chances

@@ -91,8 +91,8 @@ class Miniature:
         if name not in ("paper", "size"):
             sets.pop("size.rows", None)
         if name == PRINTED:
-            sets |= FEWER
-            del sets["max_tokens"]  # the regime's own
+            not_here = ("max_tokens", *SIZES[self.real])  # the regime has a limit of its own
+            sets = {key: value for key, value in sets.items() if key not in not_here} | FEWER
         typed = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
         return [*COMMAND, "experiment", name, *typed, "--timeout", "60"]
 

@@ -436,7 +436,9 @@ def test_what_can_be_counted_does_not_tell_the_gold(
     hub_rows: Source, made: list[dict[str, Any]], model: str, features: tuple[Features, ...]
 ) -> None:
     """Learnt on other databases, of the few in the excerpt on other dialogues. Edits of the gold
-    were told by keywords in 45%, by all in 71%; words told columns drawn for any place in 33%."""
+    were told by keywords in 45%, by all in 71%; words told columns drawn for any place in 33%.
+    Nor is it told less often than by chance, which would tell it to who turns the answer around:
+    evened out over all questions alone, keywords found it in 17%."""
     share, low, high = told(
         kept(made),
         *features,
@@ -444,7 +446,7 @@ def test_what_can_be_counted_does_not_tell_the_gold(
         model=model,
         tried=len(ADVERSARIES),
     )
-    assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
+    assert low <= 0.25 <= high, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
 @pytest.mark.slow
@@ -452,8 +454,7 @@ def test_what_can_be_counted_does_not_tell_the_gold(
 def test_who_turns_the_adversary_around_does_not_win(
     hub_rows: Source, made: list[dict[str, Any]]
 ) -> None:
-    """What is evened over all is a little too rare elsewhere, so that a fold may be told worse than
-    by chance. Whether to take the least likely option is chosen on the folds learnt from."""
+    """Whether to take the least likely option is chosen on the folds learnt from."""
     cluster = hub_rows.pick("group", "database")
     share, low, high = told(kept(made), keywords, cluster=cluster, turns=True)
     assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 
 from convbench.tasks.evening import among, drawn, evened, standing
 
@@ -38,6 +39,22 @@ def test_what_leans_is_evened_out_in_expectation() -> None:
 def test_what_does_not_lean_is_left_to_chance() -> None:
     chances = evened(sets(0, lean=0.0))
     assert chances.max() < 3 / 40
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_places_are_evened_out_by_themselves(placed: bool) -> None:
+    """Of places whose right options lean each its own way, all others tell which way one does not,
+    where only the whole is evened out: then they lean the other way together."""
+    places = [str(number // 10) for number in range(200)]
+    off = []
+    for seed in range(20):
+        leans = np.random.default_rng(seed).normal(0, 0.8, 20).repeat(10)
+        shown = sets(100 + seed, lean=0.0) + leans[:, None, None]
+        took = drawn(shown, Random(seed), places if placed else ())
+        own = np.array([row[place] for row, place in zip(shown, took, strict=True)])
+        off.append(np.abs(own.reshape(20, 10, -1).mean(axis=1)).mean())
+        assert abs(own.mean()) < 0.2, "the whole is even in any case"
+    assert np.mean(off) < 0.4 if placed else np.mean(off) > 0.6, np.mean(off)
 
 
 def test_draws_are_not_evened_out_to_the_exact_count() -> None:

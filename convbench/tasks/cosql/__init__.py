@@ -80,7 +80,8 @@ def _made(every: Sequence[Mapping[str, Any]], seed: int) -> Iterator[dict[str, A
     texts = {key: (found[key].alone.text, found[key].build.query.text) for key in sets}
     forms = {key: one.build.form for key, one in found.items()}
     said = {key: phrases(found[key].build.query, found[key].tables) for key in sets}
-    chosen = choose(sets, texts, forms, said, _random("draw", seed, ""))
+    databases = {key: str(found[key].alone.row["db_id"]) for key in sets}
+    chosen = choose(sets, texts, forms, said, databases, _random("draw", seed, ""))
     for key in sets:
         drawn = chosen.get(key)
         yield {"reject": FEW} if drawn is None else _question(found[key], drawn, seed)

@@ -1,9 +1,9 @@
 """Which wrong options each question takes, so that nothing that can be counted tells the right one.
 
 Wrong options have the builds of right queries: of other questions that are asked, and of turns that
-stand not alone. Sets of three are drawn by chance, evened out by what shows (`looks`, `phrases`,
-`convbench.tasks.evening`) and by how many other right answers have an option's build: else the
-right one would be the one whose build is new.
+stand not alone. Sets of three are drawn by chance, evened out on each database by what shows
+(`looks`, `phrases`, `convbench.tasks.evening`) and by how many other right answers have an option's
+build: else the right one would be the one whose build is new.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def choose(
     texts: Texts,
     forms: Mapping[str, str],
     said: Mapping[str, Counter[str]],
+    databases: Mapping[str, str],
     rng: Random,
 ) -> dict[str, list[Wrong]]:
     """Return three wrong options by question; questions without fair ones are left out.
 
     `forms` are the builds of all questions' right queries, by key (`Build.form`), `said`
-    the right queries' phrases.
+    the right queries' phrases, `databases` what each question asks of.
     """
     drawn = {key: _draws(wrong, rng) for key, wrong in _closed(sets).items()}
     drawn = {key: triples for key, triples in drawn.items() if triples}
@@ -64,7 +65,7 @@ def choose(
         ]
         for key, triples in drawn.items()
     ]
-    places = evening.drawn(np.array(shown), rng)
+    places = evening.drawn(np.array(shown), rng, [databases[key] for key in drawn])
     return {key: drawn[key][place] for key, place in zip(drawn, places, strict=True)}
 
 
