@@ -16,58 +16,23 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
-from convbench.models.sampler import Stream, draw
+from convbench.models.generation import Generation
+from convbench.models.last import Last
+from convbench.models.sampler import draw
 from convbench.models.slots import SlotCache, common, rounded
-from convbench.schema import Sampling
 
-PASS_TOKENS = 8192
+PASS_TOKENS = 4096
 """Most prompt tokens, padding counted, that are read in one pass."""
 WAIT_STEPS = 6
 """Steps after which waiting calls join even if they are few."""
-FIRST_COLUMNS = 1024
-"""Columns that the number of slots is first computed for."""
-
-
-@dataclass(eq=False)
-class Generation:
-    """One call in the batch: its prompt, then its reply as it grows."""
-
-    tokens: list[int]
-    """Token ids of prompt and reply so far."""
-    prompt: int
-    """How many of them are the prompt."""
-    limit: int
-    """Most tokens of the reply."""
-    sampling: Sampling
-    """How to draw."""
-    stream: Stream
-    """Its random numbers."""
-    done: asyncio.Future[None]
-    """Set in the loop when the reply is whole."""
-    alike: tuple[object, ...] = ()
-    """Names of calls whose beginning this one may share, best first."""
-    names: tuple[object, ...] = ()
-    """Names under which later calls find this one."""
-    cached: int = 0
-    """Tokens whose keys and values are in the slot."""
-    slot: int = -1
-    """Its slot; -1 before it has one."""
-    active: bool = False
-    """True from getting a slot to the end."""
-    ended: bool = False
-    """True where the model ended the reply itself."""
-    parked: int = 0
-    """When it ended, in turns of the batch."""
-
-    @property
-    def reply(self) -> list[int]:
-        """Token ids of the reply, the end token included."""
-        return self.tokens[self.prompt :]
-
-    @property
-    def over(self) -> bool:
-        """True when there is nothing more to draw."""
-        return self.ended or len(self.tokens) - self.prompt >= self.limit or self.done.cancelled()
+IDLE = 1.125
+"""Most slots that a step reads, over the slots of rows that it is for."""
+KEPT = 64
+"""Steps for which an ended row's slot is left to its conversation's next turn, while the cache can
+grow instead."""
+MATES_S = 0.002
+"""Seconds for which the first call after a rest waits for others: conversations whose turns ended
+in one step come back one after the other."""
 
 
 class Batcher:
@@ -133,10 +98,10 @@ class Batcher:
 
     def _take(self, batch: Batch, *, block: bool | None = None) -> None:
         """Move what came to the batch; wait where there is nothing else to do."""
-        block = batch.idle if block is None else block
+        rested = block = batch.idle if block is None else block
         while True:
             try:
-                row = self._incoming.get(block)
+                row = self._incoming.get(rested, None if block else MATES_S)
             except queue.Empty:
                 return
             if row is not None:
@@ -157,6 +122,8 @@ class Batch:
     memory: int
     most: int
     waiting: list[Generation] = field(default_factory=list)
+    read: int = 0
+    """Tokens that went through the model so far."""
 
     def __post_init__(self) -> None:
         self.model = self.owner.model
@@ -165,11 +132,13 @@ class Batch:
         probe = torch.zeros((1, 1), dtype=torch.long, device=self.device)
         self.model(input_ids=probe, past_key_values=past, use_cache=True)
         self.cache = SlotCache(past)
-        self.cache.resize(self._slots(FIRST_COLUMNS), FIRST_COLUMNS, 0)
+        self.cache.resize(1, 1, 0)
+        self.last = Last(self.model)
         self.held: list[Generation | None] = []
         self.named: dict[object, list[Generation]] = {}
         self.active = 0
         self.waited = 0
+        self.wanted = 0
         self.clock = 0
 
     @property
@@ -215,6 +184,7 @@ class Batch:
         group: list[Generation] = []
         fresh: set[object] = set()
         left: list[Generation] = []
+        self.wanted = self.active + len(self.waiting)
         for row in self.waiting:
             later = fresh.intersection(row.alike) and self._donor(row) is None
             if later or not self._seat(row):
@@ -253,11 +223,12 @@ class Batch:
         slots = self._slots(columns)
         if self.active >= slots and self.active:
             return False
-        self._compact()
-        for slot in range(slots, len(self.held)):
-            self._evict(slot)
-        del self.held[slots:]
-        self.cache.resize(slots, columns, len(self.held))
+        if len(self.held) > slots:
+            self._pack()
+            for slot in range(slots, len(self.held)):
+                self._evict(slot)
+            del self.held[slots:]
+        self.cache.resize(min(slots, self.cache.slots), columns, len(self.held))
         return True
 
     def _donor(self, row: Generation) -> Generation | None:
@@ -272,17 +243,29 @@ class Batch:
         return min(common(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
 
     def _free(self, donor: Generation | None) -> int | None:
-        """Return an empty slot, a new one, or that of the row that ended longest ago."""
+        """Return an empty slot, one whose row ended long ago, a new one, or that of the row that
+        ended longest ago."""
         for slot, held in enumerate(self.held):
             if held is None:
                 return slot
-        if len(self.held) < self.cache.slots:
+        parked = [row for row in self.held if row and not row.active and row is not donor]
+        oldest = min(parked, key=lambda row: row.parked, default=None)
+        if oldest is not None and self.clock - oldest.parked > KEPT:
+            return oldest.slot
+        if len(self.held) < self.cache.slots or self._grow():
             self.held.append(None)
             return len(self.held) - 1
-        parked = [row for row in self.held if row and not row.active and row is not donor]
-        if parked:
-            return min(parked, key=lambda row: row.parked).slot
+        if oldest is not None:
+            return oldest.slot
         return donor.slot if donor is not None and not donor.active else None
+
+    def _grow(self) -> bool:
+        """Make slots for the rows that wait; False where the memory holds no more."""
+        slots = min(max(self.wanted, self.cache.slots + 1), self._slots(self.cache.columns))
+        if slots <= self.cache.slots:
+            return False
+        self.cache.resize(slots, self.cache.columns, len(self.held))
+        return True
 
     def _evict(self, slot: int) -> None:
         row = self.held[slot]
@@ -295,19 +278,25 @@ class Batch:
             if not rows:
                 del self.named[name]
 
-    def _compact(self) -> None:
-        """Move active rows down over ended ones, so that steps read fewer slots."""
-        holes = [i for i, row in enumerate(self.held) if row is None or not row.active]
-        for slot in range(len(self.held) - 1, self.active - 1, -1):
+    def _pack(self) -> None:
+        """Bring active rows down to the first slots, so that steps read no others; ended rows go up
+        and keep what their conversation's next turn begins with."""
+        low = 0
+        for slot in range(len(self.held) - 1, -1, -1):
             row = self.held[slot]
-            if row is not None and row.active:
-                hole = holes.pop(0)
-                self._evict(hole)
-                self.cache.copy(slot, hole, row.cached)
-                self.held[hole], self.held[slot], row.slot = row, None, hole
+            if row is None or not row.active:
+                continue
+            while low < slot and (there := self.held[low]) is not None and there.active:
+                low += 1
+            if low >= slot:
+                return
+            there = self.held[low]
+            if there is None:
+                self.cache.copy(slot, low, row.cached)
             else:
-                self._evict(slot)
-        del self.held[self.active :]
+                self.cache.swap(slot, low, max(row.cached, there.cached))
+                there.slot = slot
+            self.held[low], self.held[slot], row.slot = row, there, low
 
     # running
 
@@ -324,25 +313,33 @@ class Batch:
             logits = self._pass([row.slot for row in group], ids, starts, ends)
             for row, part in zip(group, parts, strict=True):
                 row.cached += len(part)
+                self.read += len(part)
             whole = [i for i, row in enumerate(group) if row.cached >= row.prompt]
             if whole:
                 self._draw([group[i] for i in whole], logits[whole])
             group = [row for row in group if row.cached < row.prompt]
 
     def _step(self) -> None:
-        """Read the last token of every active row and draw the next; ended rows idle along."""
-        if len(self.held) > 1.5 * self.active + 4:
-            self._compact()
-        rows = [row for row in self.held if row is not None and row.active]
-        last = [row.tokens[-1] if row else 0 for row in self.held]
-        starts = [row.cached if row else 0 for row in self.held]
+        """Read the last token of every active row and draw the next; others below them idle
+        along."""
+        if self._top() > IDLE * self.active + 1:
+            self._pack()
+        held = self.held[: self._top()]
+        rows = [row for row in held if row is not None and row.active]
+        last = [row.tokens[-1] if row else 0 for row in held]
+        starts = [row.cached if row else 0 for row in held]
         ids = torch.tensor(last, device=self.device)[:, None]
         at = torch.tensor(starts, device=self.device).clamp(max=self.cache.columns - 1)
-        logits = self._pass(len(self.held), ids, at, None)
+        logits = self._pass(len(held), ids, at, None)
         for row in rows:
             row.cached += 1
+        self.read += len(rows)
         self._draw(rows, logits[[row.slot for row in rows]])
         self._leave()
+
+    def _top(self) -> int:
+        """Return the number of slots up to the last active row's."""
+        return 1 + max(row.slot for row in self.held if row is not None and row.active)
 
     def _pass(self, slots: list[int] | int, ids: Any, starts: Any, ends: Any) -> Any:
         """Run the model over ids [rows, tokens] that go to columns from `starts` on.
@@ -354,18 +351,15 @@ class Batch:
         width = int(real.max()) + 1
         self.cache.aim(slots, at.clamp(max=self.cache.columns - 1), width)
         columns = torch.arange(width, device=self.device)
-        kept, which = (1, None) if ends is None else ends.unique(return_inverse=True)
-        logits = self.model(
-            input_ids=ids,
-            position_ids=at,
-            attention_mask=(columns <= at[:, :, None])[:, None],
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=kept,
-        ).logits
-        if ends is None:
-            return logits[:, -1]
-        return logits[torch.arange(len(ids), device=self.device), which]
+        with self.last.of(ends):
+            logits = self.model(
+                input_ids=ids,
+                position_ids=at,
+                attention_mask=(columns <= at[:, :, None])[:, None],
+                past_key_values=self.cache,
+                use_cache=True,
+            ).logits
+        return logits[:, -1]
 
     def _draw(self, rows: list[Generation], logits: Any) -> None:
         samplings = [row.sampling for row in rows]

@@ -116,7 +116,7 @@ class LocalModel(Model):
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
     ) -> Completion:
         """Return the reply; an empty one is what the model said. Tokens count the end token."""
-        from convbench.models.batcher import Generation
+        from convbench.models.generation import Generation
         from convbench.models.sampler import Stream
 
         if self._batcher is None:

@@ -11,6 +11,9 @@ import torch
 
 from convbench.schema import Sampling
 
+BLOCK = 256
+"""Tokens whose chances are summed together first."""
+
 
 class Stream:
     """Uniform numbers in [0, 1) for one call, a pure function of seed and key."""
@@ -35,26 +38,55 @@ def draw(
     Inverse of the cumulative distribution at the row's uniform number, so that a row's token
     depends on its own logits and stream only.
     """
-    logits = logits.double()
-    heat = torch.tensor([s.temperature for s in samplings], device=logits.device).double()
-    scaled = logits / heat.clamp(min=1e-6)[:, None]
+    found: list[int] = logits.argmax(dim=-1).tolist()
+    hot = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
+    if not hot:
+        return found
+    if len(hot) < len(samplings):
+        logits, samplings = logits[hot], [samplings[row] for row in hot]
+    heat = torch.tensor([s.temperature for s in samplings], device=logits.device)
+    scaled = logits.float() / heat.clamp(min=1e-6)[:, None]
     if top_k or any(s.top_p is not None and s.top_p < 1 for s in samplings):
         scaled = _restrict(scaled, samplings, top_k)
-    chances = torch.softmax(scaled, dim=-1).cumsum(dim=-1)
-    target = torch.tensor(uniforms, device=logits.device).double() * chances[:, -1]
-    drawn = torch.searchsorted(chances, target[:, None], right=True)[:, 0]
-    drawn = drawn.clamp(max=logits.shape[1] - 1)
-    best = logits.argmax(dim=-1)
-    found: list[int] = torch.where(heat > 0, drawn, best).tolist()
+    drawn = _inverse(scaled, torch.tensor([uniforms[row] for row in hot], dtype=torch.float64))
+    for row, token in zip(hot, drawn, strict=True):
+        found[row] = token
     return found
+
+
+def _inverse(scaled: Any, uniforms: Any) -> list[int]:
+    """Return the token of each row where its cumulative chance passes its uniform number.
+
+    Sums of blocks say in which block it lies; only that block is summed token by token. Chances are
+    float32, all sums over them float64.
+    """
+    rows, size = scaled.shape
+    mass = (scaled - scaled.amax(dim=-1, keepdim=True)).exp_()
+    mass = torch.nn.functional.pad(mass, (0, -size % BLOCK)).view(rows, -1, BLOCK)
+    blocks = mass.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    target = uniforms.to(scaled.device) * blocks[:, -1]
+    block = _found(blocks, target[:, None])
+    before = torch.where(block > 0, blocks.gather(1, (block - 1).clamp(min=0)), 0.0)
+    within = mass[torch.arange(rows, device=scaled.device), block[:, 0]].double().cumsum(dim=-1)
+    place = _found(within, target[:, None] - before)
+    drawn: list[int] = (block * BLOCK + place)[:, 0].tolist()
+    return drawn
+
+
+def _found(sums: Any, target: Any) -> Any:
+    """Return where running sums [rows, n] pass the target [rows, 1]; where rounding puts it behind
+    all of them, the last place that adds anything."""
+    last = (sums < sums[:, -1:]).sum(dim=-1, keepdim=True)
+    return torch.minimum(torch.searchsorted(sums, target, right=True), last)
 
 
 def _restrict(scaled: Any, samplings: Sequence[Sampling], top_k: int | None) -> Any:
     """Set to -inf all but the `top_k` likeliest tokens and those outside the nucleus."""
     sorted_, order = scaled.sort(dim=-1, descending=True)
-    mass = torch.softmax(sorted_, dim=-1).cumsum(dim=-1)
-    nucleus = torch.tensor([s.top_p or 1.0 for s in samplings], device=scaled.device).double()
-    before = mass - torch.softmax(sorted_, dim=-1)
+    chances = torch.softmax(sorted_, dim=-1, dtype=torch.float64)
+    mass = chances.cumsum(dim=-1)
+    nucleus = torch.tensor([s.top_p or 1.0 for s in samplings], device=scaled.device)
+    before = mass - chances
     out = before >= nucleus[:, None]
     if top_k:
         out[:, top_k:] = True

@@ -68,6 +68,14 @@ class SlotCache(Cache):  # type: ignore[misc]
             keys[target, :, :length] = keys[source, :, :length]
             values[target, :, :length] = values[source, :, :length]
 
+    def swap(self, one: int, two: int, length: int) -> None:
+        """Exchange the first `length` columns of two slots."""
+        for keys, values in self.held:
+            for held in (keys, values):
+                kept = held[one, :, :length].clone()
+                held[one, :, :length] = held[two, :, :length]
+                held[two, :, :length] = kept
+
     def aim(self, slots: Sequence[int] | int, at: Any, width: int) -> None:
         """Set the slots of the next pass (a number: that many from 0 on) and the columns of its
         tokens, `at` [slots, tokens]; attention sees the first `width` columns."""

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from convbench.errors import MissingDependency
 from convbench.install import with_extra
+from convbench.models.packed import pack
 from convbench.models.where import adapter_base
 
 SMALL = 20_000_000
@@ -39,9 +40,12 @@ def load_model(path: str, device: str | None = None) -> Any:
     )
     if base is not None:
         model = _adapted(model, path)
+    model = model.to(device).eval()
     if device == "cpu" and model.num_parameters() < SMALL:
         torch.set_num_threads(1)
-    return model.to(device).eval()
+    elif device == "cpu":
+        pack(model)
+    return model
 
 
 def _adapted(model: Any, path: str) -> Any:

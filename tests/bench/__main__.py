@@ -18,6 +18,7 @@ from tests.bench import (
     calls,
     coverage,
     local,
+    real,
     records,
     sandbox,
     thinking,
@@ -40,6 +41,7 @@ BENCHES: dict[str, Bench] = {
     "adaptations": adaptations.adaptations,
     "local": local.local,
     "coverage": coverage.coverage,
+    "real": real.real,
 }
 
 

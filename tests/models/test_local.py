@@ -210,15 +210,52 @@ def test_the_cache_grows_within_its_memory(tmp_path: Path, monkeypatch: pytest.M
     sampling = Sampling(temperature=0, max_tokens=8)
 
     async def work(model: LocalModel) -> Any:
-        for number, length in enumerate((10, 1100, 1500, 2000)):
+        for number, length in enumerate((10, 300, 700, 1100)):
             long: list[Message] = [{"role": "user", "content": words(number, length)}]
-            reply = await model.complete(long, sampling, key=str(number))
+            calls = [
+                model.complete(
+                    [{"role": "user", "content": words(-one, length - one)}], sampling, key=str(one)
+                )
+                for one in range(1, 9)
+            ]
+            reply, *_ = await asyncio.gather(
+                model.complete(long, sampling, key=str(number)), *calls
+            )
         return reply, long
 
     reply, long = run(path, work)
     assert reply.content == generated(path, long, 8)
-    assert len(seen) == 4 * 4  # keys and values of two layers, at first and for each longer row
+    assert len(seen) > 4 * 4  # keys and values of two layers, for each length at least
     assert budget // 2 < max(seen) <= budget
+
+
+def test_one_that_waits_for_its_next_turn_keeps_what_was_read(weights: Path) -> None:
+    """Thirty conversations whose turns end at once and come back one by one read only what is new:
+    tokens that went through the model, counted."""
+    from convbench.models.batcher import Batch
+
+    lengths = []
+
+    async def converse(model: LocalModel, number: int) -> None:
+        messages = prompt(number)
+        sampling = Sampling(temperature=0, max_tokens=4)
+        for turn in range(3):
+            reply = await model.complete(messages, sampling, key=f"q{number}/{turn}")
+            messages += [{"role": "assistant", "content": reply.content},
+                         {"role": "user", "content": words(turn, 5)}]  # fmt: skip
+            await asyncio.sleep(number / 500)
+        lengths.append(reply.prompt_tokens + reply.completion_tokens)
+
+    async def work(model: LocalModel) -> int:
+        await asyncio.gather(*(converse(model, number) for number in range(30)))
+        batch = model._batcher._batch  # type: ignore[union-attr]
+        assert isinstance(batch, Batch)
+        return batch.read
+
+    read = run(weights, work)
+    shared = 29 * len(words(-1, 12).split())
+    # a reply with special tokens in it is read anew from there on
+    assert 0 < read <= 1.05 * (sum(lengths) - shared)
 
 
 def test_cancelled_calls_leave_and_others_go_on(weights: Path) -> None:

@@ -1,0 +1,183 @@
+"""One engine over the same three-turn conversations, in a process of its own: what it took.
+
+python -m tests.bench.real_engine ENGINE WEIGHTS COUNT MAX_TOKENS, with ENGINE `convbench`,
+`static-16` or `static-48` (transformers.generate) or `llama-cpp`. Writes a line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+SYSTEM = (
+    "You are a helpful, accurate assistant who is an expert at answering multiple-choice "
+    "questions. You MUST first state your final answer in the format: 'The answer is X' where X "
+    "is A, B, C, or D. After the final answer clearly explain your reasoning."
+)
+LATER = (
+    "That's a good start. Can you explain more about why some options might be incorrect? Also, "
+    "are there any key concepts or facts that are relevant to answering this question?",
+    "Thank you for your detailed explanations. What is your final answer (A, B, C, or D)? You "
+    "MUST first state your final answer in the format: 'The answer is X' where X is A, B, C, or "
+    "D. After the final answer clearly explain your reasoning.",
+)
+Talk = list[dict[str, Any]]
+AT_ONCE = 48
+"""Conversations under way in the local engine, as many as in the largest static batch."""
+Took = tuple[float, float]
+"""Seconds on the clock, and of this process's CPU time."""
+
+
+class Clock:
+    """Measures from its making on."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def seconds(self) -> Took:
+        """Return what has passed."""
+        return time.perf_counter() - self._wall, time.process_time() - self._cpu
+
+
+def talks(count: int) -> list[Talk]:
+    """Return the beginnings of conversations about questions of our own."""
+    from convbench.tasks.demo import rows
+
+    said = []
+    for number, row in enumerate([*rows(seed=0), *rows(seed=1)][:count]):
+        choices = zip(row["choices"]["label"], row["choices"]["text"], strict=True)
+        lines = [f"Question ({number}): {row['question']}", "Choices:"]
+        lines += [f"{label}. {text}" for label, text in choices]
+        lines += ["", "Please think through this step by step and explain your initial thoughts "
+                  "about the question."]  # fmt: skip
+        said.append([{"role": "system", "content": SYSTEM},
+                     {"role": "user", "content": "\n".join(lines)}])  # fmt: skip
+    return said
+
+
+def convbench(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
+    """Hold all conversations through the local model; return seconds and new tokens."""
+    from convbench.models.local import LocalModel
+    from convbench.schema import Sampling
+
+    sampling = Sampling(temperature=0, max_tokens=most)
+    tokens = 0
+
+    async def hold(model: LocalModel, number: int, talk: Talk) -> None:
+        async with room:
+            await turns(model, number, talk)
+
+    async def turns(model: LocalModel, number: int, talk: Talk) -> None:
+        nonlocal tokens
+        for turn in range(3):
+            reply = await model.complete(talk, sampling, key=f"{number}/{turn}")  # type: ignore[arg-type]
+            tokens += reply.completion_tokens
+            talk.append({"role": "assistant", "content": reply.content})
+            if turn < 2:
+                talk.append({"role": "user", "content": LATER[turn]})
+
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def work() -> Took:
+        model = LocalModel(f"local:{weights}", device="cpu")
+        await model.start()
+        started = Clock()
+        await asyncio.gather(*(hold(model, *one) for one in enumerate(said)))
+        took = started.seconds()
+        await model.aclose()
+        return took
+
+    return asyncio.run(work()), tokens
+
+
+def static(weights: str, said: list[Talk], most: int, size: int) -> tuple[Took, int]:
+    """The same with `transformers.generate`, `size` conversations at a time."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(weights, padding_side="left")
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32).eval()
+    started, tokens = Clock(), 0
+    for start in range(0, len(said), size):
+        group = said[start : start + size]
+        for turn in range(3):
+            for talk, text, new in _answers(model, tokenizer, group, most):
+                tokens += new
+                talk.append({"role": "assistant", "content": text})
+                if turn < 2:
+                    talk.append({"role": "user", "content": LATER[turn]})
+    return started.seconds(), tokens
+
+
+def _answers(model: Any, tokenizer: Any, group: Sequence[Talk], most: int) -> Any:
+    import torch
+
+    with torch.inference_mode():
+        batch = tokenizer.apply_chat_template(
+            list(group), add_generation_prompt=True, padding=True, return_tensors="pt",
+            return_dict=True,
+        )  # fmt: skip
+        out = model.generate(**batch, max_new_tokens=most, do_sample=False)
+    end = tokenizer.eos_token_id
+    for talk, ids in zip(group, out[:, batch["input_ids"].shape[1] :].tolist(), strict=True):
+        new = ids.index(end) + 1 if end in ids else len(ids)
+        yield talk, tokenizer.decode(ids[:new], skip_special_tokens=True), new
+
+
+def llama_cpp(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
+    """The same with llama.cpp, one conversation after the other, its prefix kept between turns."""
+    from llama_cpp import Llama
+
+    threads = torch_threads()
+    model = Llama(weights, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
+    started, tokens = Clock(), 0
+    for talk in said:
+        for turn in range(3):
+            reply = model.create_chat_completion(talk, temperature=0.0, max_tokens=most)
+            tokens += reply["usage"]["completion_tokens"]
+            text = reply["choices"][0]["message"]["content"]
+            talk.append({"role": "assistant", "content": text})
+            if turn < 2:
+                talk.append({"role": "user", "content": LATER[turn]})
+    return started.seconds(), tokens
+
+
+def torch_threads() -> int:
+    """Return how many threads this process is to have."""
+    import os
+
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+
+
+def main() -> None:
+    """Run one engine and write what it took."""
+    engine, weights, count, most = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    said = talks(count)
+    if engine == "convbench":
+        took, tokens = convbench(weights, said, most)
+    elif engine == "llama-cpp":
+        took, tokens = llama_cpp(weights, said, most)
+    else:
+        took, tokens = static(weights, said, most, int(engine.removeprefix("static-")))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    texts = [[one["content"] for one in talk if one["role"] == "assistant"] for talk in said]
+    print(
+        json.dumps(
+            {
+                "seconds": took[0],
+                "cpu_s": took[1],
+                "tokens": tokens,
+                "peak_mb": peak,
+                "texts": texts,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
