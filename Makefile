@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYSTEM := $(VENV)/.system
 
-.PHONY: help demo test gpu check format bench paper docs clean
+.PHONY: help demo test gpu real check format bench paper docs clean
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
 	@echo "make test    all tests"
 	@echo "make gpu     a smoke test on a real GPU; skipped where there is none"
+	@echo "make real    a real model of 135M parameters through the whole chain; fetched once, 100 MB"
 	@echo "make check   ruff, strict types, layers, docs and schemas current"
 	@echo "make bench   the figures of docs/performance.md"
 	@echo "make paper   every table of the paper in miniature, killed twice; its numbers mean nothing"
@@ -42,6 +43,10 @@ test: $(STAMP) $(SYSTEM)
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -rs tests/gpu
+
+real: $(STAMP)
+	$(BIN)/convbench models get smollm2
+	CONVBENCH_REAL=1 $(BIN)/python -m pytest -q -rs tests/real tests/learn/test_smollm2_tokens.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

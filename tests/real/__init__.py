@@ -1,0 +1,1 @@
+"""Tried where a real model was fetched: `make real`."""
