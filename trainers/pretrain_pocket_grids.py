@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from convbench.pocket.grids import corpus, tokenizer
+from convbench.pocket.grids.world import SIDES
 from convbench.tasks.arc_agi.grids import Puzzle
 from convbench.tasks.arc_agi.wording import END, answer, prompt
 
@@ -32,6 +33,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
     parser.add_argument("--start", type=Path, help="weights to go on from; else from scratch")
     parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--stop", type=int, help="end after this many of the steps")
+    parser.add_argument("--sides", type=int, nargs="+", default=list(SIDES), help="of grids")
+    parser.add_argument("--shown", type=int, default=2, help="most demonstrations")
     parser.add_argument("--rows", type=int, default=32, help="tasks of a single rule a step")
     parser.add_argument("--edits", type=int, default=2, help="self-edits a step")
     parser.add_argument("--lr", type=float, default=4e-3)
@@ -70,9 +74,9 @@ class Maker:
         self.arrow = tok.encode(" -> ")[0]
         self.closing = {tok.encode(END)[0], tok.encode(END + "\n")[0], self.end}
 
-    def context(self, rng: random.Random) -> Row:
+    def context(self, rng: random.Random, sides: list[int], most: int) -> Row:
         """A task of a single rule: what follows an arrow counts, up to the end mark and it."""
-        found = corpus.context_task(rng)
+        found = corpus.context_task(rng, sides, most)
         puzzle = Puzzle(found.shown, found.test)
         said = answer(puzzle.test.output, "digits")
         ids = self.chat(prompt(puzzle, "digits", ""), said)
@@ -141,7 +145,7 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
     sums, tokens, began = [0.0, 0.0], 0, time.monotonic()
     for step in range(args.steps):
         streams = (
-            [make.context(rng) for _ in range(args.rows)],
+            [make.context(rng, args.sides, args.shown) for _ in range(args.rows)],
             [make.edit(rng) for _ in range(args.edits)],
         )
         for number, rows in enumerate(streams):
@@ -161,6 +165,8 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
             line = f"step {step + 1} context {sums[0]:.3f} edits {sums[1]:.3f} tokens {tokens}"
             print(f"{line} ({speed:.0f}/s)", file=sys.stderr, flush=True)
             sums = [0.0, 0.0]
+        if step + 1 == args.stop:
+            break
     return model, tok
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 from convbench.pocket.grids import texts
-from convbench.pocket.grids.world import Task, pair_of, single, some_colours, task, then
+from convbench.pocket.grids.world import SIDES, Task, pair_of, single, some_colours, task, then
 from convbench.tasks.arc_agi.edit import STRATEGIES, SelfEdit
 from convbench.tasks.arc_agi.grids import Pair, written
 from convbench.tasks.arc_agi.tools import GROUPS
@@ -15,10 +16,11 @@ RATES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 EPOCHS: Final = tuple(range(1, 9))
 
 
-def context_task(rng: random.Random) -> Task:
-    """A task of a single rule with one to three demonstrations."""
+def context_task(rng: random.Random, sides: Sequence[int] = SIDES, most: int = 2) -> Task:
+    """A task of a single rule with at most so many demonstrations, mostly two."""
     colours = some_colours(rng)
-    return task(rng, single(rng, colours), colours, rng.choice((1, 2, 2, 3)))
+    shown = min(most, rng.choice((1, 2, 2, 3)))
+    return task(rng, single(rng, colours), colours, shown, sides)
 
 
 def edit(rng: random.Random) -> SelfEdit:

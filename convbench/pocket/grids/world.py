@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -14,7 +14,8 @@ from convbench.tasks.arc_agi.tools import BY_NAME, roll
 
 N_COLOURS = 6
 """Colours of one task, 0 (the background) among them."""
-SIDES = (3, 4)
+SIDES = (3,)
+"""Sides of grids. Wider ones take the policy longer to read."""
 SHOWN = 3
 """Demonstrations of a task."""
 TURNS: Final = ("rotate-90", "rotate-180", "rotate-270", "flip-rows", "flip-columns", "transpose")
@@ -91,9 +92,15 @@ class Task:
     test: Pair
 
 
-def task(rng: random.Random, rule: Rule, colours: tuple[int, ...], shown: int = SHOWN) -> Task:
+def task(
+    rng: random.Random,
+    rule: Rule,
+    colours: tuple[int, ...],
+    shown: int = SHOWN,
+    sides: Sequence[int] = SIDES,
+) -> Task:
     """Draw grids for a rule."""
-    high, wide = rng.choice(SIDES), rng.choice(SIDES)
+    high, wide = rng.choice(sides), rng.choice(sides)
     grids = [
         tuple(tuple(rng.choice(colours) for _ in range(wide)) for _ in range(high))
         for _ in range(shown + 1)
