@@ -97,6 +97,8 @@ def import_logs(
 def judge(
     run: Run | str | os.PathLike[str] | None = None,
     *judge: str,
+    pairwise: tuple[str, str] | None = None,
+    until_decided: bool = False,
     api_base: str | None = None,
     concurrency: int | None = None,
     budget: float | None = None,
@@ -148,6 +150,7 @@ def report(
     plots: bool = False,
     baseline: str | None = None,
     against: str | Iterable[str] | Mapping[str, Any] = (),
+    pairwise: bool = False,
     pool: bool = False,
     allow_incomparable: bool = False,
 ) -> Report: ...

@@ -99,6 +99,35 @@ class JudgeScores(Answer):
     """Its standard error, clustered by group."""
 
 
+class Duels(Answer):
+    """Two policies against each other, by one judge."""
+
+    judge: str
+    """Its name."""
+    first: str
+    """As it was typed."""
+    second: str
+    """As it was typed."""
+    win_rate: float | None
+    """Of the first, a tie one half; null without a duel judged in both orders."""
+    low: float | None
+    """Lower end of its 95% interval."""
+    high: float | None
+    """Upper end."""
+    wins: int
+    """Duels that the first won."""
+    ties: int
+    """Duels that nobody won."""
+    losses: int
+    """Duels that the second won."""
+    flips: float | None
+    """Share of duels whose winner the order chose."""
+    decided: bool | None
+    """Whether it is sure who wins; null without --until-decided."""
+    spared: int
+    """Orders that were not asked, for it was decided."""
+
+
 class JudgedRun(Answer):
     """One run that was judged."""
 
@@ -112,6 +141,8 @@ class JudgedRun(Answer):
     """By judge, how often each message stands behind a missing score."""
     estimate: dict[str, Tokens] = Field(default_factory=dict)
     """On a dry run: by judge, what it would take."""
+    duels: list[Duels] = Field(default_factory=list)
+    """With --pairwise: every two policies."""
 
 
 class JudgeAnswer(Answer):

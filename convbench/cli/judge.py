@@ -14,6 +14,7 @@ from convbench.cli.answers import JudgeAnswer, JudgedRun, JudgeScores, Tokens
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import INTERRUPTED, give
+from convbench.cli.pairwise import answer_duels, say_compared
 from convbench.cli.say import (
     ended,
     fact,
@@ -48,7 +49,7 @@ def judge(each: list[JudgeOptions]) -> None:
     from convbench.commands.judge import judge as command
     from convbench.store import find_run
 
-    for options in each:
+    for options in each if not each[0].pairwise else ():
         find_run(options.run)  # so that none is judged where another is not there
     code, runs = 0, []
     for options in each:
@@ -87,6 +88,7 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
             )
             for one in result.previews
         },
+        duels=[answer_duels(one) for one in result.compared],
     )  # fmt: skip
 
 
@@ -97,6 +99,9 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
         for preview in result.previews:
             _say_preview(preview)
         next_command(as_typed("--dry-run"))
+        return
+    if result.compared:
+        say_compared(result, options)
         return
     fact("run", name)
     if result.panel is not None:

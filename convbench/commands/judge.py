@@ -8,6 +8,7 @@ from convbench import catalog
 from convbench.errors import FatalModelError, RunError
 from convbench.judge import Judge
 from convbench.judge.all import JudgeResult, judge_with, judge_with_model
+from convbench.judge.contests import contests
 from convbench.judge.preview import preview
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
@@ -24,10 +25,17 @@ def judge(options: JudgeOptions) -> JudgeResult:
     stopped loses at most the calls in flight.
     """
     load_plugins(options.specs)
+    if options.pairwise:
+        return contests(options)
+    if options.until_decided:
+        raise RunError("--until-decided: found no --pairwise A B; expected two policies to compare")
     run = find_run(options.run)
     _something(run)
     named = _names(run, options)
     judges = [judge_with_model(name, options.specs, options.calls, run) for name in named]
+    for item in judges:
+        if item.spec.per == "pair":
+            raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
     _batched(judges, options)
     if options.dry_run:
         return JudgeResult(run, previews=[preview(run, item, options.calls) for item in judges])

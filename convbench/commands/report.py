@@ -15,6 +15,7 @@ from convbench.report.experiment.whole import (
     read_experiment,
 )
 from convbench.report.layout import document
+from convbench.report.pairwise import tournaments
 from convbench.report.sections import Section, sections, with_baseline
 from convbench.store import Run, find_run
 
@@ -46,21 +47,22 @@ def report(options: ReportOptions) -> ReportResult:
         return experiment_report(options.runs[0], options)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     found = sections(runs, options.split, pool=options.pool, allow=options.allow)
-    _check_judge(options.judge, found)
+    _check_judge(options.judge, found, pairwise=options.pairwise)
     if options.baseline is not None:
         found = with_baseline(found, options.baseline, "--baseline")
     for name in options.against:
         with_baseline(found, name, "--against")
     made = document(
-        found, judge=options.judge, kind=options.kind, paper=options.paper, against=options.against
-    )
+        found, judge=options.judge, kind=options.kind, paper=options.paper,
+        against=options.against, pairwise=options.pairwise,
+    )  # fmt: skip
     if options.plots:
         from convbench.report.plots.draw import with_pictures
         from convbench.report.plots.judges import agreement
 
         made = with_pictures(
             made, found, judge=options.judge, kind=options.kind,
-            agreement=[agreement(section) for section in found],
+            agreement=[agreement(section) for section in found], pairwise=options.pairwise,
         )  # fmt: skip
     return ReportResult(runs, found, made)
 
@@ -82,10 +84,18 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     return ReportResult(list(found.runs), list(found.sections), made, root=root)
 
 
-def _check_judge(judge: str | None, found: Sequence[Section]) -> None:
-    known = sorted({name for section in found for name in section.judges})
+def _check_judge(judge: str | None, found: Sequence[Section], *, pairwise: bool) -> None:
+    known = {name for section in found for name in section.judges}
+    if pairwise:
+        compared = {one.judge for section in found for one in tournaments(section)}
+        if not compared:
+            raise RunError(
+                "--pairwise: found no policies that a judge compared; compare some first: "
+                "convbench judge --pairwise A B --judge MODEL"
+            )
+        known |= compared
     if judge is not None and judge not in known:
         raise RunError(
-            f"--judge {judge}: found verdicts of {', '.join(known) or 'no judge'}; expected one "
-            f"of these, or judge first: convbench judge --judge {judge}"
+            f"--judge {judge}: found verdicts of {', '.join(sorted(known)) or 'no judge'}; "
+            f"expected one of these, or judge first: convbench judge --judge {judge}"
         )

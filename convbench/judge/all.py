@@ -15,9 +15,11 @@ from convbench.judge import (
     resolve_judge,
 )
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
+from convbench.judge.compare import Compared
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score, unscored
 from convbench.judge.ready import ready
+from convbench.judge.resolve import DEFAULT
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
@@ -50,6 +52,8 @@ class JudgeResult:
     """Conversations that failed to build: there is nothing to judge."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
+    """What comparing two policies came to; `judged` then counts orders."""
     warnings: list[str] = field(default_factory=list)
     """What a reader of the scores has to know."""
 
@@ -104,16 +108,23 @@ def judges_of(run: Run) -> list[Judge]:
 
 
 def judge_with_model(
-    name: str, specs: SpecOptions, calls: CallOptions, run: Run | None = None
+    name: str,
+    specs: SpecOptions,
+    calls: CallOptions,
+    run: Run | None = None,
+    *,
+    default: str = DEFAULT,
 ) -> Judge:
     """Return a judge with the model its name stands for, so that the fingerprint holds it. `run`
-    is what it will score."""
+    is what it will score, `default` the rubric of a model that is named alone."""
     sets = sort_sets(specs.sets, ("judge",)).of("judge")
 
     def model(reference: str) -> str:
         return resolve(reference, api_base=calls.api_base, specs=specs.folders).ref
 
-    found = resolve_judge(name, specs.folders, sets=sets, resolve_model=model, run=run)
+    found = resolve_judge(
+        name, specs.folders, sets=sets, resolve_model=model, run=run, default=default
+    )
     # Kept with the run, so that an evaluation asks the same model at the same address.
     base = (calls.api_base or found.spec.api_base) if found.model else None
     update = {"model": found.model, "api_base": address(base) if base else None}

@@ -102,7 +102,12 @@ def shown(spec: JudgeSpec) -> dict[str, Any]:
 def _has_rubric(spec: JudgeSpec) -> bool:
     """Whether people could score what a judge does."""
     kind = kind_of(spec)
-    return bool(spec.metrics) and "labels" not in kind.needs and kind.measures == "talk"
+    return (
+        bool(spec.metrics)
+        and spec.per != "pair"
+        and "labels" not in kind.needs
+        and kind.measures == "talk"
+    )
 
 
 def _is_usual(spec: JudgeSpec) -> bool:

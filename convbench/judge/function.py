@@ -31,11 +31,11 @@ async def score(case: Case, tools: Tools) -> Verdict:
     if inspect.isawaitable(result):
         result = await result
     scores, details = result if isinstance(result, tuple) else (result, {})
-    _check(judge, scores)
+    check_scores(judge, scores)
     return scored(judge, case.conversation, case.protocol, dict(scores), details=dict(details))
 
 
-def _check(judge: Judge, scores: Mapping[str, float]) -> None:
+def check_scores(judge: Judge, scores: Mapping[str, float]) -> None:
     """Hold a function's scores to the spec: all metrics, no other, each in range."""
     spec = judge.spec
     expected = {metric.name for metric in spec.metrics} or {spec.reward.metric}

@@ -20,7 +20,7 @@ LEFT_OUT, TEMPERATURE = "left_out", "temperature"
 """In a verdict's details: sampling parameters that the judge's model takes none of."""
 
 
-def _sent(replies: Sequence[Completion]) -> dict[str, Any]:
+def sent(replies: Sequence[Completion]) -> dict[str, Any]:
     """Return what a verdict tells of its sampling where that is not what the rubric says, and the
     tokens that its judge thought."""
     missing = sorted({name for reply in replies for name in reply.left_out})
@@ -59,7 +59,7 @@ async def score(case: Case, tools: Tools) -> Verdict:
     )
     done = await ask(tools.caller, tools.held, judge, messages, key, case.asked)
     usage: dict[str, Any] = {
-        "details": _sent(done.replies),
+        "details": sent(done.replies),
         "attempts": case.asked + len(done.replies),
         "prompt_tokens": done.total("prompt_tokens"),
         "completion_tokens": done.total("completion_tokens"),

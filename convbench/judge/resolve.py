@@ -64,12 +64,13 @@ def resolve_judge(
     sets: Mapping[str, Any] | None = None,
     resolve_model: Callable[[str], str] = lambda reference: reference,
     run: Run | None = None,
+    default: str = DEFAULT,
 ) -> Judge:
     """Return the judge that a name stands for.
 
     `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (one of `run`'s, where it
     kept one of that name); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
-    `SPEC@MODEL` a rubric with a model; anything else is a model with the rubric `rubric`.
+    `SPEC@MODEL` a rubric with a model; anything else is a model with the rubric `default`.
     `resolve_model` turns a model alias into what it stands for, so that the fingerprint moves
     with it. Raises SpecError, DataError (labels).
     """
@@ -85,7 +86,7 @@ def resolve_judge(
     if at and "/" not in before and ":" not in before:
         known = ", ".join(catalog.names("judges", specs))
         raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
-    spec = catalog.load(JudgeSpec, "judges", DEFAULT, specs=specs, sets=sets)
+    spec = catalog.load(JudgeSpec, "judges", default, specs=specs, sets=sets)
     return _made(text, _guarded(spec), resolve_model(text))
 
 

@@ -20,6 +20,7 @@ class JudgeOptions(Asking):
         "convbench judge --judge rules",
         "convbench judge --judge human:labels.csv",
         "convbench judge --judge rubric-section4@gpt-4o --dry-run",
+        "convbench judge --pairwise swift base --judge gpt-4o --until-decided",
     )
 
     judges: Annotated[
@@ -37,6 +38,18 @@ class JudgeOptions(Asking):
             "--run", "DIR", WHERE, each=True, names="runs",
         ),
     ] = None  # fmt: skip
+    pairwise: Annotated[
+        tuple[str, str] | None,
+        Opt(
+            "Compare two policies' conversations on the same question and sample, in both orders: "
+            "run directories, base, or names of evaluations; all for each of these.",
+            "--pairwise", "A B",
+        ),
+    ] = None  # fmt: skip
+    until_decided: Annotated[
+        bool,
+        Opt("With --pairwise: ask about no more questions once it is sure who wins."),
+    ] = False
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

@@ -49,6 +49,9 @@ class ReportOptions:
     ] = ()  # fmt: skip
     paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
     plots: Annotated[bool, Opt("Draw pictures too: PNG, SVG and one HTML page.")] = False
+    pairwise: Annotated[
+        bool, Opt("Win rates and strengths from judge --pairwise, in tables of their own.")
+    ] = False
     pool: Annotated[bool, Opt("Join methods of one name from runs that differ in the seed.")] = (
         False
     )

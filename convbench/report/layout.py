@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Document, Part, Table
+from convbench.report.pairwise import tournaments
+from convbench.report.panels import panel_of
 from convbench.report.sections import Section
 from convbench.report.tables import (
     adaptation_table,
@@ -16,8 +18,11 @@ from convbench.report.tables import (
     flagged_table,
     kind_table,
     main_table,
+    meeting_table,
+    panel_tables,
     reference_table,
     run_table,
+    strength_table,
     temperature_table,
     training_table,
     win_table,
@@ -32,10 +37,12 @@ def document(
     kind: ErrorKind | None = None,
     paper: bool = False,
     against: Sequence[str] = (),
+    pairwise: bool = False,
 ) -> Document:
     """Return a report: a part for each section and judge (each judge there is where none is
-    named; one without judge where there are no verdicts). Standard errors are of the kind named, or
-    of each section's regime. `against` names policies that all are compared with too."""
+    named; one without judge where there are no verdicts), with `pairwise` one for each judge that
+    compared policies. Standard errors are of the kind named, or of each section's regime. `against`
+    names policies that all are compared with too."""
     parts = [
         Part(
             title=_title(section, name),
@@ -47,7 +54,32 @@ def document(
         for section in sections
         for name in judges_of(section, judge)
     ]
+    parts += _panels(sections) if judge is None else []
+    parts += _pairwise(sections, judge) if pairwise else []
     return Document("convbench report", (*parts, *_across(sections, judge, kind)))
+
+
+def _panels(sections: Sequence[Section]) -> list[Part]:
+    """Return a part on the judges of each section, where there is something to say of them."""
+    parts = []
+    for section in sections:
+        found = panel_of(section)
+        if found is not None:
+            tables = tuple(_named(table, section) for table in panel_tables(found))
+            parts.append(Part(f"{section.title}, judges", tables=tables))
+    return parts
+
+
+def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
+    """Return a part for each judge that compared policies of a section."""
+    parts = []
+    for section in sections:
+        for found in tournaments(section):
+            if judge in (None, found.judge):
+                tables = (meeting_table(found), strength_table(found))
+                named = tuple(_named(table, section) for table in tables if table is not None)
+                parts.append(Part(f"{section.title}, pairwise by {found.judge}", tables=named))
+    return parts
 
 
 def _across(

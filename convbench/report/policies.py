@@ -70,6 +70,10 @@ class Observation:
     """Findings of the fidelity checks, `SPEAKER:FINDING`."""
     verdicts: Mapping[str, Scored]
     """By judge."""
+    talk: str = ""
+    """conversation_id."""
+    words: int | None = None
+    """Words of the policy's turns."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,8 @@ def _rows(run: Run, split: str) -> Iterator[Observation]:
             reasoned=found.reasoned,
             flags=talk.flags,
             verdicts=verdicts.get(talk.conversation_id, {}),
+            talk=talk.conversation_id,
+            words=found.words,
         )
 
 

@@ -12,7 +12,7 @@ from convbench.schema.conversation import Failure
 from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
 from convbench.schema.reasoning import Effort
 
-Per = Literal["conversation", "turn"]
+Per = Literal["conversation", "turn", "pair", "group"]
 Together = Literal["mean", "sum", "last", "discount"]
 Fence = Literal["nonce", "none"]
 """How a transcript stands in a rubric's prompt: between marks that nobody in it can know, with its
@@ -110,10 +110,12 @@ class JudgeSpec(Noun):
     asks: int = Field(default=3, ge=1)
     """Most replies asked for: the first, and more with the complaint while one is malformed."""
     per: Per = Field(default="conversation", exclude_if=lambda per: per == "conversation")
-    """What is scored: the conversation once, or every policy turn (`turn`), each with the
-    conversation up to it. The scores are then means over the turns, the reward is that of all turns
-    together (`reward.together`), and each turn's own stands in the verdict's details. For kinds
-    `rubric` and `rules`."""
+    """What is scored: the conversation once; every policy turn (`turn`), each with the conversation
+    up to it; two conversations (`pair`: `judge --pairwise A B`); or all of a run about a question
+    beside each other (`group`). Of turns the scores are means, the reward is that of all
+    together (`reward.together`), and each turn's own stand in the verdict's details. Of a pair the
+    scale of the reward's metric goes from the first conversation (lowest) to the second. Kind
+    `rubric` knows all, `rules` knows no group."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature of the judge model."""
     max_tokens: int = Field(default=1024, ge=1)
@@ -145,8 +147,9 @@ class JudgeSpec(Noun):
             raise ValueError("a rubric needs system, prompt and metrics")
         if self.kind == "rules" and not self.function:
             raise ValueError("a rules judge needs function: pkg.mod:fn")
-        if self.per == "turn" and self.kind not in ("rubric", "rules"):
-            raise ValueError(f"per: turn needs kind rubric or rules; found {self.kind}")
+        able = ("rubric",) if self.per == "group" else ("rubric", "rules")
+        if self.per != "conversation" and self.kind not in able:
+            raise ValueError(f"per: {self.per} needs kind {' or '.join(able)}; found {self.kind}")
         if self.justification == "required" and self.kind not in ("rubric", "human"):
             raise ValueError(
                 f"justification: required needs kind rubric or human; found {self.kind}"

@@ -12,7 +12,8 @@ from convbench.store.columns import METRICS, MOST_METRICS, VERDICT_COLUMNS
 def metric_columns(specs: Iterable[JudgeSpec]) -> tuple[str, ...]:
     """Return the metrics that are columns of `verdicts`: those that always are, then what these
     judges score, in their order."""
-    named = (name for spec in specs for name in spec.names if name not in VERDICT_COLUMNS)
+    single = (spec for spec in specs if spec.per != "pair")
+    named = (name for spec in single for name in spec.names if name not in VERDICT_COLUMNS)
     return tuple(dict.fromkeys((*METRICS, *named)))[:MOST_METRICS]
 
 

@@ -17,10 +17,12 @@ from tests.bench import (
     batches,
     calls,
     coverage,
+    judges,
     local,
     real,
     records,
     sandbox,
+    sequential,
     thinking,
     viewer,
 )
@@ -42,6 +44,8 @@ BENCHES: dict[str, Bench] = {
     "local": local.local,
     "coverage": coverage.coverage,
     "real": real.real,
+    "sequential": sequential.sequential,
+    "judges": judges.judges,
 }
 
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 from convbench.report.document import Document, Part, Picture
 from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
+from convbench.report.pairwise import tournaments
 from convbench.report.plots.dots import dots
 from convbench.report.plots.judges import judge_pairs
 from convbench.report.plots.lines import by_size, by_temperature, by_turns
 from convbench.report.plots.radar import radar
+from convbench.report.plots.strengths import strengths
 from convbench.report.plots.style import drawing
 from convbench.report.plots.training import training
 from convbench.report.sections import Section
@@ -29,6 +31,7 @@ def with_pictures(
     judge: str | None = None,
     kind: ErrorKind | None = None,
     agreement: Sequence[Agreement] = (),
+    pairwise: bool = False,
 ) -> Document:
     """Return the document with its pictures: in each part its own, in a last part what compares
     parts. `agreement` holds one mapping a section, or nothing."""
@@ -40,8 +43,17 @@ def with_pictures(
         ]
         parts += made.parts[len(titles) :]  # what compares sections has tables alone
         across = tuple(_across(sections, judge, kind, agreement))
+        across += tuple(_strengths(sections, judge)) if pairwise else ()
     together = (Part("All together", pictures=across),) if across else ()
     return replace(made, parts=(*parts, *together))
+
+
+def _strengths(sections: Sequence[Section], judge: str | None) -> Iterator[Picture]:
+    for section in sections:
+        for found in tournaments(section):
+            drawn = strengths(section.title, found) if judge in (None, found.judge) else None
+            if drawn is not None:
+                yield drawn
 
 
 def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:

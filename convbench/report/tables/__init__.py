@@ -5,8 +5,10 @@ from convbench.report.tables.against import difference_table, temperature_table
 from convbench.report.tables.beside import reference_table
 from convbench.report.tables.cells import headline, measures_of
 from convbench.report.tables.counts import count_table, counts
+from convbench.report.tables.duels import meeting_table, strength_table
 from convbench.report.tables.few_shot import choice_table
 from convbench.report.tables.flagged import finding_table, flagged_table
+from convbench.report.tables.panels import panel_tables
 from convbench.report.tables.results import main_table
 from convbench.report.tables.runs import run_table
 from convbench.report.tables.training import training_table
@@ -24,8 +26,11 @@ __all__ = [
     "kind_table",
     "main_table",
     "measures_of",
+    "meeting_table",
+    "panel_tables",
     "reference_table",
     "run_table",
+    "strength_table",
     "temperature_table",
     "training_table",
     "win_table",

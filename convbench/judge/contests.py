@@ -1,0 +1,84 @@
+"""What `judge --pairwise` asks for: judges that compare two policies, and what that would cost."""
+
+from __future__ import annotations
+
+from convbench.engine import run as run_loop
+from convbench.engine.need import usual_prompt
+from convbench.errors import RunError
+from convbench.judge import Judge
+from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
+from convbench.judge.compare import Contest, compare, todo
+from convbench.judge.duels import opponents, side
+from convbench.judge.pair import pair_messages
+from convbench.judge.ready import ready
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions
+from convbench.rollout.preview import dollars, headroom
+from convbench.schema import Message
+
+RUBRIC = "pairwise"
+"""The rubric of a model that is named alone."""
+
+
+def contests(options: JudgeOptions) -> JudgeResult:
+    """Let judges compare every two policies that are named, in both orders; what they have compared
+    is kept. Raises ConvbenchError subclasses."""
+    judges = _judges(options)
+    listed = [
+        Contest((one, other), side(one, options.run), side(other, options.run), judge,
+                options.until_decided)
+        for one, other in opponents(options.pairwise or (), options.run)
+        for judge in judges
+    ]  # fmt: skip
+    result = JudgeResult(listed[0].home)
+    if options.dry_run:
+        result.previews = [_preview(one, options.calls) for one in listed]
+        return result
+    typed = [one.judge.model for one in listed if one.judge.model]
+    calls = options.calls.naming(*typed)
+    for one in listed:
+        if todo(one).left:
+            ready([one.judge], calls, one.home)
+    for one in listed:
+        with one.home.lock():
+            compared = run_loop(lambda one=one: compare(one, calls))  # type: ignore[misc]
+        result.compared.append(compared)
+        result.judged.append(compared.judged)
+        if compared.judged.jobs.interrupted or compared.judged.jobs.stopped:
+            break
+    return result
+
+
+def _judges(options: JudgeOptions) -> list[Judge]:
+    if not options.judges:
+        raise RunError("--pairwise: found no --judge; expected a model (gpt-4o, …), SPEC@MODEL, or "
+                       "pairwise-rules, which asks no model")  # fmt: skip
+    found = [
+        judge_with_model(name, options.specs, options.calls, default=RUBRIC)
+        for name in dict.fromkeys(options.judges)
+    ]
+    for judge in found:
+        if judge.spec.per != "pair":
+            raise RunError(
+                f"--judge {judge.name} scores one conversation; expected a rubric with per: pair, "
+                f"e.g. {RUBRIC}@MODEL"
+            )
+    return found
+
+
+def _preview(contest: Contest, calls: CallOptions) -> JudgePreview:
+    """Return what a judge would be sent of a contest, with tokens and dollars for all of it."""
+    judge, left = contest.judge, todo(contest)
+    shown: list[Message] = []
+    prompt = 0
+    for group in left.pending.values():
+        for one in group if judge.model is not None else ():
+            messages = pair_messages(judge, one)
+            shown = shown or messages
+            prompt += usual_prompt(messages)
+    if judge.model is None:
+        return JudgePreview(judge.name, None, [], left.left, 0, 0, 0.0)
+    most = judge.spec.max_tokens + headroom(judge.model, calls.specs, judge.short)
+    reply = most * left.left
+    usd = dollars(judge.model, prompt, reply, calls.specs, judge.short, batch=calls.batch)
+    return JudgePreview(judge.name, judge.model, shown, left.left, prompt, reply, usd)

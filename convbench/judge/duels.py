@@ -1,0 +1,155 @@
+"""Which conversations are compared: those of two runs about the same question and sample.
+
+Groups stand in an order that is drawn from their names and the judge's fingerprint, so that whoever
+stops early has seen groups at random, and a resumed run goes on in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.schema import Conversation, Example
+from convbench.schema.comparison import Comparison
+from convbench.stats.duels import Duel
+from convbench.store import Run, find_run
+
+ALL = "all"
+"""Stands for a run and each of its evaluations."""
+
+
+@dataclass(frozen=True)
+class Couple:
+    """Two policies' conversations about the same question with the same sample number."""
+
+    one: Conversation
+    other: Conversation
+    example: Example
+
+
+@dataclass(frozen=True)
+class Couples:
+    """All there are of two runs, and what could not be coupled."""
+
+    found: tuple[Couple, ...]
+    alone: int
+    """Conversations about a question and sample that the other run has none of."""
+    failed: int
+    """Couples of which one conversation failed."""
+    apart: int
+    """Couples whose question is not the same in both runs, whatever it is called."""
+
+
+def side(name: str, home: Path | None) -> Run:
+    """Return the run that a side of `--pairwise` names: a run directory, `base` for the run itself
+    (`--run`, else the newest), or the name of one of its evaluations."""
+    if (Path(name) / "run.json").exists():
+        return Run.open(Path(name))
+    run = find_run(home)
+    if name in ("base", run.path.name):
+        return run
+    names = [child.path.name for child in run.children()]
+    if name in names:
+        return Run.open(run.evals / name)
+    listed = ", ".join(["base", *names])
+    raise RunError(f"--pairwise {name}: found no such run; expected a run directory, or of "
+                   f"{run.path} one of {listed}")  # fmt: skip
+
+
+def opponents(names: Sequence[str], home: Path | None) -> list[tuple[str, str]]:
+    """Return every two that are to meet, each couple once: `all` stands for the run and each of its
+    evaluations."""
+    run = find_run(home) if ALL in names else None
+    everyone = ["base", *(child.path.name for child in run.children())] if run else []
+    sides = [everyone if name == ALL else [name] for name in names]
+    met: dict[frozenset[str], tuple[str, str]] = {}
+    for one, other in product(*sides):
+        if one != other or ALL not in names:
+            met.setdefault(frozenset((one, other)), (one, other))
+    if not met:
+        raise RunError(f"--pairwise {' '.join(names)}: found no two policies; expected evaluations "
+                       "of the run: convbench eval CHECKPOINT")  # fmt: skip
+    return list(met.values())
+
+
+def home_of(one: Run, other: Run) -> Run:
+    """Return the run that keeps a comparison: what both were evaluated from, else the first."""
+    for run, child in ((one, other), (other, one)):
+        if child.manifest.parent == run.manifest.id:
+            return run
+    above = one.path.parent.parent
+    beside = one.manifest.parent is not None and one.manifest.parent == other.manifest.parent
+    return Run.open(above) if beside and (above / "run.json").exists() else one
+
+
+def couples(one: Run, other: Run) -> Couples:
+    """Return the couples of two runs. Raises RunError where there is none, or both are one run."""
+    if one.path.resolve() == other.path.resolve():
+        raise RunError(f"--pairwise: found {one.path} twice; expected two runs")
+    mine, theirs = _by_place(one), _by_place(other)
+    found, failed, apart = [], 0, 0
+    for place, talk in mine.items():
+        against = theirs.get(place)
+        if against is None:
+            continue
+        example = one.examples[talk.example_id]
+        if _question(example) != _question(other.examples[against.example_id]):
+            apart += 1
+        elif talk.failure is not None or against.failure is not None:
+            failed += 1
+        else:
+            found.append(Couple(talk, against, example))
+    if not found:
+        raise RunError(
+            f"--pairwise: {one.path} and {other.path} have no conversations about the same "
+            f"question with the same sample ({failed} couples failed, {apart} questions differ)"
+        )
+    alone = len(mine.keys() ^ theirs.keys())
+    return Couples(tuple(found), alone, failed, apart)
+
+
+def in_order(groups: Iterable[str], fingerprint: str) -> list[str]:
+    """Return groups in the order in which a judge takes them."""
+    return sorted(set(groups), key=lambda name: hashlib.sha256(
+        f"{fingerprint}\0{name}".encode("utf-8", "replace")).digest())  # fmt: skip
+
+
+def duels_of(
+    found: Iterable[Comparison], mine: Mapping[str, str], theirs: Mapping[str, str]
+) -> list[Duel]:
+    """Return the duels that were judged in both orders.
+
+    `mine` and `theirs` are what each policy's conversations are about, by conversation_id: only
+    those about the same thing are duels of these policies.
+    """
+    by_couple: dict[tuple[str, str], dict[bool, Comparison]] = {}
+    for one in found:
+        if one.preferred is None:
+            continue
+        ahead = one.first in mine
+        name, against = (one.first, one.second) if ahead else (one.second, one.first)
+        if name in mine and against in theirs and mine[name] == theirs[against]:
+            by_couple.setdefault((name, against), {})[ahead] = one
+    return [
+        Duel(
+            both[True].group_id,
+            both[True].preferred or 0.0,
+            1 - (both[False].preferred or 0.0),
+            name,
+            against,
+        )
+        for (name, against), both in by_couple.items()
+        if len(both) == 2
+    ]
+
+
+def _by_place(run: Run) -> dict[tuple[str, int], Conversation]:
+    return {(c.example_id, c.sample): c for c in run.conversations() if c.branch is None}
+
+
+def _question(example: Example) -> tuple[object, ...]:
+    return example.question, example.choices, example.answer

@@ -1,0 +1,126 @@
+"""What a judge prefers of two conversations that are shown in one order (`per: pair`)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from convbench.errors import ConvbenchError, DataError
+from convbench.judge.ask import ask
+from convbench.judge.function import check_scores
+from convbench.judge.model import sent
+from convbench.judge.resolve import Judge
+from convbench.judge.rubric import Complaint, Scores
+from convbench.judge.several import messages_of
+from convbench.judge.work import Tools
+from convbench.schema import (
+    Conversation,
+    Example,
+    Failure,
+    JudgeSpec,
+    Message,
+    ProtocolSpec,
+    text_of,
+)
+from convbench.schema.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Two conversations in the order in which they are shown."""
+
+    first: Conversation
+    second: Conversation
+    example: Example
+    until_decided: bool = False
+    asked: int = 0
+    """Replies that earlier tries asked for: the journal must not answer with them."""
+
+
+def key_of(judge: Judge, shown: Shown) -> str:
+    """Return what the journal keys of an order begin with."""
+    first, second = shown.first.conversation_id, shown.second.conversation_id
+    return f"pair/{judge.fingerprint}/{first}|{second}"
+
+
+def pair_messages(judge: Judge, shown: Shown) -> list[Message]:
+    """Return what the judge's model is sent."""
+    key = f"{key_of(judge, shown)}#{shown.asked}"
+    return messages_of(judge.spec, (shown.first, shown.second), shown.example, key)
+
+
+def preferred(spec: JudgeSpec, scores: Mapping[str, float]) -> float:
+    """Return how far the first is preferred, 0 to 1: the scale of the reward's metric goes from
+    the first (lowest) to the second (highest)."""
+    low, high = spec.limits(spec.reward.metric)
+    return (high - scores[spec.reward.metric]) / (high - low)
+
+
+async def prefer(judge: Judge, shown: Shown, protocol: ProtocolSpec, tools: Tools) -> Comparison:
+    """Return what the judge prefers; a failure where it says nothing that can be read. Errors that
+    end the whole run pass through."""
+    if judge.model is None:
+        return await _by_function(judge, shown, protocol)
+    if tools.caller is None or tools.held is None:
+        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
+    messages = pair_messages(judge, shown)
+    done = await ask(tools.caller, tools.held, judge, messages, key_of(judge, shown), shown.asked)
+    usage: dict[str, Any] = {
+        "details": sent(done.replies),
+        "attempts": shown.asked + len(done.replies),
+        "prompt_tokens": done.total("prompt_tokens"),
+        "completion_tokens": done.total("completion_tokens"),
+        "cost_usd": done.total("cost_usd"),
+    }
+    if isinstance(done.result, Scores):
+        words = done.result.justifications
+        return _said(judge, shown, done.result.scores, justifications=words, **usage)
+    raw = text_of(done.replies[-1].content) if done.replies else None
+    if isinstance(done.result, Complaint):
+        message = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
+        return _failed(judge, shown, "UnreadableReply", message, reply=raw, **usage)
+    kind = type(done.result).__name__
+    return _failed(judge, shown, kind, str(done.result), reply=raw, **usage)
+
+
+def broken(judge: Judge, shown: Shown, error: Exception) -> Comparison:
+    """Return the record of an order that broke outside the judge's own replies."""
+    kind = type(error).__name__
+    message = str(error) if isinstance(error, ConvbenchError) else f"{kind}: {error}"
+    return _failed(judge, shown, kind, message, attempts=shown.asked)
+
+
+async def _by_function(judge: Judge, shown: Shown, protocol: ProtocolSpec) -> Comparison:
+    """Ask a function `fn(first, second, example, protocol)`."""
+    if judge.function is None:
+        raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
+    result = judge.function(shown.first, shown.second, shown.example, protocol)
+    scores: Mapping[str, float] = await result if inspect.isawaitable(result) else result
+    check_scores(judge, scores)
+    return _said(judge, shown, dict(scores), cost_usd=0.0)
+
+
+def _said(judge: Judge, shown: Shown, scores: dict[str, float], **more: Any) -> Comparison:
+    whole = judge.spec.whole(scores)
+    return Comparison(
+        **_named(judge, shown), scores=whole, preferred=preferred(judge.spec, whole), **more
+    )
+
+
+def _failed(judge: Judge, shown: Shown, kind: str, message: str, **more: Any) -> Comparison:
+    return Comparison(**_named(judge, shown), failure=Failure.said(kind, message), **more)
+
+
+def _named(judge: Judge, shown: Shown) -> dict[str, Any]:
+    return {
+        "first": shown.first.conversation_id,
+        "second": shown.second.conversation_id,
+        "judge": judge.name,
+        "fingerprint": judge.fingerprint,
+        "group_id": shown.example.group_id,
+        "until_decided": shown.until_decided,
+        "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }

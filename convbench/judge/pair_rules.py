@@ -1,0 +1,25 @@
+"""Judge `pairwise-rules`: of two conversations the one that judge `rules` scores higher.
+
+A heuristic for trying things out without a model. It looks at one conversation at a time, so that
+the order in which they are shown cannot matter to it.
+"""
+
+from __future__ import annotations
+
+from convbench.judge.rules import score
+from convbench.schema import Conversation, Example, ProtocolSpec
+
+VERSION = 1
+"""Raised whenever a preference may move; part of the judge's fingerprint."""
+NEAR = 0.25
+"""Difference of overall scores, of 0 to 10, below which neither is better."""
+
+
+def prefer(
+    first: Conversation, second: Conversation, example: Example, protocol: ProtocolSpec
+) -> dict[str, float]:
+    """Return `preference`: 1 for the first, 2 for the second, 1.5 for neither."""
+    one, other = (score(talk, example, protocol)["overall"] for talk in (first, second))
+    if abs(one - other) < NEAR:
+        return {"preference": 1.5}
+    return {"preference": 1.0 if one > other else 2.0}

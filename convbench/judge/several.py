@@ -1,0 +1,35 @@
+"""Several transcripts in one prompt: each between marks of its own, which nobody in any knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from convbench import prompts
+from convbench.judge.ask import judge_fields
+from convbench.judge.fence import ABOUT_SEVERAL, fenced_several
+from convbench.schema import Conversation, Example, JudgeSpec, Message
+from convbench.views import transcript
+
+
+def messages_of(
+    spec: JudgeSpec, talks: Sequence[Conversation], example: Example, key: str
+) -> list[Message]:
+    """Return what a judge of two conversations, or of a group, is sent.
+
+    Templates see `marks` (what the marks around transcripts mean), `transcripts` in the order in
+    which they are shown, and of two `first` and `second`, beside what every rubric sees. `key`
+    names the asking, from which the marks are drawn.
+    """
+    if spec.fence == "nonce":
+        marks, shown = ABOUT_SEVERAL, fenced_several(talks, key, reasoning=spec.sees_reasoning)
+    else:
+        marks, shown = "", [transcript(one, reasoning=spec.sees_reasoning) for one in talks]
+    fields: dict[str, Any] = {
+        **judge_fields(example, "\n\n".join(shown)), "marks": marks, "transcripts": tuple(shown),
+    }  # fmt: skip
+    if len(shown) == 2:
+        fields |= {"first": shown[0], "second": shown[1]}
+    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
+    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
+    return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]

@@ -1,0 +1,128 @@
+"""Policies of a section against each other, as judges compared them in both orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from convbench.judge.duels import duels_of, in_order
+from convbench.report.policies import Observation, Policy
+from convbench.report.sections import Section
+from convbench.schema.comparison import Comparison
+from convbench.stats.bradley_terry import Ranking, Round, ranking
+from convbench.stats.duels import Duel, Wins, by_group, wins
+from convbench.stats.sequential import Decision, decide
+from convbench.store import Run
+from convbench.store.comparisons import comparisons
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two policies, and all their duels by one judge."""
+
+    one: Policy
+    other: Policy
+    duels: tuple[Duel, ...]
+    wins: Wins
+    decision: Decision | None
+    """Where the judge was asked until it was decided: what is sure at any time."""
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """All meetings of a section's policies by one judge."""
+
+    judge: str
+    policies: tuple[Policy, ...]
+    """Those that met another, Base first."""
+    meetings: tuple[Meeting, ...]
+    failed: int
+    """Orders that got no preference."""
+    mixed: bool = False
+    """Whether the judge has compared under an older rubric or model, which is left out."""
+
+    def ranking(self, *, length: bool = False) -> Ranking | None:
+        """Return the strengths of the policies; None where they are not finite."""
+        places = {policy.name: place for place, policy in enumerate(self.policies)}
+        words = {row.talk: row.words for p in self.policies for row in p.rows}
+        rounds = [
+            Round(places[m.one.name], places[m.other.name], duel.value, duel.group,
+                  longer(words.get(duel.one), words.get(duel.other)))
+            for m in self.meetings for duel in m.duels
+        ]  # fmt: skip
+        return ranking(len(self.policies), rounds, length=length)
+
+
+def tournaments(section: Section) -> list[Tournament]:
+    """Return what every judge said of a section's policies, two by two; empty without any."""
+    found = list(_said(section.policies))
+    ids = {row.talk for policy in section.policies for row in policy.rows}
+    inside = [one for one in found if one.first in ids and one.second in ids]
+    return [
+        made
+        for judge in dict.fromkeys(one.judge for one in inside)
+        if (made := _tournament(section, judge, [o for o in inside if o.judge == judge])).meetings
+    ]
+
+
+def longer(one: int | None, other: int | None) -> float:
+    """Return how much longer one answer is than the other, as a share of both; 0 where unknown."""
+    return (one - other) / (one + other) if one and other else 0.0
+
+
+def _tournament(section: Section, judge: str, found: Sequence[Comparison]) -> Tournament:
+    newest = max(found, key=lambda one: one.ended).fingerprint
+    kept = [one for one in found if one.fingerprint == newest]
+    ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # learners over Base
+    meetings = [
+        meeting
+        for pair in combinations(ordered, 2)
+        if (meeting := _meeting(*pair, kept)) is not None
+    ]
+    met = {policy.name for m in meetings for policy in (m.one, m.other)}
+    policies = sorted(
+        (policy for policy in section.policies if policy.name in met), key=lambda p: not p.is_base
+    )
+    failed = sum(one.failure is not None for one in kept)
+    return Tournament(judge, tuple(policies), tuple(meetings), failed, mixed=len(kept) < len(found))
+
+
+def _meeting(one: Policy, other: Policy, found: Sequence[Comparison]) -> Meeting | None:
+    mine, theirs = _places(one), _places(other)
+    duels = duels_of(found, mine, theirs)
+    total = wins(duels)
+    if total is None:
+        return None
+    sides = set(mine), set(theirs)
+    between = (c for c in found if (c.first in sides[0]) != (c.second in sides[0]))
+    between = (c for c in between if {c.first, c.second} & sides[1])
+    decision = None
+    if any(c.until_decided for c in between):
+        order = in_order((duel.group for duel in duels), found[0].fingerprint)
+        decision = decide(by_group(duels, order))
+    return Meeting(one, other, tuple(duels), total, decision)
+
+
+def _places(policy: Policy) -> dict[str, str]:
+    """Return the question and sample of each of a policy's conversations, by its id."""
+    return {row.talk: _place(row) for row in policy.rows if row.talk}
+
+
+def _place(row: Observation) -> str:
+    return row.unit.rpartition("@")[0]
+
+
+def _said(policies: Sequence[Policy]) -> Iterator[Comparison]:
+    """Yield the comparisons that the policies' runs keep, and the runs that they evaluate."""
+    paths = [run.path.resolve() for run in _runs(policies)]
+    above = [path.parents[1] for path in paths if len(path.parts) > 2]
+    for path in dict.fromkeys((*paths, *above)):
+        if (path / "run.json").exists() and (path / "comparisons.jsonl").exists():
+            yield from comparisons(Run.open(path))
+
+
+def _runs(policies: Sequence[Policy]) -> Iterator[Run]:
+    for policy in policies:
+        yield policy.run
+        yield from (member.run for member in policy.members)

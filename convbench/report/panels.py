@@ -1,0 +1,215 @@
+"""A section's judges beside each other: agreement, what they are worth together, what moves them.
+
+Scores are each judge's headline, brought to 0 to 1 by its scale. People's scores, where there are
+some, are what a judge should have said: verdicts from labels (`human:FILE`) and gold labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Literal
+
+from convbench.judge.kinds import kind_of
+from convbench.models.families import family_of
+from convbench.report.pairwise import tournaments
+from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.sections import Section
+from convbench.schema import JudgeSpec
+from convbench.stats.agreement import alpha, spearman, weighted_kappa
+from convbench.stats.duels import wins
+from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.leaning import length_bias, self_preference
+from convbench.stats.votes import Votes, votes
+
+Against = Literal["people", "other judges", "nothing"]
+"""What a judge's score is compared with, to see how it leans."""
+ENOUGH = 10
+"""Fewest labelled conversations that stand for what a judge should have said."""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Two judges on the conversations that both scored."""
+
+    first: str
+    second: str
+    common: int
+    equal: float
+    """Share of equal scores."""
+    kappa: float | None
+    """Quadratically weighted."""
+    correlation: float | None
+    """Spearman."""
+    apart: Estimate | None
+    """Mean of first less second, on the scale of 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What moves one judge beside the conversation. Numbers are on the scale of 0 to 1."""
+
+    judge: str
+    against: Against
+    n: int
+    length: Estimate | None
+    """Of a conversation of twice as many words."""
+    own: Estimate | None
+    """Of its own model family over others'."""
+    first: Estimate | None
+    """How far it prefers what is shown first, where it compared two; one half is no bias."""
+
+
+@dataclass(frozen=True)
+class PanelOf:
+    """All judges of a section."""
+
+    agreed: tuple[Agreed, ...]
+    alpha: float | None
+    """Ordinal Krippendorff alpha of the headlines."""
+    votes: Votes | None
+    by_people: bool
+    """Whether errors are to people's scores; else `votes` is a lower bound."""
+    labelled: int
+    """Conversations that people scored."""
+    moved: tuple[Moved, ...]
+
+
+@dataclass(frozen=True)
+class _Said:
+    """One conversation as everybody scored it, 0 to 1."""
+
+    group: str
+    words: int | None
+    family: str | None
+    scores: Mapping[str, float]
+    people: float | None
+
+
+def panel_of(section: Section) -> PanelOf | None:
+    """Return what can be said of a section's judges; None with one judge that nobody labelled and
+    that compared nothing."""
+    specs = {name: judge_spec(section.policies, name) for name in section.judges}
+    judges = [name for name, spec in specs.items() if spec is not None and _scores_talk(spec)]
+    said = list(_said(section, judges, specs))
+    labelled = sum(one.people is not None for one in said)
+    firsts = _firsts(section)
+    if len(judges) < 2 and labelled < ENOUGH and not firsts:
+        return None
+    errors, by_people = _errors(said, judges)
+    rows = [[one.scores.get(name) for one in said] for name in judges]
+    moved = [_moved(name, said, specs.get(name), firsts.get(name)) for name in judges]
+    moved += [Moved(name, "nothing", 0, None, None, first)
+              for name, first in firsts.items() if name not in judges]  # fmt: skip
+    return PanelOf(
+        tuple(_agreed(said, *pair) for pair in combinations(judges, 2)),
+        alpha(rows) if len(judges) > 1 else None,
+        votes(errors),
+        by_people,
+        labelled,
+        tuple(moved),
+    )
+
+
+def _scores_talk(spec: JudgeSpec) -> bool:
+    """Whether a judge scores how a conversation went, and is not people."""
+    kind = kind_of(spec)
+    return kind.measures == "talk" and "labels" not in kind.needs
+
+
+def _said(
+    section: Section, judges: Sequence[str], specs: Mapping[str, JudgeSpec | None]
+) -> Iterator[_Said]:
+    people = [n for n, s in specs.items() if s is not None and "labels" in kind_of(s).needs]
+    for policy in section.policies:
+        family = _family(policy)
+        for row in policy.rows:
+            scores = {name: value for name in judges
+                      if (value := _share(row, name, specs[name])) is not None}  # fmt: skip
+            given = [v for name in people if (v := _share(row, name, specs[name])) is not None]
+            if scores:
+                yield _Said(row.group, row.words, family, scores, fmean(given) if given else None)
+
+
+def _share(row: Observation, judge: str, spec: JudgeSpec | None) -> float | None:
+    """Return a judge's headline brought to 0 to 1."""
+    found = row.verdicts.get(judge)
+    if found is None or found.failed or spec is None or spec.headline not in found.scores:
+        return None
+    low, high = spec.limits(spec.headline)
+    return (found.scores[spec.headline] - low) / (high - low)
+
+
+def _family(policy: Policy) -> str | None:
+    """Return the model family of a policy: its own, or that of what it was trained from."""
+    manifest = policy.run.manifest
+    speaker = manifest.cast.get(manifest.protocol.policy)
+    return family_of(speaker.model if speaker else None, policy.recipe.get("model"),
+                     str(policy.training.get("model") or ""))  # fmt: skip
+
+
+def _errors(
+    said: Sequence[_Said], judges: Sequence[str]
+) -> tuple[list[tuple[str, list[float]]], bool]:
+    """Return each judge's error on the conversations that all scored, and whether people say what
+    was right; else the scores themselves."""
+    whole = [one for one in said if len(one.scores) == len(judges)]
+    labelled = [one for one in whole if one.people is not None]
+    if len(labelled) >= ENOUGH:
+        return [
+            (one.group, [one.scores[name] - (one.people or 0.0) for name in judges])
+            for one in labelled
+        ], True
+    return [(one.group, [one.scores[name] for name in judges]) for one in whole], False
+
+
+def _agreed(said: Sequence[_Said], first: str, second: str) -> Agreed:
+    both = [one for one in said if first in one.scores and second in one.scores]
+    a, b = [one.scores[first] for one in both], [one.scores[second] for one in both]
+    apart = [(one.group, x - y) for one, x, y in zip(both, a, b, strict=True)]
+    equal = fmean(abs(x) < 1e-9 for _, x in apart) if apart else 0.0
+    return Agreed(first, second, len(both), equal, weighted_kappa(a, b), spearman(a, b),
+                  estimate(apart))  # fmt: skip
+
+
+def _moved(
+    judge: str, said: Sequence[_Said], spec: JudgeSpec | None, first: Estimate | None
+) -> Moved:
+    """Return how a judge leans with length and with its own family."""
+    mine = [one for one in said if judge in one.scores]
+    against, leans = _leans(judge, mine)
+    own = family_of(spec.model if spec else None)
+    families = [(one.group, one.family == own, lean) for one, lean in leans if one.family]
+    return Moved(
+        judge,
+        against,
+        len(leans),
+        length_bias((one.group, one.words, lean) for one, lean in leans if one.words is not None),
+        self_preference(families) if own else None,
+        first,
+    )
+
+
+def _leans(judge: str, mine: Sequence[_Said]) -> tuple[Against, list[tuple[_Said, float]]]:
+    labelled = [(one, one.scores[judge] - one.people) for one in mine if one.people is not None]
+    if len(labelled) >= ENOUGH:
+        return "people", labelled
+    beside = [one for one in mine if len(one.scores) > 1]
+    if beside:
+        return "other judges", [
+            (one, one.scores[judge] - fmean(v for k, v in one.scores.items() if k != judge))
+            for one in beside
+        ]
+    return "nothing", [(one, one.scores[judge]) for one in mine]
+
+
+def _firsts(section: Section) -> dict[str, Estimate]:
+    """Return how far each judge that compared two policies prefers what it is shown first."""
+    found = {}
+    for one in tournaments(section):
+        total = wins(duel for meeting in one.meetings for duel in meeting.duels)
+        if total is not None:
+            found[one.judge] = total.first
+    return found

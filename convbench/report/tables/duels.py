@@ -1,0 +1,120 @@
+"""Policies two by two, and their strengths: what `report --pairwise` adds."""
+
+from __future__ import annotations
+
+from convbench.report.document import Cell, Column, Table
+from convbench.report.pairwise import Meeting, Tournament
+from convbench.report.tables.cells import NONE, p_text
+from convbench.stats.bradley_terry import Bound, odds
+from convbench.stats.estimate import Estimate, holm
+
+
+def meeting_table(found: Tournament) -> Table:
+    """Return win rates of every two policies that met, with flips and the pull of the place."""
+    tested = [_against_half(m.wins.rate) for m in found.meetings]
+    adjusted = holm(
+        [None if m.decision else p for m, p in zip(found.meetings, tested, strict=True)]
+    )
+    rows = []
+    for meeting, p in zip(found.meetings, adjusted, strict=True):
+        total = meeting.wins
+        rows.append((
+            Cell(f"{meeting.one.name} over {meeting.other.name}"), Cell(_rate(meeting)),
+            _interval(meeting), Cell(p_text(p)), Cell(str(total.wins)), Cell(str(total.ties)),
+            Cell(str(total.losses)), _share(total.flips), _share(total.first),
+            Cell(str(total.rate.n)), Cell(str(total.rate.groups)),
+        ))  # fmt: skip
+    columns = (
+        Column("Policies", "Policies", numeric=False), Column("win rate", "rate"),
+        Column("95% interval", "95%"), Column("p (Holm)", "p Holm"), Column("wins", "W"),
+        Column("ties", "T"), Column("losses", "L"), Column("flips (%)", "flip %"),
+        Column("first (%)", "1st %"), Column("duels", "duels"), Column("groups", "groups"),
+    )  # fmt: skip
+    return Table("Pairwise", columns, tuple(rows), tuple(_notes(found)), "pairwise")
+
+
+def strength_table(found: Tournament) -> Table | None:
+    """Return the strengths of the policies in log odds against the first; None with fewer than
+    two."""
+    plain, level = found.ranking(), found.ranking(length=True)
+    if plain is None:
+        return None
+    rows = []
+    for place, policy in enumerate(found.policies):
+        cells = [Cell(policy.name)]
+        for ranking in (plain, level):
+            bound = None if ranking is None else ranking.strengths[place]
+            cells += _bound(bound, reference=place == 0)
+        rows.append(tuple(cells))
+    columns = (
+        Column("Policy", "Policy", numeric=False), Column("log odds", "log odds"),
+        Column("95%, all at once", "95%"), Column("beats it", "beats"),
+        Column("log odds at equal length", "= length"), Column("95%, all at once", "95%"),
+        Column("beats it", "beats"),
+    )  # fmt: skip
+    first = found.policies[0].name
+    notes = [
+        f"Bradley-Terry strengths against {first}, {plain.rounds} duels, resampled by group "
+        f"({plain.groups}); the intervals of a column hold together. Beats: how often it wins "
+        f"against {first}."
+    ]
+    if level is not None and level.length is not None:
+        length = level.length
+        ends = "" if length.low is None else f" [{length.low:+.2f}, {length.high:+.2f}]"
+        notes.append(f"Log odds of an answer of twice as many words: {length.value:+.2f}{ends}.")
+    else:
+        notes.append("Lengths do not tell these policies apart, or too few duels do.")
+    return Table("Strengths", columns, tuple(rows), tuple(notes), "strengths")
+
+
+def _rate(meeting: Meeting) -> str:
+    decision = meeting.decision
+    return f"{meeting.wins.rate.mean if decision is None else decision.mean:.3f}"
+
+
+def _interval(meeting: Meeting) -> Cell:
+    decision = meeting.decision
+    ends = meeting.wins.rate.interval if decision is None else (decision.low, decision.high)
+    return NONE if ends is None else Cell(f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]")
+
+
+def _against_half(rate: Estimate) -> float | None:
+    """Return the two-sided p of a win rate of one half."""
+    moved = Estimate(rate.mean - 0.5, rate.error, rate.n, rate.groups, rate.df)
+    return moved.p
+
+
+def _share(found: Estimate) -> Cell:
+    margin = found.margin
+    return Cell(f"{100 * found.mean:.1f}", None if margin is None else f"{100 * margin:.1f}")
+
+
+def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
+    if bound is None:
+        return [NONE, NONE, NONE]
+    if reference:
+        return [Cell("0"), NONE, NONE]
+    ends = NONE if bound.low is None else Cell(f"[{bound.low:+.2f}, {bound.high:+.2f}]")
+    return [Cell(f"{bound.value:+.2f}"), ends, Cell(f"{odds(bound.value):.3f}")]
+
+
+def _notes(found: Tournament) -> list[str]:
+    notes = [
+        f"Judge {found.judge}: conversations about the same question with the same sample, each "
+        "couple in both orders; a tie is half a win. Intervals are clustered by group (Student's "
+        "t). Flips ± 95%: duels whose winner the order chose. First ± 95%: how far what is shown "
+        "first is preferred; 50 where the place does not count."
+    ]
+    if any(meeting.decision for meeting in found.meetings):
+        notes.append(
+            "Where the judge was asked until decided, the rate is over groups and the interval "
+            "holds at all times at once, however often it was looked at; it has no p."
+        )
+    if found.failed:
+        notes.append(f"{found.failed} orders got no preference; their duels are left out.")
+    if found.mixed:
+        notes.append("Comparisons by an older rubric or model of this judge are left out.")
+    flat = [m for m in found.meetings if m.decision is None and m.wins.rate.error == 0]
+    if flat:
+        notes.append("An interval of no width says that all agree, not that the rate is certain.")
+    return notes

@@ -1,0 +1,48 @@
+"""Intervals of what is made of sums: leave out one group at a time.
+
+A statistic of additive moments (counts, sums, sums of products) is computed without each group in
+turn; its variance is (G - 1) / G times the squared deviations from their mean (Efron and Tibshirani
+1993, section 11.5; for regressions this is CR3 clustering but for the centre). Intervals use
+Student's t with G - 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from convbench.stats.estimate import Estimate
+
+Moments = Sequence[float]
+
+
+def jackknife(
+    rows: Iterable[tuple[str, Moments]], statistic: Callable[[Moments], float | None]
+) -> Estimate | None:
+    """Return a statistic of the sums of (group, moments) with its error over groups.
+
+    None where the statistic is None of all of them; without an error where there are fewer than
+    three groups, or it is None without one of them.
+    """
+    sums: dict[str, list[float]] = {}
+    count = 0
+    for group, moments in rows:
+        count += 1
+        into = sums.setdefault(group, [0.0] * len(moments))
+        for k, value in enumerate(moments):
+            into[k] += value
+    if not sums:
+        return None
+    total = [math.fsum(part) for part in zip(*sums.values(), strict=True)]
+    whole, groups = statistic(total), len(sums)
+    if whole is None:
+        return None
+    without = [
+        statistic([a - b for a, b in zip(total, part, strict=True)]) for part in sums.values()
+    ]
+    left = [one for one in without if one is not None]
+    if groups < 3 or len(left) < groups:
+        return Estimate(whole, None, count, groups, groups - 1)
+    mean = math.fsum(left) / groups
+    error = math.sqrt((groups - 1) / groups * math.fsum((one - mean) ** 2 for one in left))
+    return Estimate(whole, error, count, groups, groups - 1)

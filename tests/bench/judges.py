@@ -1,0 +1,96 @@
+"""How often the intervals of comparisons and panels hold the truth: 95 ± 1.5 % over simulations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from convbench.stats.bradley_terry import ranking
+from convbench.stats.duels import wins
+from convbench.stats.estimate import Estimate
+from convbench.stats.leaning import length_bias, self_preference
+from convbench.stats.sequential import decide
+from convbench.stats.votes import votes, worth
+from tests.bench.bench import Row
+from tests.stats import panels
+from tests.stats.matches import duel_values
+
+TIMES = 2000
+OFF = 1.5
+"""Percentage points that the share may be off."""
+STRENGTHS, LENGTH = (0.0, 0.5, -0.5, 0.2), 1.2
+RESAMPLED = 300
+"""Bootstrap samples a simulation; a report takes more."""
+Ends = tuple[float | None, float | None]
+Held = Mapping[str, tuple[Ends, float]]
+
+
+def _ends(found: Estimate | None) -> Ends:
+    return (found.interval if found else None) or (None, None)
+
+
+def _duels(rng: random.Random) -> Held:
+    found = wins(panels.duels(rng, 80, 3))
+    assert found is not None
+    return {
+        "win rate, 80 groups": (_ends(found.rate), panels.RATE),
+        "share of flips": (_ends(found.flips), panels.FLIPS),
+        "pull of the first place": (_ends(found.first), panels.FIRST),
+    }
+
+
+def _panel(rng: random.Random) -> Held:
+    found = votes(panels.errors(rng, 80, 3, 3))
+    assert found is not None
+    rows = panels.leans(rng, 80, 4)
+    own = self_preference((group, mine, lean) for group, mine, _, lean in rows)
+    # Its own family is every other conversation whatever its length, so that each stands alone.
+    length = length_bias((group, words, lean) for group, _, words, lean in rows)
+    return {
+        "votes of a panel of three": ((found.low, found.high), worth(3, panels.CORRELATION)),
+        "self-preference": (_ends(own), panels.OWN),
+        "length bias": (_ends(length), panels.TWICE),
+    }
+
+
+def _strengths(rng: random.Random) -> Held:
+    rounds = panels.rounds(rng, STRENGTHS, LENGTH, 150, 3)
+    found = ranking(4, rounds, length=True, seed=rng.getrandbits(32), times=RESAMPLED)
+    if found is None or found.length is None:
+        return {"all strengths at once": ((None, None), 0.0)}
+    apart = [(b.low, b.high, true) for b, true in zip(found.strengths, STRENGTHS, strict=True)]
+    whole = all(low is not None and high is not None and low <= true <= high
+                for low, high, true in apart)  # fmt: skip
+    return {
+        "all strengths at once, length beside them": ((0.0, 0.0 if whole else -1.0), 0.0),
+        "log odds of twice as long": ((found.length.low, found.length.high), LENGTH / 3),
+    }
+
+
+SIMULATIONS: tuple[tuple[Callable[[random.Random], Held], int], ...] = (
+    (_duels, TIMES), (_panel, TIMES), (_strengths, 1000),
+)  # fmt: skip
+
+
+def judges(folder: Path) -> Iterator[Row]:
+    """Yield how far each interval's coverage is from 95 %; the anytime-valid one may be above."""
+    for number, (simulate, times) in enumerate(SIMULATIONS):
+        rng = random.Random(number)
+        held: dict[str, int] = {}
+        for _ in range(times):
+            for name, ((low, high), true) in simulate(rng).items():
+                inside = low is not None and high is not None and low <= true <= high
+                held[name] = held.get(name, 0) + inside
+        for name, count in held.items():
+            share = 100 * count / times
+            yield Row(f"{name}: {share:.1f} %, off by", abs(share - 95), "points", OFF)
+    share = 100 * sum(_always(random.Random(seed)) for seed in range(200)) / 200
+    yield Row("until decided: holds at every tenth group", share, "%", 95.0, at_least=True)
+
+
+def _always(rng: random.Random) -> bool:
+    """Whether the anytime-valid interval holds the truth at every tenth of 200 groups."""
+    values = [duel_values(rng, 0.0) for _ in range(200)]
+    found = [decide(values[:n]) for n in range(10, 201, 10)]
+    return all(one is not None and one.low <= 0.5 <= one.high for one in found)
