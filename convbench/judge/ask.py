@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from convbench import prompts
 from convbench.errors import FatalModelError, ModelError
@@ -35,11 +35,24 @@ class Calls(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """How asking ended: scores, or the complaint about the last reply, or the model's error."""
+R = TypeVar("R")
 
-    result: Scores | Complaint | ModelError
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[R]):
+    """What a reply is to be: its JSON schema, and how it is read."""
+
+    schema: dict[str, Any]
+    read: Callable[[str, bool], R | Complaint]
+    """From a reply, and whether it was asked for by the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[R]):
+    """How asking ended: what was read, or the complaint about the last reply, or the model's
+    error."""
+
+    result: R | Complaint | ModelError
     replies: tuple[Completion, ...]
 
     def total(self, name: str) -> Any:
@@ -106,9 +119,20 @@ def takes_schema(spec: JudgeSpec, model: Model) -> bool:
     return spec.replies == "structured" and model.structured != "text"
 
 
+def form_of(spec: JudgeSpec) -> Form[Scores]:
+    """Return what a rubric's reply on one transcript, or on two, is to be."""
+    return Form(schema_of(spec), lambda text, by_schema: (read if by_schema else parse)(text, spec))
+
+
 async def ask(
-    caller: Calls, model: Model, judge: Judge, messages: list[Message], key: str, start: int = 0
-) -> Asked:
+    caller: Calls,
+    model: Model,
+    judge: Judge,
+    messages: list[Message],
+    key: str,
+    start: int,
+    form: Form[R],
+) -> Asked[R]:
     """Ask at most `spec.asks` times; each call's journal key is `{key}#{number}`.
 
     `start` is the number of the first call: a judge failure that is tried again must not be
@@ -120,11 +144,10 @@ async def ask(
         temperature=spec.temperature,
         max_tokens=spec.max_tokens,
         reasoning_effort=spec.reasoning_effort,
-        reply_schema=schema_of(spec) if takes_schema(spec, model) else None,
+        reply_schema=form.schema if takes_schema(spec, model) else None,
     )
-    read_reply = read if sampling.reply_schema else parse
     replies: list[Completion] = []
-    result: Scores | Complaint | ModelError = Complaint("no reply")
+    result: R | Complaint | ModelError = Complaint("no reply")
     for number in range(start, start + judge.spec.asks):
         try:
             reply = await caller.complete(model, messages, sampling, key=f"{key}#{number}")
@@ -133,8 +156,8 @@ async def ask(
                 raise
             return Asked(error, tuple(replies))
         replies.append(reply)
-        result = read_reply(text_of(reply.content), judge.spec)
-        if isinstance(result, Scores):
+        result = form.read(text_of(reply.content), sampling.reply_schema is not None)
+        if not isinstance(result, Complaint):
             break
         messages = _again(messages, text_of(reply.content), result.text)
     return Asked(result, tuple(replies))

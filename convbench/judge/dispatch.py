@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from convbench.errors import DataError
 from convbench.judge.ask import Calls
 from convbench.judge.case import Case
 from convbench.judge.kinds import kind_of
@@ -40,6 +41,9 @@ async def verdict_on(case: Case, tools: Tools) -> Verdict:
     if case.conversation.failure is not None:
         name = case.conversation.conversation_id
         return unscorable(case.judge, name, "ConversationFailed", "the conversation has no end")
+    if case.judge.spec.per in ("pair", "group"):
+        raise DataError(f"judge {case.judge.name} scores no conversation by itself "
+                        f"(per: {case.judge.spec.per})")  # fmt: skip
     score = kind_of(case.judge.spec).score
     if case.judge.spec.per == "turn":
         return await score_turns(case, tools, score)

@@ -12,6 +12,7 @@ from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import UnsupportedTask
 from convbench.judge.case import Case
 from convbench.judge.dispatch import verdict_on
+from convbench.judge.grouping import score_groups
 from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import failed_verdict
@@ -71,7 +72,10 @@ async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
         return judged
     run.keep_judge(judge.fingerprint, judge.spec)
     async with kind_of(judge.spec).opened(Work(run, judge, calls)) as (caller, tools):
-        judged.jobs = await _all(run, judged, pending, caller, judge, tools)
+        if judge.spec.per == "group":
+            judged.jobs = await score_groups(run, judge, pending, caller, tools, judged.count)
+        else:
+            judged.jobs = await _all(run, judged, pending, caller, judge, tools)
     return judged
 
 

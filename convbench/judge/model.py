@@ -8,7 +8,7 @@ from typing import Any
 
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.ask import ask, judge_messages
+from convbench.judge.ask import ask, form_of, judge_messages
 from convbench.judge.case import Case
 from convbench.judge.rubric import Complaint, Scores
 from convbench.judge.verdicts import scored, unscorable
@@ -57,7 +57,9 @@ async def score(case: Case, tools: Tools) -> Verdict:
     messages = judge_messages(
         judge.spec, conversation, case.example, several=case.several, key=asking
     )
-    done = await ask(tools.caller, tools.held, judge, messages, key, case.asked)
+    done = await ask(
+        tools.caller, tools.held, judge, messages, key, case.asked, form_of(judge.spec)
+    )
     usage: dict[str, Any] = {
         "details": sent(done.replies),
         "attempts": case.asked + len(done.replies),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from convbench.errors import ConvbenchError, DataError
-from convbench.judge.ask import ask
+from convbench.judge.ask import ask, form_of
 from convbench.judge.function import check_scores
 from convbench.judge.model import sent
 from convbench.judge.resolve import Judge
@@ -67,7 +67,15 @@ async def prefer(judge: Judge, shown: Shown, protocol: ProtocolSpec, tools: Tool
     if tools.caller is None or tools.held is None:
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     messages = pair_messages(judge, shown)
-    done = await ask(tools.caller, tools.held, judge, messages, key_of(judge, shown), shown.asked)
+    done = await ask(
+        tools.caller,
+        tools.held,
+        judge,
+        messages,
+        key_of(judge, shown),
+        shown.asked,
+        form_of(judge.spec),
+    )
     usage: dict[str, Any] = {
         "details": sent(done.replies),
         "attempts": shown.asked + len(done.replies),

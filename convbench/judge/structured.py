@@ -16,7 +16,7 @@ from convbench.judge.score import takes_back
 from convbench.schema import JudgeSpec
 
 SCORE, WORDS = "score", "justification"
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
 LONGEST = 60
 """Characters of a value that a complaint repeats."""
 
@@ -43,25 +43,26 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Pairs(list[tuple[str, Any]]):
+class Pairs(list[tuple[str, Any]]):
     """A JSON object with its keys in order, twice where they stand twice."""
 
 
 def read(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     """Return the scores of a reply that was asked for by a schema; one that is no such object is
     read as text, for not every server keeps to what it is asked."""
-    fence = _FENCE.match(reply)
+    fence = FENCE.match(reply)
     try:
-        found = json.loads(fence[1] if fence else reply, object_pairs_hook=_Pairs)
+        found = json.loads(fence[1] if fence else reply, object_pairs_hook=Pairs)
     except (ValueError, RecursionError):
         return parse(reply, spec)
-    if not isinstance(found, _Pairs) or not all(isinstance(v, _Pairs) for _, v in found):
+    if not isinstance(found, Pairs) or not all(isinstance(v, Pairs) for _, v in found):
         return parse(reply, spec)
     known = {metric.name for metric in spec.metrics}
-    return _read(found, spec) if known & {name for name, _ in found} else parse(reply, spec)
+    return read_object(found, spec) if known & {name for name, _ in found} else parse(reply, spec)
 
 
-def _read(found: _Pairs, spec: JudgeSpec) -> Scores | Complaint:
+def read_object(found: Pairs, spec: JudgeSpec) -> Scores | Complaint:
+    """Return the scores of an object of metrics, or a complaint."""
     labels = {metric.name: metric.label for metric in spec.metrics}
     scores: dict[str, float] = {}
     words: dict[str, str] = {}
@@ -84,7 +85,7 @@ def _read(found: _Pairs, spec: JudgeSpec) -> Scores | Complaint:
 def _take(
     name: str,
     label: str,
-    value: _Pairs,
+    value: Pairs,
     spec: JudgeSpec,
     scores: dict[str, float],
     words: dict[str, str],

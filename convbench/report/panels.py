@@ -1,7 +1,7 @@
 """A section's judges beside each other: agreement, what they are worth together, what moves them.
 
 Scores are each judge's headline, brought to 0 to 1 by its scale. People's scores, where there are
-some, are what a judge should have said: verdicts from labels (`human:FILE`) and gold labels.
+some, are what a judge should have said: verdicts from labels (`human:FILE`).
 """
 
 from __future__ import annotations

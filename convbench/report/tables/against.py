@@ -5,6 +5,7 @@ from __future__ import annotations
 from convbench.report.document import Cell, Column, Table, slug
 from convbench.report.measures import ACCURACY, by_heat, heat
 from convbench.report.paired import Paired, by_temperature, paired
+from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, column, headline, measures_of, number, p_text
 from convbench.stats.estimate import ErrorKind
@@ -12,7 +13,10 @@ from convbench.stats.estimate import ErrorKind
 
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return paired differences to Base with 95% intervals; None without Base or another."""
-    shown = [m for m in (ACCURACY, headline(measures_of(section, judge))) if m is not None]
+    spec = judge_spec(section.policies, judge)
+    within = spec is not None and spec.per == "group"  # its scores say nothing between policies
+    top = None if within else headline(measures_of(section, judge))
+    shown = [m for m in (ACCURACY, top) if m is not None]
     found = [
         (m, differences)
         for m in shown

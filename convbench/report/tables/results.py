@@ -9,7 +9,7 @@ from typing import Any
 from convbench.report.document import Cell, Column, Rank, Table
 from convbench.report.measures import Measure
 from convbench.report.naming import plain_name
-from convbench.report.policies import Policy
+from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import (
     CITATION,
     NAIVE,
@@ -76,6 +76,12 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     floor = constant_answer(_judged(section, judge)) if judge else None
     if floor is not None:
         notes.append(f"Read the scores beside these: {floor}.")
+    spec = judge_spec(section.policies, judge)
+    if spec is not None and spec.per == "group":
+        notes.append(
+            f"Judge {judge} scored a question's conversations of one policy beside each other: its "
+            "scores tell them apart and say nothing between methods, so that no difference is told."
+        )
     if judge is None:
         notes.append("Not judged yet: convbench judge --judge NAME.")
     columns = (Column("Method", "Method", numeric=False), *(column(m) for m in measures))

@@ -1,0 +1,203 @@
+"""Judges of a group (`per: group`): a question's conversations scored beside each other.
+
+What such a judge gives is relative: it says which of a policy's answers to a question are better as
+SWiFt's standardising asks (Mukherjee et al. 2025, section 3), and nothing across questions or
+policies. The order in which conversations are shown is drawn for each group. Each gets a verdict of
+its own, with its place in the prompt and its share of what the call cost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convbench.errors import DataError
+from convbench.judge.ask import Form, ask
+from convbench.judge.model import sent
+from convbench.judge.resolve import Judge
+from convbench.judge.rubric import Complaint, Scores, parse
+from convbench.judge.several import messages_of
+from convbench.judge.structured import FENCE, Pairs, read_object, schema_of
+from convbench.judge.verdicts import scored, unscorable
+from convbench.judge.work import Tools
+from convbench.schema import (
+    Conversation,
+    Example,
+    JudgeSpec,
+    Message,
+    ProtocolSpec,
+    Verdict,
+    text_of,
+)
+
+LEAST, MOST = 2, 16
+"""Conversations of a group: fewer are beside nothing, more are no longer read with care."""
+_HEAD = re.compile(r"^[\W_]*conversation[\W_]*(\d{1,2})[\W_]*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A question's conversations in the order in which a judge is shown them."""
+
+    talks: tuple[Conversation, ...]
+    example: Example
+    asked: int = 0
+    """Replies that earlier tries asked for."""
+
+
+def in_prompt(talks: Sequence[Conversation], mark: str) -> tuple[Conversation, ...]:
+    """Return conversations in an order drawn from their ids and the judge's fingerprint."""
+    return tuple(sorted(talks, key=lambda one: hashlib.sha256(
+        f"{mark}\0{one.conversation_id}".encode("utf-8", "replace")).digest()))  # fmt: skip
+
+
+def key_of(judge: Judge, group: Group) -> str:
+    """Return what the journal keys of a group begin with."""
+    return f"judge/{judge.fingerprint}/group/{group.example.example_id}"
+
+
+def group_messages(judge: Judge, group: Group) -> list[Message]:
+    """Return what the judge's model is sent."""
+    return messages_of(
+        judge.spec, group.talks, group.example, f"{key_of(judge, group)}#{group.asked}"
+    )
+
+
+async def score_group(
+    judge: Judge, group: Group, protocol: ProtocolSpec, tools: Tools
+) -> tuple[Verdict, ...]:
+    """Return a verdict for each conversation, in the order shown; all fail where the reply cannot
+    be read. Errors that end the whole run pass through."""
+    if not LEAST <= len(group.talks) <= MOST:
+        said = (
+            f"found {len(group.talks)} conversations about the question; a judge of groups needs "
+            f"{LEAST} to {MOST}: build with --samples in that range"
+        )
+        return _all(judge, group, "GroupSize", said, attempts=group.asked, cost_usd=0.0)
+    if tools.caller is None or tools.held is None:
+        raise DataError(f"judge {judge.name}: found no model; expected one to ask")
+    count = len(group.talks)
+
+    def read(text: str, by_schema: bool) -> tuple[Scores, ...] | Complaint:
+        return read_group(text, judge.spec, count, by_schema)
+
+    form = Form(group_schema(judge.spec, count), read)
+    done = await ask(
+        tools.caller, tools.held, judge, group_messages(judge, group), key_of(judge, group),
+        group.asked, form,
+    )  # fmt: skip
+    shares = [_share(done.total(name), len(group.talks)) for name in
+              ("prompt_tokens", "completion_tokens", "cost_usd")]  # fmt: skip
+    attempts = group.asked + len(done.replies)
+    if not isinstance(done.result, tuple):
+        raw = text_of(done.replies[-1].content) if done.replies else None
+        if isinstance(done.result, Complaint):
+            kind = "UnreadableReply"
+            said = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
+        else:
+            kind, said = type(done.result).__name__, str(done.result)
+        return tuple(
+            unscorable(judge, talk.conversation_id, kind, said, reply=raw, attempts=attempts,
+                       prompt_tokens=a, completion_tokens=b, cost_usd=c)
+            for talk, a, b, c in zip(group.talks, *shares, strict=True)
+        )  # fmt: skip
+    told = sent(done.replies)
+    return tuple(
+        scored(
+            judge, talk, protocol, found.scores, justifications=found.justifications,
+            details={**told, "group": len(group.talks), "place": place}, attempts=attempts,
+            prompt_tokens=a, completion_tokens=b, cost_usd=c,
+        )
+        for place, (talk, found, a, b, c) in enumerate(
+            zip(group.talks, done.result, *shares, strict=True), 1
+        )
+    )  # fmt: skip
+
+
+def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
+    """Return the JSON schema of a reply: an object of conversations, each with the metrics."""
+    one = schema_of(spec)
+    names = [_name(place) for place in range(1, count + 1)]
+    return {
+        "type": "object",
+        "properties": dict.fromkeys(names, one),
+        "required": names,
+        "additionalProperties": False,
+    }
+
+
+def read_group(
+    reply: str, spec: JudgeSpec, count: int, by_schema: bool = True
+) -> tuple[Scores, ...] | Complaint:
+    """Return the scores of all conversations in the order shown, or a complaint.
+
+    A reply by the schema is an object of `conversation_1` …; a text has a line `Conversation 1`
+    above each conversation's scores. Each part is read as strictly as a rubric's whole reply.
+    """
+    parts = (_objects(reply) if by_schema else None) or _texts(reply)
+    names = [name for name, _ in parts]
+    wanted = [_name(place) for place in range(1, count + 1)]
+    if sorted(names) != sorted(wanted):
+        found = ", ".join(names) or "none"
+        return Complaint(
+            f"Your reply could not be read: expected scores of {count} conversations, each once, "
+            f"under {', '.join(wanted)}; found {found[:200]}. Please give all of it again."
+        )
+    by_name = dict(parts)
+    out: list[Scores] = []
+    for name in wanted:
+        part = by_name[name]
+        got = parse(part, spec) if isinstance(part, str) else read_object(part, spec)
+        if isinstance(got, Complaint):
+            return Complaint(f"{name.replace('_', ' ').capitalize()}: {got.text}")
+        out.append(got)
+    return tuple(out)
+
+
+def _name(place: int) -> str:
+    return f"conversation_{place}"
+
+
+def _objects(reply: str) -> list[tuple[str, str | Pairs]] | None:
+    """Return the parts of an object of objects; None for another reply."""
+    fence = FENCE.match(reply)
+    try:
+        found = json.loads(fence[1] if fence else reply, object_pairs_hook=Pairs)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, Pairs) or not all(_is_scores(value) for _, value in found):
+        return None
+    return list(found)
+
+
+def _is_scores(value: Any) -> bool:
+    return isinstance(value, Pairs) and all(isinstance(one, Pairs) for _, one in value)
+
+
+def _texts(reply: str) -> list[tuple[str, str | Pairs]]:
+    """Return the parts of a text: what stands under each line `Conversation N`."""
+    parts: list[tuple[str, list[str]]] = []
+    for line in reply.splitlines():
+        head = _HEAD.match(line)
+        if head is not None:
+            parts.append((_name(int(head[1])), []))
+        elif parts:
+            parts[-1][1].append(line)
+    return [(name, "\n".join(lines)) for name, lines in parts]
+
+
+def _share(total: Any, count: int) -> list[Any]:
+    """Return equal parts of tokens (whole ones) or dollars; None where unknown."""
+    if total is None:
+        return [None] * count
+    if isinstance(total, int):
+        return [total // count + (k < total % count) for k in range(count)]
+    return [total / count] * count
+
+
+def _all(judge: Judge, group: Group, kind: str, said: str, **more: Any) -> tuple[Verdict, ...]:
+    return tuple(unscorable(judge, one.conversation_id, kind, said, **more) for one in group.talks)
