@@ -49,6 +49,25 @@ ADVANTAGES = {
     "source": "VARCHAR",
     "advantage": "DOUBLE",
 }
+COMPARISONS = {
+    "first": "VARCHAR",
+    "second": "VARCHAR",
+    "judge": "VARCHAR",
+    "fingerprint": "VARCHAR",
+    "group_id": "VARCHAR",
+    "preferred": "DOUBLE",
+    "scores": "MAP(VARCHAR, DOUBLE)",
+    "justifications": "MAP(VARCHAR, VARCHAR)",
+    "until_decided": "BOOLEAN",
+    "reply": "VARCHAR",
+    "failure": FAILURE,
+    "attempts": "BIGINT",
+    "details": "JSON",
+    "prompt_tokens": "BIGINT",
+    "completion_tokens": "BIGINT",
+    "cost_usd": "DOUBLE",
+    "ended": "VARCHAR",
+}
 EXAMPLES = {
     "example_id": "VARCHAR",
     "task": "VARCHAR",

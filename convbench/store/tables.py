@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
+from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
 from convbench.store import columns, grading, views
 from convbench.store.jsonl import lines
@@ -31,6 +32,7 @@ EVERYTHING = views.ALL
 RAW: dict[str, tuple[Mapping[str, str], str]] = {
     "conversations": (columns.CONVERSATIONS, "run_no, key"),
     "verdicts": (columns.VERDICTS, "run_no, conversation_id, judge"),
+    "comparisons": (columns.COMPARISONS, 'run_no, "first", "second", fingerprint'),
     "examples": (columns.EXAMPLES, "run_no, example_id"),
     "advantages": (columns.ADVANTAGES, "run_no, conversation_id, turn_index, source"),
 }
@@ -38,6 +40,7 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
 
 MODELS: dict[str, type[BaseModel]] = {
     "conversations": Conversation, "verdicts": Verdict, "examples": Example,
+    "comparisons": Comparison,
     "advantages": TurnCredit,
 }  # fmt: skip
 WRONG = {
@@ -46,6 +49,8 @@ WRONG = {
     "len([1 FOR t IN turns IF t.speaker IS NULL OR t.step IS NULL OR t.content IS NULL]) > 0",
     "verdicts": "conversation_id IS NULL OR judge IS NULL OR fingerprint IS NULL OR attempts < 0 "
     "OR NOT coalesce(isfinite(reward), true) OR cost_usd < 0",
+    "comparisons": '"first" IS NULL OR "second" IS NULL OR judge IS NULL OR attempts < 0 '
+    "OR NOT coalesce(preferred BETWEEN 0 AND 1, true) OR cost_usd < 0",
     "examples": "example_id IS NULL OR task IS NULL OR split IS NULL OR group_id IS NULL OR "
     "question IS NULL OR len([1 FOR c IN choices IF c.label IS NULL OR c.text IS NULL]) > 0",
     "advantages": "conversation_id IS NULL OR source IS NULL OR turn_index IS NULL OR "

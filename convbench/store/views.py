@@ -142,6 +142,14 @@ FROM (
 """
 
 
+COMPARISONS = f"""
+CREATE VIEW comparisons AS
+SELECT c."first" AS shown_first, c."second" AS shown_second, c.judge, c.preferred, c.group_id,
+  {_failure("c")}, c.attempts, c.cost_usd, c.prompt_tokens, c.completion_tokens, c.scores,
+  c.justifications, c.details, coalesce(c.until_decided, false) AS until_decided, c.ended, r.run
+FROM raw.comparisons c JOIN raw.runs r USING (run_no)
+"""
+
 RUNS = """
 CREATE VIEW runs AS
 SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, tags, note,
@@ -155,7 +163,8 @@ CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 """
 
 ALL = (
-    "examples", "conversations", "turns", "verdicts", "turn_verdicts", "advantages", "runs",
+    "examples", "conversations", "turns", "verdicts", "turn_verdicts", "advantages", "comparisons",
+    "runs",
 )  # fmt: skip
 """Names of the views."""
 
@@ -163,7 +172,7 @@ ALL = (
 def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     """Return what makes the views, with a column of `verdicts` for each of these metrics."""
     verdicts = (_verdicts(metrics), _turn_verdicts(metrics))
-    return (SAID, EXAMPLES, CONVERSATIONS, TURNS, *verdicts, ADVANTAGES, RUNS)
+    return (SAID, EXAMPLES, CONVERSATIONS, TURNS, *verdicts, ADVANTAGES, COMPARISONS, RUNS)
 
 
 NEEDS = {
@@ -172,6 +181,7 @@ NEEDS = {
     "turns": ("conversations", "advantages"),
     "verdicts": ("verdicts",),
     "turn_verdicts": ("verdicts",),
+    "comparisons": ("comparisons",),
     "advantages": ("advantages",),
     "runs": (),
 }

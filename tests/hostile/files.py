@@ -151,6 +151,10 @@ BORNE: dict[str, dict[str, Damage]] = {
     | {"a stranger speaks": change("conversations.jsonl", "turns.1.speaker", "nobody")},
     "verdicts.jsonl": contents("verdicts.jsonl") | odd("verdicts.jsonl", "judge")
     | odd("verdicts.jsonl", "fingerprint") | odd("verdicts.jsonl", "conversation_id"),
+    "comparisons.jsonl": contents("comparisons.jsonl") | fields("comparisons.jsonl", {
+        "first": (..., None, 5), "preferred": ("x", 2, -1, float("nan")), "scores": ("x", [5]),
+        "group_id": (..., 5), "failure": ("x",),
+    }),
     "calls.jsonl": contents("calls.jsonl") | lines("calls.jsonl") | fields("calls.jsonl", {
         "prompt_tokens": ("x", [], -1), "cost_usd": ("x", {}, -1), "content": (5, [5], {}),
         "finish_reason": (5,), "hash": (5, []), "key": (5, None),

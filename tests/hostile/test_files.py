@@ -42,6 +42,7 @@ COMMANDS = {
     "publish --checkpoint": ["publish", "a/b", "--checkpoint", "runs/run/checkpoints/refit",
                              "--dry-run"],
     "judge human": ["judge", "--judge", "human:runs/run/labels.jsonl", "--run", "runs/run"],
+    "report --pairwise": ["report", "runs/run", "--split", "all", "--pairwise"],
     "eval CHECKPOINT": ["eval", "runs/run/checkpoints/refit", "--quiet"],
 }  # fmt: skip
 EVERY = tuple(COMMANDS)[: list(COMMANDS).index("publish --checkpoint")]
@@ -61,6 +62,7 @@ SOME = {
 }
 """Damages that go through every command; the others go through the readers that they call."""
 LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judge human",
+        "comparisons.jsonl": "report --pairwise",
         "judges/f00d.json": "eval", "published.json": "publish --checkpoint",
         "reports/seal.json": "report", "evals/refit/run.json": "report",
         "evals/refit/conversations.jsonl": "report",
@@ -83,6 +85,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call = {"key": "q0/0/1", "hash": "0" * 16, "content": "yes", "finish_reason": "stop",
             "prompt_tokens": 1, "completion_tokens": 1, "cost_usd": 0.1, "model": None}  # fmt: skip
     label = {"conversation_id": "run-q0-0", "rater": "a", "overall": 5}
+    pair = {"first": "run-q0-0", "second": "run-q0-1", "judge": "j", "fingerprint": "f00d",
+            "group_id": "g", "preferred": 0.5, "scores": {"preference": 1.5}}  # fmt: skip
     files = {
         "checkpoints/refit/training.json": json.dumps({"run": run.manifest.id, "recipe": "refit"}),
         "checkpoints/refit/recipe.yaml": yaml.safe_dump({"name": "refit", "run": "../.."}),
@@ -91,6 +95,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "calls.jsonl": json.dumps(call) + "\n",
         "attempts.jsonl": "",
         "labels.jsonl": json.dumps(label) + "\n",
+        "comparisons.jsonl": json.dumps(pair) + "\n",
         "published.json": '{"repo": "a/b"}',
         "reports/seal.json": "{}",
     }

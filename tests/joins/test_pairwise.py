@@ -17,6 +17,7 @@ from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions
 from convbench.report.files import text as written
 from convbench.store.comparisons import comparisons, comparisons_file
+from convbench.store.query import query
 from convbench.store.run import Run
 from tests.report.synthetic import make, questions
 from tests.support.provider import Plan, Provider
@@ -85,6 +86,8 @@ def test_both_orders_make_a_win_rate_that_the_report_tells(tmp_path: Path) -> No
         assert compare(run, provider, "base", "swift").judged[0].kept == 24, "kept either way round"
         compare(run, provider, "all", "all")
         assert provider.stats.calls == 3 * 24, "every two meet, and nothing is paid twice"
+    sql = "select count(*), avg(preferred), count(distinct shown_first) from comparisons"
+    assert query(sql, [run]).rows == [(72, pytest.approx(0.5 + 1 / 12 * 0.5 * 2), 36)]
     page = report(ReportOptions((run.path,), pairwise=True)).document
     tables = {table.label: table for part in page.parts for table in part.tables}
     rates = {row[0].text: row[1].text for row in tables["pairwise"].rows}
