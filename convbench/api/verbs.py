@@ -136,8 +136,8 @@ def pull(repo: str, **said: Any) -> Run:
 @verb(ImportOptions, _first("file", str | os.PathLike[str]))
 def import_logs(file: str | os.PathLike[str], **said: Any) -> Run:
     """Make a run of conversations and rewards that were logged elsewhere."""
-    options = options_of(ImportOptions, {"file": file, **said})
-    done = importing.import_(options.file, options.run)
+    options = options_of(ImportOptions, {"file": os.fspath(file), **said})
+    done = importing.import_(options.file, options.run, options.names)
     _told(done.notes)
     return open_run(done.run.path)
 

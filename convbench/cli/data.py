@@ -82,7 +82,7 @@ def import_(options: ImportOptions) -> None:
     from convbench.commands.importing import import_
     from convbench.store.label import write_label
 
-    done = import_(options.file, options.run)
+    done = import_(options.file, options.run, options.names)
     if options.tags or options.note is not None:
         write_label(done.run, options.tags, note=options.note)
     give(

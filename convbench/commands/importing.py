@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,16 +13,16 @@ from convbench.store.jsonl import disk_error
 from convbench.store.run import set_latest
 
 
-def import_(file: Path, run: Path | None = None) -> Imported:
+def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None = None) -> Imported:
     """Make a run of a JSON lines file; it becomes the newest run. `run` is its directory.
 
     Raises DataError naming the line, or RunError (directory taken).
     """
     run_id = new_run_id()
-    name = re.sub(r"[^a-z0-9._-]+", "-", file.stem.lower()).strip("-._") or "imported"
+    name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"
     target = run or _place(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
     try:
-        imported = import_file(file, target, run_id, name[:80])
+        imported = import_file(file, target, run_id, name[:80], names)
     except BaseException:
         if run is None:
             with suppress(OSError):

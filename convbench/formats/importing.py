@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-import orjson
-
 from convbench import __version__
 from convbench.errors import DataError, RunError
 from convbench.formats.chats import Chat, read_chat
 from convbench.formats.extra import FIELDS
+from convbench.formats.rows import HUB, logged_rows
+from convbench.formats.shapes import chats_of, renamed
 from convbench.schema import (
     Choice,
     Conversation,
@@ -63,35 +62,38 @@ class Imported:
     notes: list[str] = field(default_factory=list)
 
 
-def read_chats(path: Path) -> tuple[list[Chat], str]:
-    """Return (the file's conversations, its sha256). Raises DataError naming the line."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+def read_chats(place: str, names: Mapping[str, str] | None = None) -> tuple[list[Chat], str]:
+    """Return (the conversations of a file or a set, its hash or commit). `names` maps the names
+    known here to those of the rows. Raises DataError naming the line."""
+    rows, digest = logged_rows(place)
     chats = []
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if line.strip():
-            where = f"{path}:{number}"
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise DataError(f"{where}: not JSON: {error}; expected one object a line") from None
-            chats.append(read_chat(row, where, number))
+    for where, number, row in rows:
+        if not isinstance(row, dict):
+            read_chat(row, where, number)  # which says what is expected
+        named = renamed(row, names, where) if names else row
+        chats += [read_chat(one, where, number) for one in chats_of(named, where)]
     if not chats:
-        raise DataError(f"{path}: found no rows; expected one conversation a line")
-    return chats, hashlib.sha256(data).hexdigest()
+        raise DataError(f"{place}: found no rows; expected one conversation a line")
+    return chats, digest
 
 
-def import_file(path: Path, target: Path, run_id: str, name: str = "imported") -> Imported:
-    """Make run `target` of a JSON lines file; `run_id` is unique. Nothing is half-written.
+def import_file(
+    path: str | Path,
+    target: Path,
+    run_id: str,
+    name: str = "imported",
+    names: Mapping[str, str] | None = None,
+) -> Imported:
+    """Make run `target` of a file of conversations (see `formats.rows`), or of a set on the Hub;
+    `run_id` is unique. Nothing is half-written. `names`: see `read_chats`.
 
     Rows of one `example_id` (or, without one, of one `group`; without either, with the same
     system prompt and first user message) are samples of one question. Without a `split` a row is
     in train. Raises DataError (the file) or RunError (the directory).
     """
     _refuse_taken(target)
-    chats, digest = read_chats(path)
+    chats, digest = read_chats(str(path), names)
+    path = Path(str(path).removeprefix(HUB))
     keys = [_key(chat) for chat in chats]
     key, samples = Counter(keys).most_common(1)[0]
     if samples > MOST:
@@ -286,7 +288,7 @@ def _manifest(
         temperatures=temperatures,
         seed=0,
         cast=cast,
-        source_revision=f"sha256:{digest}",
+        source_revision=digest,
         fingerprints=marks,
         extra={"imported": path.name},
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from convbench.errors import SpecError
 from convbench.options.declare import Opt
 from convbench.options.shared import RunDir, RunDirs, RunNote, SpecOptions, Tags
 
@@ -92,15 +93,44 @@ class PullOptions:
 class ImportOptions:
     """Make a run of conversations and rewards that were logged elsewhere."""
 
-    EXAMPLES: ClassVar = ("convbench import logs.jsonl     then: convbench train swift",)
+    EXAMPLES: ClassVar = (
+        "convbench import logs.jsonl     then: convbench train swift",
+        "convbench import pairs.parquet",
+        "convbench import hf://me/chats --map reward=score --map messages=dialogue",
+    )
 
     file: Annotated[
-        Path,
-        Opt("JSON lines: messages and reward; optional group, temperature, split.", argument=True),
+        str,
+        Opt(
+            "JSON lines, JSON, CSV or parquet, or hf://OWNER/NAME: messages and reward, or TRL's "
+            "prompt, completion, chosen, rejected; optional group, temperature, split.",
+            argument=True,
+        ),
     ]
     run: Into = None
+    map: Annotated[
+        tuple[str, ...],
+        Opt(
+            "What a field of the rows is called here, e.g. reward=scores.overall; several times "
+            "for several.",
+            metavar="NAME=FIELD",
+        ),
+    ] = ()  # fmt: skip
     tags: Tags = ()
     note: RunNote = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names known here, by those of the rows; SpecError for what is no NAME=FIELD."""
+        found: dict[str, str] = {}
+        for said in self.map:
+            ours, sign, theirs = (part.strip() for part in said.partition("="))
+            if not (ours and sign and theirs) or ours in found:
+                raise SpecError(
+                    f"--map {said!r}: expected NAME=FIELD, each NAME once, e.g. reward=score"
+                )
+            found[ours] = theirs
+        return found
 
 
 @dataclass(frozen=True)

@@ -201,3 +201,27 @@ def test_sets_load_in_hub_schema(hub: Client, hub_rows: Rows) -> None:
     rows, _ = hub(load, hub="derek-thomas/ScienceQA")
     assert len(rows) == hub_rows.pick(18, 700)
     assert {row["image"] for row in rows} == hub_rows.pick({None, "[media]"}, {None})
+
+
+def imported(place: str, folder: str) -> list[tuple[str, str, float | None]]:
+    """Import a set of the Hub; (question, split, reward) of each conversation."""
+    from convbench.formats.importing import import_file
+
+    run = import_file(place, Path(folder) / "run", "id").run
+    rewards = {verdict.conversation_id: verdict.reward for verdict in run.verdicts()}
+    return [
+        (run.examples[talk.example_id].question, run.examples[talk.example_id].split,
+         rewards.get(talk.conversation_id))
+        for talk in run.conversations()
+    ]  # fmt: skip
+
+
+def test_a_set_of_pairs_on_the_hub_is_imported(hub: Client, tmp_path: Path) -> None:
+    pair = {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"}
+    hub.hub.add_rows("org/pairs", {"one": {"train": [pair], "test": [pair | {"prompt": "3?"}]}})
+    found = hub(imported, "hf://org/pairs", str(tmp_path))
+    assert found == [
+        ("2 + 2?", "train", 1.0), ("2 + 2?", "train", 0.0), ("3?", "test", 1.0), ("3?", "test", 0.0)
+    ]  # fmt: skip
+    with pytest.raises(HubError):
+        hub(imported, "hf://org/nothing", str(tmp_path / "none"))

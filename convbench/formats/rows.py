@@ -1,0 +1,83 @@
+"""Rows of logs: JSON lines, a JSON list, CSV, parquet, or a set on the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from convbench.errors import DataError
+from convbench.formats.shapes import from_text
+from convbench.schema.task import Source
+
+HUB = "hf://"
+"""Begins the name of a set on the Hub: hf://OWNER/NAME."""
+TABLES = (".parquet", ".csv", ".json")
+Row = tuple[str, int, Any]
+"""(place in words, number from 1, the row)."""
+
+
+def logged_rows(place: str) -> tuple[Iterator[Row], str]:
+    """Return (rows, `sha256:…` or the commit). Rows of a set on the Hub have its splits where they
+    say none. Raises DataError naming file and line, HubError."""
+    if place.startswith(HUB):
+        return _of_a_set(place.removeprefix(HUB))
+    path = Path(place)
+    return _of_a_table(path) if path.suffix in TABLES else _of_lines(path)
+
+
+def _of_a_set(name: str) -> tuple[Iterator[Row], str]:
+    from convbench.hub.rows import open_rows
+
+    repo, _, revision = name.partition("@")
+    if repo.count("/") != 1 or not all(repo.split("/")):
+        raise DataError(f"{HUB}{name}: expected {HUB}OWNER/NAME, or {HUB}OWNER/NAME@REVISION")
+    rows, commit = open_rows(Source(hub=repo, revision=revision or None))
+    return _numbered(f"{HUB}{repo}", rows), commit
+
+
+def _of_a_table(path: Path) -> tuple[Iterator[Row], str]:
+    from convbench.hub.rows import open_rows
+
+    if not path.is_file():
+        raise DataError(f"{path}: found no such file; expected JSON lines, JSON, CSV or parquet")
+    rows, digest = open_rows(Source(file=str(path)))
+    texts = path.suffix == ".csv"
+    return _numbered(str(path), rows, texts=texts, split=False), digest
+
+
+def _numbered(
+    name: str, rows: Iterable[dict[str, Any]], *, texts: bool = False, split: bool = True
+) -> Iterator[Row]:
+    for number, row in enumerate(rows, 1):
+        where = f"{name}: row {number}"
+        found = dict(row)
+        of = found.pop("_split", None)
+        if split and of is not None and found.get("split") is None:
+            found["split"] = of
+        found = {key: value for key, value in found.items() if value is not None}
+        yield where, number, from_text(found, where) if texts else found
+
+
+def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
+    """JSON lines. The whole file is read: what it holds and what it is called belong together."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+    def rows() -> Iterator[Row]:
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if line.strip():
+                where = f"{path}:{number}"
+                try:
+                    yield where, number, orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise DataError(
+                        f"{where}: not JSON: {error}; expected one object a line"
+                    ) from None
+
+    return rows(), f"sha256:{hashlib.sha256(data).hexdigest()}"
