@@ -91,6 +91,7 @@ def import_logs(
     file: str | os.PathLike[str],
     *,
     run: str | os.PathLike[str] | None = None,
+    map: str | Iterable[str] | Mapping[str, Any] = (),
     tag: str | Iterable[str] | Mapping[str, Any] = (),
     note: str | None = None,
 ) -> Run: ...
