@@ -107,6 +107,14 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     say_had(built)
     if built.cut:
         fact("cut", f"{built.cut} of {built.turns} policy turns reached max_tokens")
+    if result.told_probs is not None:
+        have, every = result.told_probs
+        fact("log-probs", f"of {have} of {every} replies of the policy")
+        if have < every:
+            note(
+                f"{every - have} replies have no log-probabilities, for {policy} tells none; "
+                "training with loss.pi_0=recorded will refuse them"
+            )
     for flag, count in built.flags.most_common(6):
         fact("flagged", f"{flag}: {count}")
     for warning in result.warnings:

@@ -24,7 +24,10 @@ from convbench.schema import (
     Sampling,
     TextPart,
     ToolCall,
+    text_of,
 )
+from convbench.store.token_probs import FILE as PROBS
+from convbench.store.token_probs import ProbsFile
 
 _START = b'{"key":"'
 _LAST = "\U0010ffff"
@@ -51,6 +54,7 @@ class Journal:
         self.path = path
         self.attempts = Attempts(path.with_name("attempts.jsonl"))
         self.submitted = Submitted(path.with_name(FILE))
+        self.probs = ProbsFile(path.with_name(PROBS))
         self._lines = Lines(path)
         self._found: dict[tuple[str, str], bytes] = {}
         self._order: list[tuple[str, str]] = []
@@ -108,7 +112,12 @@ class Journal:
         booked: Booked | None = None,
     ) -> None:
         """Write one finished call: the attempt that gave the reply, and what it was booked with
-        where the provider did not tell. OSError (disk full, ...) goes up to the caller."""
+        where the provider did not tell. OSError (disk full, ...) goes up to the caller.
+
+        Log-probabilities of its tokens go before it into a file of their own.
+        """
+        if completion.token_probs is not None:
+            self.probs.append(key, text_of(completion.content), completion.token_probs)
         record = {"key": key, "hash": hash, **fields_of(completion)}
         if attempt is not None:
             record["attempt"] = attempt
@@ -132,6 +141,7 @@ class Journal:
         self._lines.close()
         self.attempts.close()
         self.submitted.close()
+        self.probs.close()
 
 
 def _key(line: bytes) -> str | None:

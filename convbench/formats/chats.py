@@ -22,9 +22,11 @@ from convbench.formats.extra import (
     extra,
     meant,
 )
+from convbench.formats.probs import logged_probs
 from convbench.formats.released import as_ours, is_released
 from convbench.schema import Reasoning, ThinkingBlock, ToolRound
 from convbench.schema.example import Split
+from convbench.schema.token_probs import TokenProbs
 
 ROLES = {
     "system": "system", "developer": "system",
@@ -48,6 +50,8 @@ class Chat:
     """What an assistant thought before a message, by the message's place."""
     rounds: Mapping[int, tuple[ToolRound, ...]]
     """What an assistant called of tools before a message, by the message's place."""
+    probs: Mapping[int, TokenProbs]
+    """Log-probabilities of an assistant's message, by the message's place."""
     reward: float | None
     scores: Mapping[str, float]
     """All named rewards."""
@@ -80,13 +84,13 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     if is_released(row):
         row = as_ours(row, where)
     metadata = extra(row, where)
-    system, messages, thoughts, rounds = _messages(row, where)
+    system, messages, thoughts, rounds, probs = _messages(row, where)
     reward, scores = _reward(row, where)
     split = _text(row, ("split",), where)
     if split is not None and split not in SPLITS:
         raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
     return Chat(
-        line, system, messages, thoughts, rounds, reward, scores,
+        line, system, messages, thoughts, rounds, probs, reward, scores,
         example=_text(row, ("example_id", "task_id"), where),
         group=_text(row, ("group", "group_id"), where),
         split=split,  # type: ignore[arg-type]  # checked above
@@ -108,8 +112,11 @@ def _hidden(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _messages(
     row: Mapping[str, Any], where: str
-) -> tuple[str | None, tuple[tuple[str, str], ...], dict[int, Reasoning], Rounds]:
-    """Return (system prompt, the other messages, what was thought and called before them)."""
+) -> tuple[
+    str | None, tuple[tuple[str, str], ...], dict[int, Reasoning], Rounds, dict[int, TokenProbs]
+]:
+    """Return (system prompt, the other messages, what was thought and called before them, their
+    tokens' log-probabilities)."""
     key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
     if not isinstance(items, list) or not items:
@@ -124,6 +131,12 @@ def _messages(
         for index, item in enumerate(items)
         if (reasoning := _thought(item, f"{where}: {key}[{index}]")) is not None
     }
+    probs = {
+        index: found
+        for index, item in enumerate(items)
+        if said[index][0] == "assistant"
+        and (found := logged_probs(item, f"{where}: {key}[{index}]")) is not None
+    }
     system = _text(row, ("system",), where)
     first = len(said)
     while said and said[0][0] == "system":
@@ -137,7 +150,8 @@ def _messages(
         raise DataError(f"{where}: the last message is of the user; expected the assistant's")
     first -= len(said)
     thoughts = {index - first: found for index, found in thoughts.items()}
-    return system, tuple(said), thoughts, {i - first: found for i, found in rounds.items()}
+    called = {i - first: found for i, found in rounds.items()}
+    return system, tuple(said), thoughts, called, {i - first: found for i, found in probs.items()}
 
 
 def _thought(item: Mapping[str, Any], where: str) -> Reasoning | None:

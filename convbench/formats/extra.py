@@ -25,6 +25,8 @@ THOUGHT = ("reasoning_content", "reasoning", "thinking")
 """Names of what an assistant thought before a message, a text; the first that is there counts."""
 BLOCKS = "thinking_blocks"
 """Name of a provider's own blocks of it."""
+PROBS = ("logprobs", "token_ids")
+"""Keys of an assistant's message: log-probabilities of its tokens, and which these are."""
 TOOLS = {"tool", "function", "ipython", "function_call", "observation"}
 """Roles of tools."""
 CALLS = ("tool_calls", "function_call", "tool_call_id")
@@ -82,7 +84,7 @@ def _fields(item: object, where: str) -> dict[str, Any]:
     if item.get("content", item.get("value")) is None:
         return {}
     own = str(item.get("role", item.get("from"))).lower() in ASSISTANTS
-    found = _unknown(item, SAID | {*THOUGHT, BLOCKS} if own else SAID, where)
+    found = _unknown(item, SAID | {*THOUGHT, BLOCKS, *PROBS} if own else SAID, where)
     return {key: value for key, value in found.items() if value not in ("", [], {})}
 
 

@@ -35,12 +35,15 @@ from convbench.schema import (
     Turn,
     Verdict,
     fingerprint,
+    text_of,
 )
 from convbench.schema.protocol import Turns
 from convbench.schema.run import MOST
 from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
+from convbench.store.token_probs import FILE as PROBS
+from convbench.store.token_probs import ProbsFile, call_key
 
 SHOWN = 12
 """Keys of metadata that a note names."""
@@ -113,12 +116,16 @@ def import_file(
             with Appender(run.conversations_file) as file:
                 for conversation in conversations:
                     file.write(conversation.model_dump_json().encode())
+            probs = _write_probs(run, chats, conversations)
             rewards = _write_verdicts(run, chats, conversations, fingerprint(spec))
             run.path.replace(target)
     except OSError as error:
         _refuse_taken(target)
         raise disk_error(target, error) from None
     notes = _notes(chats, keys)
+    said = sum(role == "assistant" for chat in chats for role, _ in chat.messages)
+    if probs:
+        notes.append(f"log-probabilities of {probs} of {said} replies are kept beside the run")
     return Imported(Run.open(target), len(chats), rewards, len(examples), notes)
 
 
@@ -217,6 +224,19 @@ def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> l
             )
         )
     return out
+
+
+def _write_probs(run: Run, chats: Sequence[Chat], conversations: Sequence[Conversation]) -> int:
+    """Write the log-probabilities that the file has; return of how many replies."""
+    file = ProbsFile(run.path / PROBS)
+    try:
+        for chat, conversation in zip(chats, conversations, strict=True):
+            for place, probs in chat.probs.items():
+                text = text_of(conversation.turns[place].content)
+                file.append(call_key(conversation, place), text, probs)
+    finally:
+        file.close()
+    return sum(len(chat.probs) for chat in chats)
 
 
 def _write_verdicts(

@@ -16,6 +16,7 @@ from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.launch import GUARDED, MARK
+from convbench.learn.losses import objective
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, load_tokenizer
@@ -27,6 +28,7 @@ from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import TRAINING
 from convbench.store.run import Run
+from convbench.store.token_probs import Recorded
 
 
 class Other(Protocol):
@@ -137,6 +139,13 @@ Fit = Callable[[Job, Any], None]
 """Train on them and save; loads torch."""
 Prepare = Callable[[Job, Means], Preparation | None]
 """Optional: find out what must be done before `data`; None where nothing is. Writes nothing."""
+
+
+def recorded_for(job: Job) -> Recorded | None:
+    """Return what was recorded of the run's tokens where the job's objective goes by it."""
+    loss = job.recipe.loss
+    wanted = loss.pi_0 == "recorded" and objective(loss).needs_pi_0
+    return Recorded(job.run.path) if wanted else None
 
 
 def script(data: Data, fit: Fit) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 from convbench import views
 from convbench.errors import TrainError
+from convbench.learn.aligned import Unaligned
 from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.tokens import Asked, ChatTokens, Tokens
 from convbench.learn.weights import Weighted
-from convbench.schema import Conversation, ProtocolSpec, Sent
+from convbench.schema import Conversation, ProtocolSpec, Sent, text_of
 from convbench.schema.recipe import Unit
+from convbench.store.token_probs import Recorded, call_key
 
 A_LINE = 10
 """Tokens that a preview shows on one line."""
@@ -57,18 +59,23 @@ def asked(protocol: ProtocolSpec, conversation: Conversation) -> list[Asked]:
     return [one for turn in asked_by_turn(protocol, conversation) for one in turn]
 
 
-def asked_by_turn(protocol: ProtocolSpec, conversation: Conversation) -> list[list[Asked]]:
-    """Return `asked` by turn."""
+def asked_by_turn(
+    protocol: ProtocolSpec, conversation: Conversation, recorded: Recorded | None = None
+) -> list[list[Asked]]:
+    """Return `asked` by turn, with what was recorded of each reply's tokens where it is wanted."""
     policy = protocol.policy
+    told = recorded.of if recorded is not None else (lambda key, text: None)
     replay = conversation.sent.get(policy, Sent()).replay
     out = []
     for index in views.own_turns(protocol, conversation):
         turn = conversation.turns[index]
         before = views.messages(protocol, conversation, policy, index)
+        said = [(call_key(conversation, index, n), one.content) for n, one in enumerate(turn.rounds)]
+        said.append((call_key(conversation, index), text_of(turn.content)))
         out.append(
             [
-                Asked((*before, *views.called(turn.rounds[:number], replay)), reply)
-                for number, reply in enumerate(Reply.all_of(turn))
+                Asked((*before, *views.called(turn.rounds[:number], replay)), reply, told(*key))
+                for number, (reply, key) in enumerate(zip(Reply.all_of(turn), said, strict=True))
             ]
         )
     return out
@@ -79,8 +86,11 @@ def training_rows(
     chat: ChatTokens,
     max_length: int | None = None,
     unit: Unit = "conversation",
+    recorded: Recorded | None = None,
 ) -> Rows:
-    """Return the rows of weighted conversations, one a conversation or one a policy turn.
+    """Return the rows of weighted conversations, one a conversation or one a policy turn; with
+    `recorded`, log pi_0 of their tokens as it was recorded, TrainError where some of it is missing
+    or is of other tokens.
 
     Raises TrainError where a row has no token to learn from (an all-zero mask) before any is
     cut to `max_length`; rows that lose all such tokens by the cut are dropped and counted.
@@ -93,10 +103,19 @@ def training_rows(
         )
     counts: Counter[str] = Counter()
     rows: list[Row] = []
+    lost: Counter[str] = Counter()
     for logged, weight in weighted.items:
         conversation = logged.conversation
-        turns = asked_by_turn(protocol, conversation)
-        parts = chat.rows([one for turn in turns for one in turn], conversation.ended[:10], unit)
+        turns = asked_by_turn(protocol, conversation, recorded)
+        every = [one for turn in turns for one in turn]
+        if recorded is not None and any(one.probs is None for one in every):
+            lost["none was recorded"] += 1
+            continue
+        try:
+            parts = chat.rows(every, conversation.ended[:10], unit)
+        except Unaligned as error:
+            lost[str(error)] += 1
+            continue
         if chat.reasoning != "loss":
             spoken = [part for part in parts if any(part.mask[1:])]
             if len(spoken) < len(parts):
@@ -109,6 +128,13 @@ def training_rows(
         if name in weighted.by_turn:  # the replies of a turn that call tools count as the turn
             weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
         rows += _cut(name, parts, weights, max_length, counts)
+    if lost:
+        why = "; ".join(f"{count} where {reason}" for reason, count in lost.most_common(3))
+        raise TrainError(
+            f"loss.pi_0: recorded: found no log-probabilities of this model's tokens for "
+            f"{lost.total()} of {len(weighted.items)} conversations ({why}); expected all; build "
+            "with --logprobs and train the same model, or --set loss.pi_0=base"
+        )
     if not rows:
         raise TrainError(
             f"the limit of {max_length} tokens a row (data.max_length, and the model's own) leaves "
@@ -137,7 +163,7 @@ def _cut(
             continue
         check_mask(name, tokens)
         if limit is not None and len(tokens.ids) > limit:
-            tokens = Tokens(tokens.ids[:limit], tokens.mask[:limit])
+            tokens = Tokens(tokens.ids[:limit], tokens.mask[:limit], tokens.pi_0[:limit])
             counts["rows truncated"] += 1
             if not any(tokens.mask[1:]):
                 counts["rows dropped"] += 1

@@ -14,7 +14,7 @@ from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch as launching
-from convbench.learn.job import Job, Learnt, Means, Preparation
+from convbench.learn.job import Job, Learnt, Means, Preparation, recorded_for
 from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
 from convbench.learn.pairs import Pairs
@@ -292,7 +292,7 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     if job.recipe.loss != Loss():
         yield said_of_loss(job.recipe.loss)
     unit = job.recipe.data.unit
-    rows = training_rows(learnt, job.chat, job.longest, unit)
+    rows = training_rows(learnt, job.chat, job.longest, unit, recorded_for(job))
     for what, count in rows.counts.items():
         yield f"{what}: {count}"
     several = rows.counts["conversations of several rows"]

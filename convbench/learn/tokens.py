@@ -17,11 +17,13 @@ from typing import Any
 
 from convbench.errors import MissingDependency, TrainError
 from convbench.install import with_extra
+from convbench.learn.aligned import Unaligned, by_ids, by_sizes
 from convbench.learn.frames import Frame, frame_of, shared
 from convbench.learn.pairs import Reply
 from convbench.schema import Message
 from convbench.schema.reasoning import Trained
 from convbench.schema.recipe import Unit
+from convbench.schema.token_probs import TokenProbs
 from convbench.views import SENTINEL, for_template, shows_system, shows_text, without_system
 
 _NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
@@ -33,6 +35,8 @@ class Asked:
 
     messages: tuple[Message, ...]
     reply: Reply
+    probs: TokenProbs | None = None
+    """What was recorded of the reply's tokens, where it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ class Tokens:
 
     ids: tuple[int, ...]
     mask: tuple[int, ...]
+    pi_0: tuple[float, ...] = ()
+    """log pi_0 of every token, 0 where masked, shape (tokens,); empty where none was wanted."""
 
 
 class ChatTokens:
@@ -156,24 +162,52 @@ class ChatTokens:
         a prompt does not begin with the ids of the row so far; otherwise one (prefix-stable)."""
         whole: list[int] = []
         mask: list[int] = []
+        old: list[float] = []
         single: list[Tokens] = []
         stable = True
         for turn in asked:
             prompt = self.prompt(turn.messages, day)
             ids = self._ids(prompt)
             said, learnt = self.said(prompt, ids, turn.reply)
-            stable = stable and ids[: len(whole)] == whole
             end = 0 if turn.reply.cut else 1
-            loss = learnt + [1] * end
+            loss, values = learnt + [1] * end, [0.0] * (len(said) + end)
+            if turn.probs is not None:
+                said, loss, values = self._aligned(said, loss, turn, end)
+            stable = stable and ids[: len(whole)] == whole
             single.append(
-                Tokens(tuple(ids + said + [self.end_of_turn] * end), tuple([0] * len(ids) + loss))
+                Tokens(
+                    tuple(ids + said + [self.end_of_turn] * end),
+                    tuple([0] * len(ids) + loss),
+                    tuple([0.0] * len(ids) + values),
+                )
             )
             mask += [0] * (len(ids) - len(whole)) + loss + [0] * (1 - end)
+            old += [0.0] * (len(ids) - len(whole)) + values + [0.0] * (1 - end)
             whole = [*ids, *said, self.end_of_turn]
         if unit == "turn" or not stable or len(single) == 1:
             return single
-        cut = asked[-1].reply.cut
-        return [Tokens(tuple(whole[: len(whole) - cut]), tuple(mask[: len(mask) - cut]))]
+        size = len(whole) - asked[-1].reply.cut
+        return [Tokens(tuple(whole[:size]), tuple(mask[:size]), tuple(old[:size]))]
+
+    def _aligned(
+        self, said: list[int], loss: list[int], turn: Asked, end: int
+    ) -> tuple[list[int], list[int], list[float]]:
+        """Return (ids, mask, log pi_0) of a reply by what was recorded of it; an end of the turn
+        that nobody told of has no loss. Unaligned where the recorded tokens are not these."""
+        probs = turn.probs
+        assert probs is not None
+        if probs.ids:
+            ids, values = by_ids(self.tokenizer, said, self.end_of_turn, probs, end)
+        else:
+            ids, values = by_sizes(self.tokenizer, said, probs)
+        values = values[: len(ids) + end]
+        if len(ids) != len(said):
+            if not all(loss):
+                raise Unaligned("its tokens are others, of which some are masked")
+            loss = [1] * (len(ids) + end)
+        if end and len(values) == len(ids):
+            loss, values = [*loss[:-1], 0], [*values, 0.0]
+        return ids, loss, [value * on for value, on in zip(values, loss, strict=True)]
 
     def _render(self, messages: Sequence[Message], *, day: str = "", **options: Any) -> str:
         for message in messages:

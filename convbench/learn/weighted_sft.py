@@ -22,7 +22,7 @@ from trl import SFTConfig, SFTTrainer
 from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
-from convbench.learn.job import Job
+from convbench.learn.job import Job, recorded_for
 from convbench.learn.losses import Seen, anchors, objective, reference
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.shaping import shaped
@@ -364,6 +364,9 @@ def known_before(job: Job, rows: Sequence[Row], model: Any) -> dict[str, list[li
     loss = job.recipe.loss
     found: dict[str, list[list[float]]] = {}
     needed = objective(loss).needs_pi_0
+    if needed and loss.pi_0 == "recorded":
+        found["pi_0"] = [list(row.tokens.pi_0) for row in rows]
+        needed = False
     if anchors.needs_base(loss) or needed:
         if not fitting.on_cpu():
             model.to(fitting.device())
@@ -383,7 +386,7 @@ def fit(job: Job, weighted: Weighted) -> None:
     """Train the recipe's model on weighted conversations and save it."""
     fitting.quiet()
     unit = job.recipe.data.unit
-    rows = training_rows(weighted, job.chat, job.longest, unit)
+    rows = training_rows(weighted, job.chat, job.longest, unit, recorded_for(job))
     trainer = trainer_for(job, rows.rows)
     fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
     fitting.finish(trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks)

@@ -18,7 +18,7 @@ from transformers.cache_utils import DynamicCache
 
 from convbench.models.generation import Generation
 from convbench.models.last import Last
-from convbench.models.sampler import draw
+from convbench.models.sampler import draw, log_probs
 from convbench.models.slots import SlotCache, common, rounded
 
 PASS_TOKENS = 4096
@@ -365,8 +365,10 @@ class Batch:
         samplings = [row.sampling for row in rows]
         uniforms = [row.stream.next() for row in rows]
         drawn = draw(logits, samplings, uniforms, self.owner.top_k)
-        for row, token in zip(rows, drawn, strict=True):
+        probs = log_probs(logits, samplings, drawn, self.owner.top_k)
+        for row, token, told in zip(rows, drawn, probs, strict=True):
             row.tokens.append(token)
+            row.probs += told
             row.ended = token in self.owner.ends
 
     def _leave(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convbench.models.sampler import Stream
 from convbench.schema import Sampling
@@ -39,6 +39,8 @@ class Generation:
     """True where the model ended the reply itself."""
     parked: int = 0
     """When it ended, in turns of the batch."""
+    probs: list[tuple[float, float]] = field(default_factory=list)
+    """Of each token of the reply (log pi, log of its chance), where they are asked for."""
 
     @property
     def reply(self) -> list[int]:

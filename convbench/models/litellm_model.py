@@ -213,6 +213,7 @@ class LitellmModel(Model):
             reasoning=thought(said, getattr(reply, "usage", None)),
             tags=self._parameters.reads == "tags",
             calls=calls,
+            probs=getattr(choice, "logprobs", None),
         )
         self._answered = True
         return completion

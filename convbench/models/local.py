@@ -15,6 +15,7 @@ from convbench.models.where import adapter_base, where
 from convbench.models.written_calls import written
 from convbench.schema import Completion, ImagePart, Message, Reasoning, Sampling, TextPart, ToolCall
 from convbench.schema.reasoning import Effort, Reads
+from convbench.schema.token_probs import TokenProbs
 from convbench.views import for_template, shows_system, shows_text, without_system
 
 if TYPE_CHECKING:
@@ -159,10 +160,14 @@ class LocalModel(Model):
             names = {tool["function"]["name"] for tool in sampling.tools}
             words, calls = written(said, names, key)
             text, raw = (words, said) if calls else (text, None)
+        probs = None
+        if row.probs:
+            own, chances = zip(*row.probs, strict=True)
+            probs = TokenProbs(own, ids=tuple(reply), drawn=chances)
         deaf = sampling.reasoning_effort is not None and EFFORT not in self._source()
         return Completion(
             text, "stop" if row.ended else "length", row.prompt, len(reply), 0.0, self.ref,
-            reasoning, (EFFORT,) if deaf else (), calls, raw,
+            reasoning, (EFFORT,) if deaf else (), calls, raw, probs,
         )  # fmt: skip
 
     def _cut(self, text: str) -> tuple[Reasoning | None, str]:

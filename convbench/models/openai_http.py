@@ -146,6 +146,7 @@ class OpenAIModel(Model):
             reasoning=thought(said, body.get("usage")),
             tags=self._parameters.reads == "tags",
             calls=said.get("tool_calls"),
+            probs=choice.get("logprobs"),
         )
         self._answered = True
         return completion

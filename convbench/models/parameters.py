@@ -18,7 +18,7 @@ from convbench.words import Structured
 REPLY = "evaluation"
 """Name of a reply's schema, and of the tool whose arguments are the reply."""
 SCHEMA = "JSON schema of its reply"
-DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort")
+DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort", "logprobs")
 """Parameters without which a model still answers the same question."""
 
 Note = Callable[[str], None]
@@ -43,7 +43,9 @@ class Parameters:
         extra_body: Mapping[str, Any] | None = None,
         structured: Structured = "text",
         note: Note = to_stderr,
+        token_ids: bool = False,
     ) -> None:
+        """`token_ids`: a server that names sampled tokens by their ids where it is asked to."""
         self.ref, self.headroom, self.limit = ref, headroom, limit
         self.reads, self.extra_body = reads, dict(extra_body or {})
         self.structured = structured
@@ -51,6 +53,7 @@ class Parameters:
         self._noted: set[str] = set()
         self._folds_system = False
         self._note = note
+        self.token_ids = token_ids
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -70,6 +73,8 @@ class Parameters:
                 self._say(name)
             else:
                 out[name] = getattr(sampling, name)
+        if self.token_ids and "logprobs" in out:
+            out["return_tokens_as_token_ids"] = True
         if sampling.tools:
             out["tools"] = list(sampling.tools)
         if sampling.tool_choice is not None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from convbench.errors import FatalModelError, Usage
 from convbench.models.failures import BrokenReply
+from convbench.models.logprobs import token_probs
 from convbench.models.thought import cut
 from convbench.net.tidy import text
 from convbench.schema import Completion, FinishReason, Reasoning, ToolCall
@@ -38,6 +39,7 @@ def completion_of(
     reasoning: Reasoning | None = None,
     tags: bool = False,
     calls: object = None,
+    probs: object = None,
 ) -> Completion:
     """Return the completion; an empty one raises. `tags`: a thinking block that begins its text
     is its reasoning, where no field told any.
@@ -58,8 +60,9 @@ def completion_of(
     called = _calls(ref, calls, usage)
     if said.strip() or called:
         return Completion(
-            said, finish, prompt, reply, cost, _name(model), reasoning, tool_calls=called
-        )
+            said, finish, prompt, reply, cost, _name(model), reasoning, tool_calls=called,
+            token_probs=token_probs(probs),
+        )  # fmt: skip
     if finish == "length" and reply:
         raise FatalModelError(
             f"{ref}: all {reply} tokens went into reasoning, none into the reply; "

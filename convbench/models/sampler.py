@@ -80,6 +80,27 @@ def _found(sums: Any, target: Any) -> Any:
     return torch.minimum(torch.searchsorted(sums, target, right=True), last)
 
 
+def log_probs(
+    logits: Any, samplings: Sequence[Sampling], drawn: Sequence[int], top_k: int | None
+) -> list[tuple[tuple[float, float], ...]]:
+    """Return a row's ((log pi, log of the chance it was drawn with),) where it asks for them: pi is
+    the model's own distribution at temperature 1, the other one that after temperature, top_k and
+    top_p; a greedy token's chance is 1. Nothing is computed where no row asks."""
+    asking = [row for row, sampling in enumerate(samplings) if sampling.logprobs]
+    if not asking:
+        return [()] * len(samplings)
+    some, asked = logits[asking].double(), [samplings[row] for row in asking]
+    tokens = torch.tensor([drawn[row] for row in asking], device=logits.device)[:, None]
+    own = some.log_softmax(-1).gather(-1, tokens)[:, 0].tolist()
+    heat = torch.tensor([s.temperature for s in asked], device=logits.device).double()
+    scaled = _restrict(some / heat.clamp(min=1e-6)[:, None], asked, top_k)
+    chance = scaled.log_softmax(-1).gather(-1, tokens)[:, 0].where(heat > 0, 0.0).tolist()
+    found: list[tuple[tuple[float, float], ...]] = [()] * len(samplings)
+    for row, pair in zip(asking, zip(own, chance, strict=True), strict=True):
+        found[row] = (pair,)
+    return found
+
+
 def _restrict(scaled: Any, samplings: Sequence[Sampling], top_k: int | None) -> Any:
     """Set to -inf all but the `top_k` likeliest tokens and those outside the nucleus."""
     sorted_, order = scaled.sort(dim=-1, descending=True)

@@ -62,6 +62,7 @@ class VLLMModel(Model):
         self.python = interpreter(python)
         self._context, self._media = context, media
         self._parameters = parameters or Parameters(ref)
+        self._parameters.token_ids = True
         self.log = (log_dir or Path.cwd()) / f"vllm-{self.name.strip('/').replace('/', '-')}.log"
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None

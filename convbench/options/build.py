@@ -39,7 +39,7 @@ class BuildOptions(Asking):
     ORDER: ClassVar = (
         "task", "mode", "protocol", "tasks", "samples", "temperatures", "turns", "max_tokens",
         "reasoning_effort", "seed", "split", "regime", "run", "tags", "note", "model", "teacher",
-        "dry_run",
+        "logprobs", "dry_run",
     )  # fmt: skip
 
     task: Annotated[
@@ -76,6 +76,13 @@ class BuildOptions(Asking):
     ] = None
     tags: Tags = ()
     note: RunNote = None
+    logprobs: Annotated[
+        bool,
+        Opt(
+            "Record the log-probability of every token that the policy samples, beside the run, "
+            "where its server tells them."
+        ),
+    ] = False
     dry_run: DryRun = False
     tested: bool = False
     """Refuse a set that has no question to evaluate on, before anything is built."""

@@ -23,6 +23,7 @@ from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, identical_samples
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
+from convbench.rollout.recorded import recorded_of
 from convbench.rollout.resume import resume
 from convbench.rollout.toolbox import with_offered
 from convbench.schema import Example, RunManifest, TaskSpec
@@ -50,6 +51,9 @@ class BuildResult:
     splits: dict[Split, int] = field(default_factory=dict)
     """Questions of each split that the run has, whether built or not."""
     warnings: list[str] = field(default_factory=list)
+    told_probs: tuple[int, int] | None = None
+    """(replies of the policy whose log-probabilities are recorded, all its replies); None where
+    they were not asked for."""
 
 
 def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
@@ -90,6 +94,7 @@ def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
     result.built = fill(run, calls)
     if manifest.kind == "build":
         set_latest(run)
+    result.told_probs = recorded_of(run)
     same = identical_samples(run) if result.built.jobs.done else 0
     if same:
         result.warnings.append(
@@ -148,6 +153,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
         effort=options.shape.reasoning_effort,
         specs=options.specs,
         calls=options.calls,
+        logprobs=options.logprobs,
     )
     manifest = make_manifest(task, with_offered(protocol), options.shape, cast)
     loaded = load(task, manifest.seed)

@@ -26,15 +26,18 @@ def make_cast(
     specs: SpecOptions,
     calls: CallOptions,
     effort: Effort | None = None,
+    logprobs: bool = False,
 ) -> dict[str, Member]:
     """Return who speaks for every speaker of the protocol.
 
     `teacher` is the model of the speakers other than the policy that are not scripted, `effort`
-    how long the policy is to think.
+    how long the policy is to think; with `logprobs` what it samples is recorded token by token.
     Raises SpecError where a speaker needs a model and none is named.
     """
     wanted = model or default_policy(specs.folders)
     cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort)}
+    if logprobs:
+        cast[protocol.policy] = logging(cast[protocol.policy])
     can_be_taught = teachers(protocol, teacher)
     spoken = {step.speaker for step in protocol.all_steps() if step.say is None}
     for name in protocol.speakers:
@@ -77,6 +80,12 @@ def teachers(protocol: ProtocolSpec, teacher: str | None = None) -> list[str]:
             "leave it out"
         )
     return found
+
+
+def logging(member: Member) -> Member:
+    """Return the member whose tokens' log-probabilities are recorded."""
+    sampling = member.sampling.model_copy(update={"logprobs": True})
+    return member.model_copy(update={"sampling": sampling})
 
 
 def make_member(

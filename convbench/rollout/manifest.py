@@ -111,7 +111,8 @@ def ask_again(
 def identity(member: Member) -> dict[str, Any]:
     """Return what makes a member of the cast the same one: not the address it is served at, nor
     the name it was asked for by."""
-    return member.model_dump(mode="json", exclude={"api_base", "weights", "short", "left_out"})
+    left = dict.fromkeys(("api_base", "weights", "short", "left_out"), True)
+    return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
 
 
 def versions() -> dict[str, str]:

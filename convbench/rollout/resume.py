@@ -28,6 +28,11 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
     old = run.manifest
     if old.kind == "import":
         raise RunError(f"{run.path}: holds imported conversations; there is nothing to build")
+    if options.logprobs and not old.cast[old.protocol.policy].sampling.logprobs:
+        raise RunError(
+            f"{run.path}: --logprobs: this run was begun without, so that its first replies have "
+            "none; make a new run"
+        )
     sets = sort_sets(options.specs.sets, ("task", "protocol"))
     shape = {
         name: value

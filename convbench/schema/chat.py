@@ -9,6 +9,7 @@ from pydantic import Field
 
 from convbench.schema.noun import Noun
 from convbench.schema.reasoning import Effort, Reasoning
+from convbench.schema.token_probs import TokenProbs
 from convbench.schema.tools import ToolCall
 
 
@@ -74,6 +75,8 @@ class Sampling(Noun):
         default=None, exclude_if=lambda value: value is None
     )
     """`none`: tools are told, since earlier messages call them, and may not be called."""
+    logprobs: Literal[True] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Log-probabilities of the sampled tokens are asked for, and kept beside the run."""
 
 
 FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "other"]
@@ -98,6 +101,8 @@ class Completion:
     """Tools that it calls."""
     raw: str | None = None
     """The reply word for word, where the calls stood in its text."""
+    token_probs: TokenProbs | None = None
+    """Log-probabilities of its tokens, where they were asked for and told."""
 
 
 def text_of(content: Content) -> str:

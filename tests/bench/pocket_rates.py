@@ -57,7 +57,7 @@ def one(
 ) -> dict[str, Any]:
     """Train and evaluate one learner."""
     begun = time.process_time()
-    specs = SpecOptions(sets=(*as_sets(spec.sets_of(recipe)), *sets))
+    specs = SpecOptions(sets=(f"fit.seed={path.name}", *as_sets(spec.sets_of(recipe)), *sets))
     found: dict[str, Any] = {"seed": path.name, "recipe": recipe, "sets": sets, "split": split}
     policy = str(spec.model)
     if recipe != "base":

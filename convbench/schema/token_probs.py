@@ -1,0 +1,45 @@
+"""Log-probabilities of a reply's tokens, as the model that sampled them had them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+MOST = 1_000_000
+"""Tokens of one reply."""
+ABOVE = 1e-3
+"""How far above 0 a log-probability may lie by rounding."""
+LARGEST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class TokenProbs:
+    """log pi_0 of every sampled token of one reply, in nats, its end-of-turn token last where it
+    is there; and which tokens these are: their ids, or how many bytes of text each is."""
+
+    log_probs: tuple[float, ...]
+    """At temperature 1, before any cut of the distribution."""
+    ids: tuple[int, ...] = ()
+    """Token ids; empty where nobody told them."""
+    sizes: tuple[int, ...] = ()
+    """UTF-8 bytes of each token's text, where there are no ids."""
+    drawn: tuple[float, ...] = ()
+    """In the distribution that was drawn from (temperature, top_p, top_k); empty where unknown."""
+
+
+def wrong(probs: TokenProbs) -> str | None:
+    """Say what makes log-probabilities unusable; None where nothing does."""
+    n = len(probs.log_probs)
+    if not 0 < n <= MOST:
+        return f"found {n} tokens; expected 1 to {MOST}"
+    if bool(probs.ids) == bool(probs.sizes):
+        return "found neither token ids nor texts, or both; expected one of them"
+    for name in ("ids", "sizes", "drawn"):
+        values = getattr(probs, name)
+        if values and len(values) != n:
+            return f"found {n} log-probabilities and {len(values)} {name}; expected as many"
+    if not all(math.isfinite(value) and value <= ABOVE for value in probs.log_probs + probs.drawn):
+        return "found a log-probability that is no number of at most 0"
+    if not all(0 <= value < LARGEST for value in probs.ids + probs.sizes):
+        return "found a token id or size below 0 or too large"
+    return None

@@ -1,0 +1,169 @@
+"""`logprobs.bin`: log-probabilities of sampled tokens beside a run, 8 to 12 bytes a token.
+
+Frames, appended: mark, length and checksum of the body, then the body: the call's key, a hash of
+the reply's text, what the numbers are, and float32 and uint32 arrays. A torn last frame is passed
+over, and cut off by the next writer; anything else that is no frame is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from convbench.errors import RunError
+from convbench.schema import Conversation, text_of
+from convbench.schema.token_probs import MOST, TokenProbs, wrong
+from convbench.store.jsonl import disk_error
+
+FILE = "logprobs.bin"
+_HEAD = struct.Struct("<4sII")
+_MARK = b"CBLP"
+_BODY = struct.Struct("<H8sBI")
+_IDS, _DRAWN = 1, 2
+_LONGEST = 12 * MOST + 70_000
+"""Bytes of a body."""
+
+
+def call_key(conversation: Conversation, turn: int, reply: int | None = None) -> str:
+    """Return the key of the call that gave a turn's reply, or its n-th one that called tools."""
+    number = len(conversation.turns[turn].rounds) if reply is None else reply
+    return f"{conversation.key}@{turn}" + (f".{number}" if number else "")
+
+
+class ProbsFile:
+    """Appends frames; opened with the first one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+
+    def append(self, key: str, text: str, probs: TokenProbs) -> None:
+        """Write the log-probabilities of one reply. RunError where the disk is full."""
+        body = _packed(key, text, probs)
+        frame = _HEAD.pack(_MARK, len(body), zlib.crc32(body)) + body
+        try:
+            if self._file is None:
+                end = _end(self.path)
+                self._file = self.path.open("ab", buffering=0)
+                self._file.truncate(end)
+            self._file.write(frame)
+        except OSError as error:
+            raise disk_error(self.path, error) from None
+
+    def close(self) -> None:
+        """Close the file; a later append opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Recorded:
+    """What was recorded of a run's replies; memory holds where each frame lies."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the run's folder. RunError for a file that is damaged before its end."""
+        self.path = path / FILE
+        self._at: dict[tuple[str, bytes], tuple[int, int]] = {}
+        for start, body in _frames(self.path):
+            key, mark = _named(self.path, start, body)
+            self._at[key, mark] = (start, len(body))
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def of(self, key: str, text: str) -> TokenProbs | None:
+        """Return the log-probabilities of the reply of this text to this call; None where there
+        are none."""
+        where = self._at.get((key, _hash(text)))
+        if where is None:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(where[0] + _HEAD.size)
+            return _unpacked(self.path, where[0], file.read(where[1]))
+
+
+def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, str]]:
+    """Yield (key, text) of every reply of the policy, those that called tools too."""
+    for place, turn in enumerate(conversation.turns):
+        if turn.speaker == policy:
+            for number, one in enumerate(turn.rounds):
+                yield call_key(conversation, place, number), one.content
+            yield call_key(conversation, place), text_of(turn.content)
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def _packed(key: str, text: str, probs: TokenProbs) -> bytes:
+    name = key.encode()
+    kind = _IDS * bool(probs.ids) | _DRAWN * bool(probs.drawn)
+    parts = [array("f", probs.log_probs), array("I", probs.ids or probs.sizes)]
+    if probs.drawn:
+        parts.append(array("f", probs.drawn))
+    head = _BODY.pack(len(name), _hash(text), kind, len(probs.log_probs))
+    return head + name + b"".join(part.tobytes() for part in parts)
+
+
+def _named(path: Path, start: int, body: bytes) -> tuple[str, bytes]:
+    """Return key and text hash of a body whose lengths fit."""
+    if len(body) >= _BODY.size:
+        length, mark, kind, n = _BODY.unpack_from(body)
+        numbers = 12 if kind & _DRAWN else 8
+        if n <= MOST and len(body) == _BODY.size + length + numbers * n:
+            return body[_BODY.size : _BODY.size + length].decode("utf-8", "replace"), mark
+    raise RunError(f"{path}: byte {start}: found a record of the wrong length")
+
+
+def _unpacked(path: Path, start: int, body: bytes) -> TokenProbs:
+    _named(path, start, body)
+    length, _, kind, n = _BODY.unpack_from(body)
+    columns = []
+    at = _BODY.size + length
+    for code in ("f", "I", "f") if kind & _DRAWN else ("f", "I"):
+        column = array(code)
+        column.frombytes(body[at : at + 4 * n])
+        columns.append(tuple(column))
+        at += 4 * n
+    ids, sizes = (columns[1], ()) if kind & _IDS else ((), columns[1])
+    found = TokenProbs(columns[0], ids, sizes, columns[2] if len(columns) > 2 else ())
+    why = wrong(found)
+    if why:
+        raise RunError(f"{path}: byte {start}: {why}")
+    return found
+
+
+def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (place, body) of every whole frame."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = 0
+            while start + _HEAD.size <= size:
+                mark, length, check = _HEAD.unpack(file.read(_HEAD.size))
+                if mark != _MARK or length > _LONGEST:
+                    raise RunError(f"{path}: byte {start}: found no record of log-probabilities")
+                if start + _HEAD.size + length > size:
+                    return
+                body = file.read(length)
+                if zlib.crc32(body) != check:
+                    raise RunError(f"{path}: byte {start}: found a damaged record")
+                yield start, body
+                start += _HEAD.size + length
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _end(path: Path) -> int:
+    """Return where the last whole frame ends."""
+    end = 0
+    for start, body in _frames(path):
+        end = start + _HEAD.size + len(body)
+    return end
