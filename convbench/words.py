@@ -22,3 +22,5 @@ Structured = Literal["json_schema", "tool", "text"]
 not at all."""
 DrawBy = Literal["uniform", "stratified", "score", "optimal"]
 """How conversations are drawn for people to label."""
+Tracker = Literal["trackio", "wandb", "mlflow", "tensorboard"]
+"""Experiment trackers, by their packages' names."""

@@ -9,6 +9,7 @@ from convbench.learn.rounds import ready, recipe_of
 from convbench.learn.seal import with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
+from convbench.options.specs import SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.report.rounds import Rounds, train_rounds
 
@@ -20,6 +21,7 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
 
     Raises ConvbenchError subclasses, before torch is loaded where something can be refused.
     """
+    options = replace(options, specs=tracked(options.specs, options.track))
     asked = RoundsOptions(
         options.recipe, options.rounds, options.run, options.judge,
         in_process=options.in_process, specs=options.specs, calls=options.calls,
@@ -35,6 +37,11 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
     if options.rounds is not None or (found.rounds and not said):
         return train_rounds(asked)
     return train_single(replace(options, specs=with_filter(options.specs, found)))
+
+
+def tracked(specs: SpecOptions, name: str | None) -> SpecOptions:
+    """Return the specs with this tracker for every training; None changes nothing."""
+    return specs if name is None else replace(specs, sets=(*specs.sets, f"fit.trackers=[{name}]"))
 
 
 def _of_one(options: TrainOptions) -> list[str]:

@@ -54,7 +54,8 @@ def rounds_options(
     """Return how a learner goes whose recipe asks for rounds; None for a single training."""
     found = RoundsOptions(
         step.learner, None, path, spec.judges[0], in_process=True,
-        specs=replace(options.specs, sets=_recipe_sets(step, spec)), calls=options.calls,
+        specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
+        calls=options.calls,
     )  # fmt: skip
     recipe = recipe_of(found)
     if recipe.rounds is None:
@@ -75,15 +76,17 @@ def train_options(
         recipe=step.learner,
         run=path,
         judge=spec.judges[0],
-        specs=replace(options.specs, sets=_recipe_sets(step, spec)),
+        specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
         in_process=True,
     )
 
 
-def _recipe_sets(step: Step, spec: ExperimentSpec) -> tuple[str, ...]:
+def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[str, ...]:
     values = spec.sets_of(step.learner)
     values.setdefault("fit.seed", step.cell.seed)
     if step.rows is not None:
         values["data.rows"] = step.rows
+    if track is not None:
+        values["fit.trackers"] = [track]
     return as_sets(values)

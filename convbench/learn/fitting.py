@@ -26,6 +26,7 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job, Learnt, write_summary
 from convbench.learn.launch import memory_ran_out, out_of_memory
 from convbench.learn.steps import Steps
+from convbench.learn.tracking import Tracking
 from convbench.schema.recipe import Lora
 
 
@@ -117,7 +118,7 @@ def arguments(job: Job) -> dict[str, Any]:
         "logging_nan_inf_filter": False,
         "save_strategy": "no" if fit.save == "end" else "epoch",
         "save_total_limit": fit.save_limit,
-        "report_to": list(fit.trackers) or "none",
+        "report_to": "none",  # `tracking` tells trackers what these would tell with every path
         "run_name": job.recipe.name,
         "disable_tqdm": True,
         "max_length": None,
@@ -156,6 +157,8 @@ def train(trainer: Any, job: Job, steps: Steps) -> None:
     one."""
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(Lines)
+    if job.recipe.fit.trackers:
+        trainer.add_callback(Tracking(job))
     if trainer.is_world_process_zero():
         told = replace(steps, processes=trainer.args.world_size)
         print(told.describe(), file=sys.stderr)

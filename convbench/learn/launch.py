@@ -108,6 +108,10 @@ def installed(launch: Launch, recipe: Recipe) -> None:
     for name in needed:
         if importlib.util.find_spec(name) is None:
             raise MissingDependency(name, needed_for="training", install=with_extra("train"))
+    for name in recipe.fit.trackers:
+        if importlib.util.find_spec(name) is None:
+            how = f"pip install {name}"
+            raise MissingDependency(name, needed_for=f"--track {name}", install=how)
     quantized = recipe.lora is not None and recipe.lora.quantize == "4bit"
     if quantized and importlib.util.find_spec("bitsandbytes") is None:
         raise MissingDependency("bitsandbytes", needed_for="QLoRA", install=with_extra("qlora"))

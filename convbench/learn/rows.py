@@ -70,8 +70,10 @@ def asked_by_turn(
     for index in views.own_turns(protocol, conversation):
         turn = conversation.turns[index]
         before = views.messages(protocol, conversation, policy, index)
-        said = [(call_key(conversation, index, n), one.content) for n, one in enumerate(turn.rounds)]
-        said.append((call_key(conversation, index), text_of(turn.content)))
+        said = [
+            *((call_key(conversation, index, n), one.content) for n, one in enumerate(turn.rounds)),
+            (call_key(conversation, index), text_of(turn.content)),
+        ]
         out.append(
             [
                 Asked((*before, *views.called(turn.rounds[:number], replay)), reply, told(*key))

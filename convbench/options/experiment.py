@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions
+from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions, Track
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class ExperimentOptions(Asking):
         str | None,
         Opt("Leave out what comes before this cell or step.", "--from", "CELL"),
     ] = None
+    track: Track = None
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

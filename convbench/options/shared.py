@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from convbench.options.declare import MODELS, SPECS, WHERE, Opt
-from convbench.words import Effort, Mode, Regime, SplitChoice
+from convbench.words import Effort, Mode, Regime, SplitChoice, Tracker
 
 if TYPE_CHECKING:
     from convbench.schema.devices import Devices
@@ -47,6 +47,10 @@ Tags = Annotated[
     Opt("Tag of the run, to find it by; several times for several.", "--tag", "TAG", WHERE),
 ]
 RunNote = Annotated[str | None, Opt("A line of words about the run.", metavar="TEXT", panel=WHERE)]
+Track = Annotated[
+    Tracker | None,
+    Opt("Experiment tracker that gets the numbers of the training log; no paths, no keys."),
+]
 DryRun = Annotated[
     bool,
     Opt(

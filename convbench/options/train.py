@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, RunDir, SpecOptions
+from convbench.options.shared import Asking, CallOptions, DryRun, RunDir, SpecOptions, Track
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class TrainOptions(Asking):
         "convbench train swift --dry-run",
         "convbench train step-dpo --set pairing.source=resampled --budget 5",
         "convbench train swift --rounds 2",
+        "convbench train swift --track tensorboard",
     )
 
     recipe: Annotated[
@@ -60,6 +61,7 @@ class TrainOptions(Asking):
             metavar="N", least=1,
         ),
     ] = None  # fmt: skip
+    track: Track = None
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     """How models are asked, where a learner samples (branches, candidates)."""

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from convbench.schema.noun import Name, Noun
 from convbench.schema.reasoning import Trained
+from convbench.words import Tracker
 
 FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves", "right"]
@@ -249,9 +250,9 @@ class Fit(Noun):
     or only the end result; `keep`: after each epoch, and these stay."""
     save_limit: int = Field(default=4, ge=1)
     """Saved epochs that are there at once."""
-    trackers: tuple[str, ...] = ()
-    """Experiment trackers as transformers names them (`wandb`, `tensorboard`, …); none unless
-    asked for."""
+    trackers: tuple[Tracker, ...] = ()
+    """Experiment trackers that get the numbers of the log, and no paths, keys or machine; none
+    unless asked for (`--track`)."""
 
     @model_validator(mode="after")
     def _floor_of_a_cosine(self) -> Self:

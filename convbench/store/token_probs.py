@@ -103,11 +103,14 @@ def _hash(text: str) -> bytes:
 def _packed(key: str, text: str, probs: TokenProbs) -> bytes:
     name = key.encode()
     kind = _IDS * bool(probs.ids) | _DRAWN * bool(probs.drawn)
-    parts = [array("f", probs.log_probs), array("I", probs.ids or probs.sizes)]
+    parts: list[array[float] | array[int]] = [
+        array("f", probs.log_probs),
+        array("I", probs.ids or probs.sizes),
+    ]
     if probs.drawn:
         parts.append(array("f", probs.drawn))
     head = _BODY.pack(len(name), _hash(text), kind, len(probs.log_probs))
-    return head + name + b"".join(part.tobytes() for part in parts)
+    return head + name + b"".join(parts)
 
 
 def _named(path: Path, start: int, body: bytes) -> tuple[str, bytes]:

@@ -1,0 +1,190 @@
+"""A training's numbers to an experiment tracker, and nothing of where it ran: no paths, no keys, no
+user, no machine.
+
+The libraries' own integrations send every argument with its folders, the command line and the git
+repository along; here a run has a name, the resolved recipe without its places, and the numbers of
+the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformers import TrainerCallback
+
+from convbench import __version__
+from convbench.blot import told
+from convbench.learn.job import Job
+
+PROJECT = "convbench"
+"""Project or experiment that runs belong to, where the tracker has such a thing."""
+FOLDER = "tracking"
+"""Beside the checkpoint: where a tracker writes that writes files."""
+
+
+class Sink(Protocol):
+    """One tracker's open run."""
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Take the numbers of one step."""
+        ...
+
+    def close(self) -> None:
+        """End the run."""
+        ...
+
+
+def name_of(job: Job) -> str:
+    """Return the name of a training's run: the run's id and the recipe."""
+    return f"{job.run.manifest.id}/{job.recipe.name}"
+
+
+def config_of(job: Job) -> dict[str, str | int | float | bool]:
+    """Return the recipe flat, by dotted names, without places: a path is its last part."""
+    values = job.recipe.model_dump(mode="json", exclude={"run"}, exclude_none=True)
+    values |= {"run": job.run.manifest.id, "task": job.run.manifest.task.name}
+    values |= {"convbench": __version__}
+    return {name: _plain(value) for name, value in _flat(values, "")}
+
+
+def _flat(values: Mapping[str, Any], above: str) -> list[tuple[str, Any]]:
+    found = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{above}{name}.")
+        else:
+            found.append((f"{above}{name}", value))
+    return found
+
+
+def _plain(value: Any) -> str | int | float | bool:
+    if isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else " ".join(map(str, value))
+    place = Path(text).expanduser()
+    local = place.is_absolute() or text.startswith((".", "~", "local:", "vllm:"))
+    return told(place.name if local else text)
+
+
+class Tracking(TrainerCallback):
+    """Gives what is logged to the trackers, from the first process alone."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.sinks: list[Sink] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Open a run in every tracker."""
+        if state.is_world_process_zero:
+            self.sinks = [SINKS[name](self.job) for name in self.job.recipe.fit.trackers]
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Hand on the numbers of a log line."""
+        numbers = {
+            name: float(value)
+            for name, value in (logs or {}).items()
+            if isinstance(value, int | float) and name != "total_flos"
+        }
+        for sink in self.sinks:
+            sink.log(numbers, state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the runs."""
+        for sink in self.sinks:
+            sink.close()
+
+
+class TensorBoard:
+    """Event files in `tracking/` beside the checkpoint."""
+
+    def __init__(self, job: Job) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(job.folder / FOLDER))
+        rows = "".join(f"| {name} | {value} |\n" for name, value in config_of(job).items())
+        self.writer.add_text("recipe", f"{name_of(job)}\n\n| | |\n|---|---|\n{rows}")
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Write scalars."""
+        for name, value in numbers.items():
+            self.writer.add_scalar(f"train/{name}", value, step)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.writer.close()
+
+
+class Trackio:
+    """A local trackio run; where its dashboard lies is trackio's own setting."""
+
+    def __init__(self, job: Job) -> None:
+        import trackio
+
+        self.library = trackio
+        trackio.init(project=PROJECT, name=name_of(job), config=config_of(job))
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Log one step."""
+        self.library.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self.library.finish()
+
+
+class Wandb:
+    """A W&B run, without the machine, the repository, the code and the console."""
+
+    def __init__(self, job: Job) -> None:
+        import wandb
+
+        settings = wandb.Settings(
+            console="off", disable_code=True, disable_git=True, disable_job_creation=True,
+            save_code=False, x_disable_machine_info=True, x_disable_meta=True,
+            x_disable_stats=True, host="convbench", program="convbench", username="convbench",
+        )  # fmt: skip
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT), name=name_of(job),
+            config=config_of(job), dir=str(job.folder), settings=settings,
+        )  # fmt: skip
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Log one step."""
+        self.run.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        """Finish the run."""
+        self.run.finish()
+
+
+class MLflow:
+    """An MLflow run at the store that MLFLOW_TRACKING_URI names."""
+
+    def __init__(self, job: Job) -> None:
+        import mlflow
+
+        self.library = mlflow
+        mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
+        tags = dict.fromkeys(("mlflow.user", "mlflow.source.name"), PROJECT)
+        mlflow.start_run(run_name=name_of(job), tags=tags, log_system_metrics=False)
+        mlflow.log_params(config_of(job))
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Log one step."""
+        self.library.log_metrics(dict(numbers), step=step)
+
+    def close(self) -> None:
+        """End the run."""
+        self.library.end_run()
+
+
+SINKS: dict[str, Callable[[Job], Sink]] = {
+    "tensorboard": TensorBoard,
+    "trackio": Trackio,
+    "wandb": Wandb,
+    "mlflow": MLflow,
+}
+"""Trackers by the names of `fit.trackers`, which are their packages'."""
