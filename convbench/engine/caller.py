@@ -91,7 +91,10 @@ class Caller:
     def _cache_name(
         self, model: Model, messages: Sequence[Message], sampling: Sampling, key: str
     ) -> str | None:
-        """Return what a reply is called in the cache; None where it is not to be kept."""
+        """Return what a reply is called in the cache; None where it is not to be kept, or must be
+        asked for anew, since a kept one has no log-probabilities."""
+        if sampling.logprobs:
+            return None
         if self.cache is None or (identity := model.identity) is None:
             return None
         return reply_name(model.ref, identity, messages, sampling, key)

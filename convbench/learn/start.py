@@ -101,10 +101,11 @@ def data_of(module: ModuleType, job: Job) -> Learnt:
             f"{job.recipe.trainer} does not go by; expected a learner of weighted rows, as swift"
         )
     weighed = isinstance(learnt, Weighted) and learnt.by_turn
-    if job.recipe.weighting.reward == "turn" and not weighed:
+    reward = job.recipe.weighting.reward
+    if reward != "conversation" and not weighed:
         raise TrainError(
-            f"recipe {job.recipe.name!r}: weighting.reward: found turn, and it weighs no turns; "
-            "expected conversation; turns are weighed by refit and swift"
+            f"recipe {job.recipe.name!r}: weighting.reward: found {reward}, and it weighs no "
+            "turns; expected conversation; turns are weighed by refit, swift and trainer weighted"
         )
     return learnt
 

@@ -14,8 +14,10 @@ from convbench.learn.select import Logged, Selection
 from convbench.learn.shaping import shaped
 from convbench.learn.ties import Ties, equals, settle
 from convbench.schema.recipe import TieRule, Weighting
+from convbench.store.credit import turn_advantages
+from convbench.views import policy_turns
 
-COMPOSED = ("over", "leave_one_out", "rank", "shape", "temperature", "keep")
+COMPOSED = ("credit", "over", "leave_one_out", "rank", "shape", "temperature", "keep")
 """Fields of `weighting` that only `composed` goes by."""
 Weigh = Callable[[Sequence[float]], list[float | None]]
 """Rewards of one task's conversations to their weights; None leaves a conversation out."""
@@ -113,10 +115,38 @@ def _weigh(
 def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
     """Weights as the fields of `weighting` say, `seed` drawing among equals. Those over a batch are
     made of the rewards in training, where the batches are."""
+    selection, bare = credited(selection, by) if by.reward == "advantage" else (selection, {})
+    found = _composed(selection, by, seed)
+    return replace(found, skipped=bare | found.skipped)
+
+
+def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, int]]:
+    """Return the conversations all of whose turns were given credit, with it as their turns'
+    rewards, and how many others there are. RunError where none was given."""
+    run = selection.run
+    there = turn_advantages(run, by.credit)
+    found = []
+    for item in selection.logged:
+        own = there.get(item.conversation.conversation_id, {})
+        turns = policy_turns(run.manifest.protocol, item.conversation)
+        if all(turn in own for turn in turns):
+            found.append(replace(item, turns=tuple(own[turn] for turn in turns)))
+    if not found:
+        raise TrainError(
+            f"{run.path}: weighting.reward: advantage: found no conversation all of whose turns "
+            "have credit; give it with convbench credit"
+        )
+    bare = len(selection.logged) - len(found)
+    some = replace(selection, logged=tuple(found))
+    return some, ({"without credit of every turn": bare} if bare else {})
+
+
+def _composed(selection: Selection, by: Weighting, seed: int) -> Weighted:
+    turns = by.reward != "conversation"
     if by.over == "batch":
         keep: Weigh = list
-        return weigh_turns(selection, keep) if by.reward == "turn" else weigh(selection, keep)
-    if by.reward == "turn":
+        return weigh_turns(selection, keep) if turns else weigh(selection, keep)
+    if turns:
         found = weigh_turns(selection, lambda some: shaped(some, by, seed), whole=by.over == "all")
     else:
         found = _weigh(
@@ -137,6 +167,11 @@ def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
 def plain(name: str, weighting: Weighting) -> None:
     """Refuse fields of `weighting` that this learner does not go by."""
     default = Weighting()
+    if weighting.reward == "advantage":
+        raise TrainError(
+            f"weighting.reward: found advantage, which trainer {name} does not go by; expected "
+            "--set trainer=weighted beside it"
+        )
     for field_name in COMPOSED:
         found = getattr(weighting, field_name)
         if found != getattr(default, field_name):

@@ -54,10 +54,14 @@ class Data(Noun):
 class Weighting(Noun):
     """How rewards become weights."""
 
-    reward: Literal["conversation", "turn"] = "conversation"
+    reward: Literal["conversation", "turn", "advantage"] = "conversation"
     """Whose reward weighs (`refit`, `swift`): the conversation's for all of its turns, or each
     turn's own, where its judge scored turns (`per: turn`). SWiFt then standardises a turn among the
-    same turns of the task's conversations. Needs `data.unit: turn`."""
+    same turns of the task's conversations. `advantage` (`weighted`) takes what `convbench credit`
+    gave each turn; conversations without are left out. Both need `data.unit: turn`."""
+    credit: str | None = None
+    """Who gave the advantages (`reward: advantage`), as `convbench credit` names it; null takes the
+    only one there is."""
     center: bool = True
     """Subtract the mean over the task's conversations (standardized)."""
     scale: bool = True

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from convbench.errors import TrainError
+from convbench.errors import RunError, TrainError
 from convbench.learn import weights
 from convbench.learn.select import Selection, select
 from convbench.learn.shaping import ranks, shaped
+from convbench.schema.credit import TurnCredit
 from convbench.schema.recipe import Data, Weighting
+from convbench.store.credit import keep_credit
 from tests.learn import tiny
 
 
@@ -111,6 +114,26 @@ def test_over_all_compares_every_conversation(selection: Selection) -> None:
 def test_over_a_batch_leaves_rewards_to_training(selection: Selection) -> None:
     found = weights.composed(selection, Weighting(over="batch"))
     assert [w for _, w in found.items] == [0, 0, 1, 0.6, 0.9, 0.1, 0.3, 0.3, 0.3]
+
+
+def test_turns_weigh_by_the_credit_they_were_given(tmp_path: Path) -> None:
+    run = tiny.judged_run(tmp_path / "run")
+    talks = [c for c in run.conversations() if c.example_id != "t0"]
+    with pytest.raises(RunError, match="give some first: convbench credit"):
+        weights.composed(select(run, Data()), by(reward="advantage"))
+    keep_credit(run, (
+        TurnCredit(conversation_id=talk.conversation_id, turn_index=place, source="branches:j",
+                   advantage=number - place / 10)
+        for number, talk in enumerate(talks[:-1]) for place in (1, 3)
+    ))  # fmt: skip
+    found = weights.composed(select(run, Data()), by(reward="advantage", credit="branches:j"))
+    assert found.by_turn[talks[2].conversation_id] == pytest.approx((1.9, 1.7))
+    assert len(found.items) == len(talks) - 1
+    assert found.skipped == {"without credit of every turn": 1}
+    standard = weights.composed(select(run, Data()), Weighting(reward="advantage"))
+    assert standard.by_turn[talks[0].conversation_id][0] == pytest.approx(-1)
+    with pytest.raises(TrainError, match="trainer swift does not go by"):
+        weights.swift(select(run, Data()), Weighting(reward="advantage"))
 
 
 def test_what_cannot_be_is_refused(selection: Selection) -> None:

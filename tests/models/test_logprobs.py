@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from convbench.models.logprobs import token_probs
+from convbench.models.parameters import Parameters
 from convbench.schema import Sampling
 from convbench.schema.token_probs import TokenProbs
 from tests.models.test_openai_http import ask
@@ -56,6 +57,13 @@ def test_a_server_is_asked_and_its_numbers_are_read() -> None:
     assert reply.token_probs.log_probs[:2] == (-0.5, -1.5)
     reply, requests = ask(Plan(), sampling=Sampling(max_tokens=9))
     assert ("logprobs" in requests[0], reply.token_probs) == (False, None), "not where not asked"
+
+
+def test_vllm_is_asked_for_token_ids() -> None:
+    asked = Parameters("vllm:x", token_ids=True).fields(Sampling(logprobs=True))
+    assert (asked["logprobs"], asked["return_tokens_as_token_ids"]) == (True, True)
+    assert "return_tokens_as_token_ids" not in Parameters("x").fields(Sampling(logprobs=True))
+    assert "logprobs" not in Parameters("vllm:x", token_ids=True).fields(Sampling())
 
 
 def test_a_server_that_takes_none_is_asked_without(capsys: pytest.CaptureFixture[str]) -> None:
