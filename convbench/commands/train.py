@@ -9,7 +9,7 @@ from convbench.learn.rounds import ready, recipe_of
 from convbench.learn.seal import with_filter
 from convbench.learn.start import TrainResult
 from convbench.learn.start import train as train_single
-from convbench.options.specs import SpecOptions
+from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions, TrainOptions
 from convbench.report.rounds import Rounds, train_rounds
 
