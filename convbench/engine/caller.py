@@ -253,7 +253,7 @@ class _Call:
         log.debug("%s %s: %.3f s, " + text, self.model.ref, self.key, took, *values)
 
     async def _send(self) -> Completion:
-        limit = None if self.model.patient else self.retry.timeout_s
+        limit = None if self.model.patient else self.retry.seconds_for(self.sampling.max_tokens)
         try:
             async with asyncio.timeout(limit):
                 return await self.model.complete(self.messages, self.sampling, key=self.key)

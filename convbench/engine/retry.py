@@ -16,6 +16,8 @@ class RetryPolicy:
     """Most calls at once to one endpoint."""
     timeout_s: float = 120.0
     """Longest one attempt may take; a `patient` model has none."""
+    long_reply: int = 1024
+    """Tokens from which on a call has longer, in proportion to what its reply may be."""
     tries: int = 8
     """Most attempts of a call that fail other than by 429."""
     backoff_s: float = 0.5
@@ -28,6 +30,10 @@ class RetryPolicy:
     """Longest one call is held up by 429 before it fails."""
     dead: int = 10
     """Calls of one endpoint that used up their tries in a row before the run stops."""
+
+    def seconds_for(self, tokens: int) -> float:
+        """Return the longest that an attempt may take whose reply is of at most so many tokens."""
+        return self.timeout_s * max(1.0, tokens / self.long_reply)
 
     def backoff(self, error: TransientModelError, tries: int) -> float:
         """Return seconds to wait before try number `tries` + 1: exponential with full jitter, at

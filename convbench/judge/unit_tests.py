@@ -6,7 +6,8 @@ for the task scores on its tests (what usual constants do is in the details). Th
 the same kind of sandbox as the answer, each in one of its own; the outputs are compared out here
 (`convbench.sandbox.values`). A task whose reference gives what is not compared whole is
 unsupported, which is a failure of its own and no score. The paper's own checker runs code where
-helper functions, recursion and imports fail; this one does not.
+helper functions, recursion and imports fail; this one does not. `args.checker: paper` does as that
+one: code in function scope, classes equal by name, nothing passes where either side raises.
 """
 
 from __future__ import annotations
@@ -46,15 +47,22 @@ async def score(
     args = dict(spec.args)
     code = _hidden(example, str(args.pop("reference", "reference")))
     calls = tests(_hidden(example, str(args.pop("tests", "tests"))), example.example_id)
-    limits = _limits(args, spec.name)
+    paper = _papers(args.pop("checker", "ours"), spec.name)
+    limits = _limits({**args, "scope": "function" if paper else "module"}, spec.name)
     try:
         wanted = await _reference(str(code), calls, limits)
-        check_reference(wanted, example.example_id)
+        if not paper:  # there the answer fails what the reference cannot do
+            check_reference(wanted, example.example_id)
         found = await arun(answer_code(conversation, protocol), calls, limits)
         constants = await constant_scores(calls, wanted, limits)
+        if paper:  # an exception passes nothing there
+            constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
     except MissingDependency as error:
         raise RunError(f"judge {spec.name}: {error}") from None
-    passed = [agree(a, b) for a, b in zip(found, wanted, strict=True)]
+    passed = [
+        agree(a, b) and not (paper and a.ended == "raised")
+        for a, b in zip(found, wanted, strict=True)
+    ]
     scores = {
         "overall": sum(passed) / len(passed),
         "accuracy": float(all(passed)),
@@ -64,6 +72,13 @@ async def score(
     reasons = Counter(reason for reason in why if reason)
     counts = {"passed": sum(passed), "tests": len(passed), "reasons": dict(reasons)}
     return scores, {**counts, "constants": constants}
+
+
+def _papers(checker: object, name: str) -> bool:
+    """Whether the paper's checker is asked for."""
+    if checker not in ("ours", "paper"):
+        raise RunError(f"judge {name}: args.checker: found {checker!r}; expected ours or paper")
+    return checker == "paper"
 
 
 def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]:

@@ -243,7 +243,8 @@ class CallOptions:
     timeout: Annotated[
         float,
         Opt(
-            "Longest that one attempt of a call may take; then it is tried again.",
+            "Longest that one attempt of a call may take; then it is tried again. A reply of more "
+            "than 1,024 tokens (--max-tokens) has longer, in proportion.",
             metavar="SECONDS", least=0.1, panel=MODELS,
         ),
     ] = 120.0  # fmt: skip

@@ -18,6 +18,10 @@ def table(found: Sequence[Forgetting]) -> str:
     matrix = averaged(found)
     heads = [f"passage {j + 1}" for j in range(len(matrix))]
     rows = [f"| after edit | {' | '.join(heads)} | mean |", "|---:|" + "---:|" * (len(heads) + 1)]
+    if all(one.base for one in found):
+        size = len(matrix)
+        base = [fmean(one.base[j] for one in found) for j in range(size)]
+        rows.append(f"| none | {' | '.join(f'{b:.2f}' for b in base)} | {fmean(base):.2f} |")
     for number, values in enumerate(matrix):
         cells = [f"{value:.2f}" for value in values] + [""] * (len(heads) - len(values))
         rows.append(f"| {number + 1} | {' | '.join(cells)} | {fmean(values):.2f} |")

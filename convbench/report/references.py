@@ -47,9 +47,18 @@ def colbench() -> Reference:
     )
 
 
-def self_edits() -> Reference:
-    """Return SEAL's results on knowledge incorporation, shares."""
-    keys = ("single passage", "continued pre-training")
+KINDS = {
+    "self-edit-implications-long": "SEAL long",
+    "self-edit-implications-very-long": "SEAL very-long",
+    "self-edit-rewrite": "SEAL rewrite",
+    "self-edit-self-qa": "SEAL self-qa",
+}
+"""Our protocols of other kinds of edits, and their tables in `seal.csv`."""
+
+
+def self_edits(protocol: str = "self-edit") -> Reference:
+    """Return SEAL's results on knowledge incorporation for this kind of edits, shares."""
+    keys = ("single passage", "continued pre-training", "continued pre-training, full")
     return Reference(
         title=SELF_EDITS,
         by="Zweiger et al. 2025",
@@ -58,9 +67,12 @@ def self_edits() -> Reference:
         columns=(
             Column("Accuracy, single passage", "Single"),
             Column("Accuracy, continued pre-training", "Continued"),
+            Column("The same, all weights trained", "In full"),
         ),
         digits=3,
-        methods=_methods("seal.csv", "SEAL knowledge incorporation", "setting", keys),
+        methods=_methods(
+            "seal.csv", KINDS.get(protocol, "SEAL knowledge incorporation"), "setting", keys
+        ),
     )
 
 
@@ -84,7 +96,7 @@ def reference_of(protocol: str) -> Reference | None:
         return colbench()
     if protocol == "self-edit-few-shot":
         return few_shot()
-    return self_edits() if protocol.startswith("self-edit") else None
+    return self_edits(protocol) if protocol.startswith("self-edit") else None
 
 
 def _methods(

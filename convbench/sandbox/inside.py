@@ -114,9 +114,12 @@ def _one(job: dict[str, Any], coder: dict[str, Any], call: str) -> str:
         _signal.setitimer(_signal.ITIMER_REAL, WALL * job["seconds"])
         module = type(sys)("answer")
         sys.modules["answer"] = module
-        exec(_compiled(job["code"]), module.__dict__)  # noqa: S102 - the very purpose
-        value = coder["drawn"](eval(compile(call, "test", "eval"), module.__dict__))  # noqa: S307
-        return _written(coder, value)
+        local = {} if job["scope"] == "function" else module.__dict__
+        exec(_compiled(job["code"]), module.__dict__, local)  # noqa: S102 - the very purpose
+        given = eval(compile(call, "test", "eval"), module.__dict__, local)  # noqa: S307
+        if job["scope"] == "function" and isinstance(given, type):
+            given = f"class {given.__name__}"
+        return _written(coder, coder["drawn"](given))
     except _OutOfTime:
         return '{"limit": "time"}'
     except coder["TooMuch"]:

@@ -43,6 +43,9 @@ class Limits:
     """Seconds of the clock that a grading may lose to a busy machine."""
     modules: tuple[str, ...] = ()
     """Modules beside the standard library that code may import, where they are installed."""
+    scope: Literal["module", "function"] = "module"
+    """`function`: names of the code are locals, which its functions do not see (ColBench's released
+    checker: helper functions, recursion and hoisted imports fail); a class is its name."""
     kind: str = "auto"
     """`bubblewrap` or `landlock` to insist on one."""
 
@@ -103,6 +106,7 @@ def _job(wall: Boundary, limits: Limits) -> dict[str, Any]:
     places = packages(limits.modules)
     return {
         "seconds": limits.seconds,
+        "scope": limits.scope,
         "memory": limits.memory_mb << 20,
         "output": limits.output_kb << 10,
         "file": limits.file_mb << 20,

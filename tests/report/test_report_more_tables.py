@@ -172,11 +172,13 @@ def test_the_published_tables_are_the_facts():
     assert rows["SWEET-RL without length normalisation"] == (3.6, 4.2, None)
     assert list(rows)[1:3] == ["Rejection fine-tuning", "Multi-turn DPO"]
     rows = self_edits().methods
-    assert rows["Base"] == (0.327, None)
-    assert rows["Passage only"] == (0.335, 0.322)
-    assert rows["SEAL round 1"] == (0.427, None)
-    assert rows["SEAL round 2"] == (0.470, 0.438)
+    assert rows["Base"] == (0.327, None, None)
+    assert rows["Passage only"] == (0.335, 0.322, None)
+    assert rows["SEAL round 1"] == (0.427, None, None)
+    assert rows["SEAL round 2"] == (0.470, 0.438, 0.582)
     assert len(rows) == 6
+    asked = self_edits("self-edit-self-qa").methods
+    assert [row[0] for row in asked.values()] == [0.373, 0.428, 0.487]
 
 
 def test_seals_table_stands_beside_ours(seal):
@@ -192,9 +194,9 @@ def test_seals_table_stands_beside_ours(seal):
         "  SEAL round 1", "SEAL round 2", "  SEAL round 2",
     ]  # fmt: skip
     assert [c.text for c in table.rows[-1]] == [
-        "  SEAL round 2", "Zweiger et al. 2025", "0.470", "0.438"
+        "  SEAL round 2", "Zweiger et al. 2025", "0.470", "0.438", "0.582"
     ]  # fmt: skip
-    assert [c.text for c in table.rows[-2][1:]] == ["pocket-notes", "0.600", "-"]
+    assert [c.text for c in table.rows[-2][1:]] == ["pocket-notes", "0.600", "-", "-"]
     assert "Models, data and judge are not ours" in table.notes[0]
     assert "The paper has no table" not in str(result.document)
     for form in FORMS:

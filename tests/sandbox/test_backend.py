@@ -13,7 +13,7 @@ import pytest
 
 from convbench import views
 from convbench.catalog import load
-from convbench.errors import DataError
+from convbench.errors import DataError, RunError
 from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.unit_tests import answer_code
 from convbench.judge.unit_tests import tests as calls_of
@@ -79,6 +79,40 @@ def test_the_reward_is_the_share_of_tests() -> None:
     assert list(broken.details["reasons"]) == [
         "raised SyntaxError: '(' was never closed (answer, line 1)"
     ]
+
+
+@needs_wall
+def test_the_papers_checker_is_another() -> None:
+    """Function scope: helpers, recursion and hoisted imports fail; classes are equal."""
+
+    def both(answer: str, **hidden: object) -> tuple[float, float]:
+        asked = {"reference": REFERENCE, "tests": json.dumps(CALLS), **hidden}
+        said = talk(("assistant", f"I WANT TO ANSWER:\n{answer}"))
+        found = []
+        for name in ("unit-tests", "unit-tests-paper"):
+            judging = judge_conversation(
+                None, None, resolve_judge(name), said, example(**asked), protocol()
+            )
+            found.append(asyncio.run(judging).scores["overall"])
+        return found[0], found[1]
+
+    assert both(REFERENCE) == (1, 1)
+    helper = "def plus(a, b):\n    return a + b\ndef add(a, b):\n    return plus(a, b)"
+    assert both(helper) == (1, 0)
+    assert both("import math\ndef add(a, b):\n    return math.fsum([a, b])") == (1, 0)
+    assert both("def add(a, b):\n    return add(a - 1, b) + 1 if a > 0 else a + b") == (1, 0.1)
+    kinds = json.dumps({"t": "kind(1)", "u": "kind('x')"})
+    typed = {"reference": "def kind(x):\n    return type(x)", "tests": kinds}
+    answer = talk(("assistant", "I WANT TO ANSWER:\ndef kind(x):\n    return x.__class__"))
+    judge = resolve_judge("unit-tests-paper")
+    judging = judge_conversation(None, None, judge, answer, example(**typed), protocol())
+    assert asyncio.run(judging).scores["overall"] == 1
+    raising = {"reference": "def add(a, b):\n    raise ValueError"}
+    assert both("def add(a, b):\n    raise ValueError", **raising) == (1, 0)
+    wrong = resolve_judge("unit-tests", sets={"args.checker": "mine"})
+    asked = example(reference=REFERENCE, tests=json.dumps(CALLS))
+    with pytest.raises(RunError, match=r"args\.checker: found 'mine'; expected ours or paper"):
+        asyncio.run(judge_conversation(None, None, wrong, answer, asked, protocol()))
 
 
 @needs_wall

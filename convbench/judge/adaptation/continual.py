@@ -6,10 +6,11 @@ Zweiger et al. 2025 (SEAL), continual self-edits: 8 sequences of 8 passages.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from convbench.errors import DataError
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.learner import Grade, Learner, Question, by_part, by_rule
 from convbench.judge.adaptation.settings import Inner
@@ -22,6 +23,9 @@ class Lesson:
     name: str
     texts: tuple[str, ...]
     questions: tuple[Question, ...]
+    write: Callable[[Learner], tuple[str, ...]] | None = None
+    """From the policy as merged so far to the texts of an edit that it writes now, in place of
+    `texts`; none where it writes nothing to train on."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Forgetting:
     after: tuple[tuple[float, ...], ...]
     skipped: tuple[tuple[str, str], ...] = ()
     """(passage, reason) of edits that did not train; the policy stayed as it was."""
+    base: tuple[float, ...] = ()
+    """Accuracy of the policy on each passage before the first edit."""
 
 
 def continual(
@@ -46,16 +52,18 @@ def continual(
     inner = inner.model_copy(update={"seeds": 1})
     pupil = Learner(copy.deepcopy(learner.model), learner.tokenizer, learner.ends)
     before, after, skipped = [], [], []
+    base = accuracies_on(pupil, lessons, inner, grade)
     for number, lesson in enumerate(lessons):
         before.append(pupil.before(lesson.questions, inner, grade))
         try:
-            stack, _ = pupil.train(lesson.texts, inner, Clock())
+            texts = lesson.write(pupil) if lesson.write else lesson.texts
+            stack, _ = pupil.train(texts, inner, Clock())
             stack.merge(pupil.model)
-        except Diverged as error:
+        except (Diverged, DataError) as error:
             skipped.append((lesson.name, str(error)))
         after.append(accuracies_on(pupil, lessons[: number + 1], inner, grade))
     names = tuple(lesson.name for lesson in lessons)
-    return Forgetting(names, tuple(before), tuple(after), tuple(skipped))
+    return Forgetting(names, tuple(before), tuple(after), tuple(skipped), base)
 
 
 def accuracies_on(

@@ -183,6 +183,25 @@ class Learner:
         inner = Inner(max_tokens=most)
         return self.ask([Question(tuple(messages), ())], inner, Clock())[0][0]
 
+    def draw(self, messages: Sequence[Message], most: int, temperature: float, seed: int) -> str:
+        """Return a reply of the policy drawn at a temperature, the same for the same seed."""
+        import torch
+
+        device = self.model.device
+        ids = torch.tensor([self._prompt(Question(tuple(messages), ()))], device=device)
+        known = getattr(self.model.config, "max_position_embeddings", None) or most + ids.shape[1]
+        most = max(1, min(most, known - ids.shape[1]))
+        devices = [device] if device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            found = self.model.generate(
+                input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=most,
+                do_sample=True, temperature=temperature, top_p=0.95, top_k=0,
+                eos_token_id=sorted(self.ends), pad_token_id=min(self.ends, default=0),
+            )  # fmt: skip
+        said: str = self.tokenizer.decode(found[0, ids.shape[1] :], skip_special_tokens=True)
+        return said
+
     def ask(
         self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int = 1
     ) -> list[list[str]]:

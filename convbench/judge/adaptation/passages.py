@@ -12,14 +12,15 @@ from convbench.errors import DataError, RunError
 from convbench.judge import Judge
 from convbench.judge.adaptation.cache import Cache
 from convbench.judge.adaptation.continual import Forgetting, Lesson, continual
-from convbench.judge.adaptation.learner import by_part
+from convbench.judge.adaptation.learner import Learner, by_part
 from convbench.judge.adaptation.runner import Runner, settings_of
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import training_texts
+from convbench.judge.adaptation.texts import passage_text, training_texts
 from convbench.judge.adaptation.verdict import edit_of, with_runner
 from convbench.options.shared import CallOptions
-from convbench.schema import Example, fingerprint
+from convbench.schema import Example, Message, fingerprint
 from convbench.store import Run
+from convbench.views import messages, policy_turns
 
 UNLIMITED = {"max_steps": 10**9, "max_seconds": 1e9}
 """The limits of `inner` are for one self-edit; here the whole training was asked for."""
@@ -31,17 +32,25 @@ class Passage:
 
     example: Example
     edits: tuple[str, ...]
+    asked: tuple[Message, ...] = ()
+    """What the policy answered with its first edit."""
 
 
 def passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
     """Return a split's passages with their first self-edits; RunError where there are none."""
     said: dict[str, list[tuple[int, str]]] = {}
+    asked: dict[str, tuple[Message, ...]] = {}
+    protocol = run.manifest.protocol
     for conversation in run.conversations():
         if conversation.failure is None:
             edit = edit_of(run.manifest.protocol, conversation)
             said.setdefault(conversation.example_id, []).append((conversation.sample, edit))
+            if conversation.example_id not in asked:
+                turn = policy_turns(protocol, conversation)[-1]
+                seen = messages(protocol, conversation, protocol.policy, turn)
+                asked[conversation.example_id] = tuple(seen)
     found = [
-        Passage(example, tuple(edit for _, edit in sorted(said[name])[:edits]))
+        Passage(example, tuple(edit for _, edit in sorted(said[name])[:edits]), asked[name])
         for name, example in run.examples.items()
         if example.split == split and name in said
     ]
@@ -51,18 +60,19 @@ def passages(run: Run, split: str = "test", edits: int = 1) -> list[Passage]:
 
 
 def texts_of(runner: Runner, passage: Passage, *, alone: bool = False) -> list[str]:
-    """Return a passage's texts: its edits' lines and itself, or (`alone`) itself. An edit without
-    a line adds nothing."""
+    """Return a passage's texts: its edits' and itself, or (`alone`) itself; each once, but with
+    whole edits the passage after each of them. An edit without a line adds nothing."""
     inner = runner.settings.inner
     title, text = (str(passage.example.inputs.get(name, "")) for name in ("title", "passage"))
-    found: dict[str, None] = {}
+    found: list[str] = []
     for edit in passage.edits if not alone else ():
         try:
-            found.update(dict.fromkeys(training_texts(edit, title, text, inner)))
+            found += training_texts(edit, title, text, inner)
         except DataError:
             continue
-    found[text] = None
-    return list(found)
+    if inner.texts == "whole" and found:
+        return found
+    return list(dict.fromkeys([*found, passage_text(title, text, inner)]))
 
 
 def pretrained(
@@ -110,8 +120,11 @@ def forgetting(
     alone: bool = False,
     split: str = "test",
 ) -> list[Forgetting]:
-    """Return the sequences of continual self-edits, passages drawn with the run's seed. What is
-    finished is kept in `sequences.jsonl`."""
+    """Return the sequences of continual self-edits, passages drawn with the run's seed.
+
+    Each edit is written by the policy as merged so far, unless the judge's `rewrite` is false. What
+    is finished is kept in `sequences.jsonl`.
+    """
 
     def work(runner: Runner) -> list[Forgetting]:
         found = passages(run, split)
@@ -122,16 +135,20 @@ def forgetting(
             )
         draws = [random.Random(f"{run.manifest.seed}/{i}") for i in range(sequences)]
         with Cache(run.path / "sequences.jsonl", Forgetting) as kept:
-            return [_sequence(runner, kept, d.sample(found, length), alone) for d in draws]
+            return [
+                _sequence(runner, kept, draw.sample(found, length), alone, number)
+                for number, draw in enumerate(draws)
+            ]
 
     return with_runner(run, judge, calls, work, inner=_inner(judge, "continual"))
 
 
 def _sequence(
-    runner: Runner, kept: Cache[Forgetting], drawn: Sequence[Passage], alone: bool
+    runner: Runner, kept: Cache[Forgetting], drawn: Sequence[Passage], alone: bool, number: int
 ) -> Forgetting:
-    lessons = [_lesson(runner, one, alone) for one in drawn]
-    name = fingerprint(*(runner.key(one.texts, one.questions) for one in lessons))
+    lessons = [_lesson(runner, one, alone, number) for one in drawn]
+    how = _writing(runner) if any(one.write for one in lessons) else ()
+    name = fingerprint(*(runner.key(one.texts, one.questions) for one in lessons), *how)
     done = kept.get(name)
     if done is None:
         done = continual(runner.ready(), lessons, runner.settings.inner, runner.graded())
@@ -139,7 +156,26 @@ def _sequence(
     return done
 
 
-def _lesson(runner: Runner, passage: Passage, alone: bool) -> Lesson:
+def _lesson(runner: Runner, passage: Passage, alone: bool, number: int) -> Lesson:
     questions = runner.questions(passage.example)
     texts = texts_of(runner, passage, alone=alone)
-    return Lesson(passage.example.example_id, tuple(texts), tuple(questions))
+    name = passage.example.example_id
+
+    def write(pupil: Learner) -> tuple[str, ...]:
+        temperature, most = _writing(runner)
+        seed = int(fingerprint(name, number, runner.run.manifest.seed)[:12], 16)
+        said = pupil.draw(passage.asked, int(most), temperature, seed)
+        title, text = (str(passage.example.inputs.get(key, "")) for key in ("title", "passage"))
+        return tuple(training_texts(said, title, text, runner.settings.inner))
+
+    writes = runner.settings.rewrite and not alone
+    return Lesson(name, tuple(texts), tuple(questions), write if writes else None)
+
+
+def _writing(runner: Runner) -> tuple[float, int]:
+    """Return (temperature, longest edit in tokens) of the run's policy."""
+    manifest = runner.run.manifest
+    policy = manifest.protocol.policy
+    speaker, member = manifest.protocol.speakers[policy], manifest.cast[policy]
+    heat = speaker.temperature if speaker.temperature is not None else manifest.temperatures[0]
+    return heat or 1.0, speaker.max_tokens or member.sampling.max_tokens

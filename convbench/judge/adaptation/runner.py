@@ -25,7 +25,9 @@ from convbench.schema import Example, ProtocolSpec
 from convbench.schema.noun import Name, Noun
 from convbench.store import Run
 
-CPT: Mapping[str, Any] = {"epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2}
+CPT: Mapping[str, Any] = {
+    "epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2, "texts": "whole",
+}  # fmt: skip
 """Continued pre-training of Zweiger et al. 2025 (SEAL)."""
 
 
@@ -54,6 +56,9 @@ class Settings(Noun):
     """The inner loop."""
     pretraining: dict[str, Any] = Field(default_factory=lambda: dict(CPT))
     """Values of `inner` for continued pre-training on many passages at once."""
+    rewrite: bool = True
+    """Passages one after the other: each edit is written by the policy as merged so far, as in the
+    paper; false takes the edits that the run holds."""
     continual: dict[str, Any] = Field(default_factory=dict)
     """Values of `inner` for passages learnt one after the other."""
 

@@ -19,10 +19,9 @@ class Inner(Noun):
     """Rank of the adapter."""
     alpha: float = Field(default=64, gt=0)
     """The update is multiplied by alpha / r. Dropout is 0."""
-    target_modules: tuple[str, ...] = (
-        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
-    )  # fmt: skip
-    """Linear layers that get an adapter, by the last part of their name."""
+    target_modules: tuple[str, ...] = ("q_proj", "v_proj")
+    """Linear layers that get an adapter, by the last part of their name. The released code names
+    none, and peft then takes these two."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate of AdamW (no weight decay)."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
@@ -48,8 +47,15 @@ class Inner(Noun):
     """Every text ends with the tokenizer's end token."""
     passage: bool = True
     """The passage itself is among the texts."""
+    titled: bool = True
+    """The passage stands under its title, like every other text."""
+    texts: Literal["paper", "lines", "whole"] = "paper"
+    """How an edit becomes texts. `paper`: parts between lines `---` where there are such, else a
+    question with its answer (`Question 1: …`) where there are such, else lines, without a first
+    line that only announces a numbered list. `lines`: every line. `whole`: the edit is one text,
+    and the passage follows every edit (continued pre-training)."""
     line: str = "{title}\n{line}"
-    """How a line of the edit becomes a text."""
+    """How such a part becomes a text."""
     max_steps: int = Field(default=2000, ge=1)
     """Most optimiser steps; an edit that asks for more is no improvement."""
     max_seconds: float = Field(default=600, gt=0)

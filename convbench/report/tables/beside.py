@@ -105,4 +105,4 @@ def _edits(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Lin
         if few_shot:
             yield SOLVED.get(name, name), name, (found,)
         else:
-            yield EDITS.get(name, name), name, (found, None)
+            yield EDITS.get(name, name), name, (found, None, None)

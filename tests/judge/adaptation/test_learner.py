@@ -11,13 +11,18 @@ import torch
 
 from convbench.errors import DataError, TrainError
 from convbench.judge.adaptation import cache
+from convbench.judge.adaptation.continual import Lesson, continual
 from convbench.judge.adaptation.learner import Learner, Outcome, Question
 from convbench.judge.adaptation.own_questions import pairs
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.adaptation.texts import training_texts
+from convbench.judge.adaptation.texts import parts, training_texts
 from convbench.models.where import where
 
-INNER = Inner(r=4, alpha=8, epochs=6, batch_size=4, learning_rate=1e-2, seeds=2, max_tokens=16)
+ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+INNER = Inner(
+    r=4, alpha=8, epochs=6, batch_size=4, learning_rate=1e-2, seeds=2, max_tokens=16,
+    target_modules=ALL,
+)  # fmt: skip
 
 
 def asked(name: str, prop: str, gold: str) -> Question:
@@ -154,14 +159,61 @@ def test_an_edit_that_fails_is_no_improvement(
     assert not any(m._forward_hooks for m in learner.model.modules())
 
 
+def test_edits_are_written_by_the_policy_as_merged_so_far(learner: Learner) -> None:
+    """Each lesson's edit is asked of the merged weights; the learner itself stays as it was."""
+    before, seen = weights(learner), []
+
+    def write(pupil: Learner) -> tuple[str, ...]:
+        seen.append(weights(pupil))
+        asked = [{"role": "user", "content": "Topic: kosan\nkosan: field\n\nWrite implications."}]
+        drawn = [pupil.draw(asked, 12, 1.0, seed) for seed in (3, 3)]  # type: ignore[arg-type]
+        assert drawn[0] == drawn[1], "the same for the same seed"
+        return tuple(A)
+
+    def nothing(pupil: Learner) -> tuple[str, ...]:
+        raise DataError("the self-edit '' has no line to train on")
+
+    lessons = [Lesson("a", (), KOSAN, write), Lesson("n", (), TENOS, nothing),
+               Lesson("b", (), TENOS, write)]  # fmt: skip
+    found = continual(learner, lessons, INNER.model_copy(update={"epochs": 2}))
+    assert seen[0] == before
+    assert seen[1] != before
+    assert weights(learner) == before
+    assert [name for name, _ in found.skipped] == ["n"]
+    assert len(found.base) == 3
+    assert found.base[0] == found.before[0]
+    assert [len(row) for row in found.after] == [1, 2, 3]
+
+
 def test_texts_of_an_edit() -> None:
-    edit = "- one.\n\n  - two.  \n---\n"
-    assert training_texts(edit, "T", "P.", INNER) == ["T\n- one.", "T\n- two.", "P."]
+    edit = "- one.\n\n  - two.  \n"
+    titled = ["T\n- one.", "T\n- two.", "T\nP."]
+    assert training_texts(edit, "T", "P.", INNER) == titled
+    plain = INNER.model_copy(update={"titled": False})
+    assert training_texts(edit, "T", "P.", plain) == [*titled[:2], "P."]
     bare = INNER.model_copy(update={"passage": False})
     assert training_texts(edit, "T", "P.", bare) == ["T\n- one.", "T\n- two."]
-    assert training_texts(None, "T", "P.", bare) == ["P."]
+    assert training_texts(None, "T", "P.", bare) == ["T\nP."]
     with pytest.raises(DataError, match="no line to train on"):
         training_texts("\n --- \n", "T", "P.", INNER)
+
+
+@pytest.mark.parametrize(
+    ("edit", "paper", "lines"),
+    [
+        ("one.\n--- \ntwo a.\ntwo b.\n", ["one.", "two a.\ntwo b."], 3),
+        ("Question 1: Who?\nAnswer: Al.\n\nQuestion 2: When?\nAnswer: Now.",
+         ["Question 1: Who?\nAnswer: Al.", "Question 2: When?\nAnswer: Now."], 4),
+        ("Here you are:\nQuestion: Who?\nAl.", ["Here you are:", "Question: Who?\nAl."], 3),
+        ("Implications:\n1. one.\n2. two.", ["1. one.", "2. two."], 3),
+        ("Facts\n- one.\n- two.", ["Facts", "- one.", "- two."], 3),
+    ],
+)  # fmt: skip
+def test_parts_of_an_edit(edit: str, paper: list[str], lines: int) -> None:
+    assert parts(edit, INNER) == paper
+    by_line = INNER.model_copy(update={"texts": "lines"})
+    assert len(parts(edit, by_line)) == lines
+    assert len(parts(edit, INNER.model_copy(update={"texts": "whole"}))) == 1
 
 
 def test_a_model_without_such_layers_is_refused(learner: Learner) -> None:

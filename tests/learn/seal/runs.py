@@ -10,7 +10,7 @@ from convbench.judge import Judge, resolve_judge
 from convbench.models.where import where
 from convbench.options.shared import CallOptions, Shape
 from convbench.rollout.manifest import make_manifest
-from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSpec, Turn
+from convbench.schema import Conversation, Example, Member, ProtocolSpec, Sampling, TaskSpec, Turn
 from convbench.store import Run
 from convbench.tasks.load import load_examples
 
@@ -18,6 +18,9 @@ QUIET = CallOptions(quiet=True)
 SENTINEL = "SENTINELPASSAGE"
 QUICK = {
     "args.inner.r": 4, "args.inner.alpha": 8, "args.inner.epochs": 4, "args.inner.batch_size": 4,
+    "args.inner.target_modules": [
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    ],
     "args.inner.seeds": 1, "args.inner.max_tokens": 16,
 }  # fmt: skip
 
@@ -51,7 +54,10 @@ def edits_run(
     """Write a run whose policy said these edits, by example."""
     task = catalog.load(TaskSpec, "tasks", "pocket-notes")
     protocol = catalog.load(ProtocolSpec, "protocols", "self-edit")
-    cast = {"assistant": Member(model=policy), "teacher": Member(model="script")}
+    cast = {
+        "assistant": Member(model=policy, sampling=Sampling(max_tokens=48)),
+        "teacher": Member(model="script"),
+    }
     shape = Shape(samples=2, temperatures=(1.0,))
     run = Run.create(folder, make_manifest(task, protocol, shape, cast), list(examples))
     with run.conversations_file.open("w") as file:

@@ -131,7 +131,7 @@ def test_many_passages(done: tuple[Run, Path, RoundsResult]) -> None:
         assert all(0 <= value <= 1 for _, value in values)
     (found,) = forgetting(run, judge, QUIET, sequences=1, length=2)
     assert [len(row) for row in found.after] == [1, 2]
-    assert table([found]).count("\n") == 4
+    assert table([found]).count("\n") == 5, "two edits, and before them"
     kept = (run.path / "sequences.jsonl").read_bytes()
     assert forgetting(run, judge, QUIET, sequences=1, length=2) == [found]
     assert (run.path / "sequences.jsonl").read_bytes() == kept, "nothing anew"
