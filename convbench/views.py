@@ -136,9 +136,15 @@ def called(
     out: list[Message] = []
     for one in rounds:
         asked: Message = {"role": "assistant", "content": one.content, "tool_calls": one.calls}
+        if one.spoken:
+            asked = {"role": "assistant", "content": one.raw or ""}
         if one.reasoning is not None:
             _remember(asked, _again(one.reasoning, replay, latest))
         out.append(asked)
+        if one.spoken:
+            said = "\n".join(result.content for result in one.results)
+            out.append({"role": "user", "content": said})
+            continue
         for result in one.results:
             out.append(
                 {

@@ -13,7 +13,7 @@ import orjson
 
 from convbench.errors import RunError
 from convbench.formats.targets import CALLS, FORMATS, THOUGHT, Chat, Line, Target
-from convbench.schema import Conversation, Message, Tool, text_of
+from convbench.schema import Conversation, Message, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
 from convbench.store.credit import newest_advantages
@@ -111,7 +111,7 @@ def export_pairs(
     target: Target,
     folder: Path,
     pairs: Iterable[tuple[Iterable[Message], Message, Message]],
-    tools: Sequence[Tool] = (),
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> Exported:
     """Write `train.jsonl` of pairs: what was asked, the better reply, the worse one, and the tools
     that were offered.
@@ -125,7 +125,7 @@ def export_pairs(
         places = ", ".join(name for name, known in FORMATS.items() if known.pair)
         raise RunError(f"--to {target} has no place for pairs of replies; expected one of {places}")
     train: Split = "train"  # what pairs are made of
-    shape, offered = FORMATS[target], [tool.wire for tool in tools]
+    shape, offered = FORMATS[target], [dict(tool) for tool in tools]
 
     def line(asked: Iterable[Message], good: Message, bad: Message) -> Line:
         found = write(_chat(asked), _chat([good]), _chat([bad]))
@@ -202,9 +202,9 @@ def _line(run: Run, conversation: Conversation, target: Target, plan: Plan | Non
         line = shape.chat(chat)
     else:
         line = shape.weighted(chat, plan.weights[conversation.conversation_id])
-    tools = protocol.speakers[protocol.policy].tools
+    tools = protocol.speakers[protocol.policy].offered
     if tools:
-        line["tools"] = shape.tools([tool.wire for tool in tools])
+        line["tools"] = shape.tools(tools)
     if shape.metadata and conversation.metadata:
         line["metadata"] = orjson.dumps(conversation.metadata).decode()
     return line

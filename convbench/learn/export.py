@@ -83,7 +83,7 @@ def export_paired(
     bare = FORMATS[target].drops or recipe.data.reasoning == "drop"
     items = ((p.messages, _said(p.chosen, bare), _said(p.rejected, bare)) for p in learnt.items)
     protocol = learnt.selection.run.manifest.protocol
-    done = export_pairs(target, folder, items, protocol.speakers[protocol.policy].tools)
+    done = export_pairs(target, folder, items, protocol.speakers[protocol.policy].offered)
     done.notes += learnt.selection.describe(recipe.data.metric)
     done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
     done.notes += learnt.ties.describe() if learnt.ties else ()

@@ -205,5 +205,5 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
 
 def _tools(protocol: ProtocolSpec) -> dict[str, Any]:
     """Return the policy's tools as its chat template takes them."""
-    tools = protocol.speakers[protocol.policy].tools
-    return {"tools": [tool.wire for tool in tools]} if tools else {}
+    tools = protocol.speakers[protocol.policy].offered
+    return {"tools": tools} if tools else {}

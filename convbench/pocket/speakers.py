@@ -50,10 +50,19 @@ def human(messages: Messages, example: Mapping[str, Any]) -> str:
 
     Needs the hidden field `reference`: the property and the value wanted, as "color red".
     """
-    props = _mentioned(_last(messages), {prop: prop for prop in PROPERTIES})
+    return _wish(_last(messages), str(field(example, "reference")))
+
+
+def wish(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """The same as a tool: what is wanted of the property named, by the hidden field `reference`."""
+    return _wish(str(arguments["property"]), str(fields["reference"]))
+
+
+def _wish(asked: str, reference: str) -> str:
+    props = _mentioned(asked, {prop: prop for prop in PROPERTIES})
     if len(props) != 1:
         return texts.HUMAN_LOST
-    prop, value = str(field(example, "reference")).split()
+    prop, value = reference.split()
     if props[0] == prop:
         return texts.HUMAN_NEED.format(prop=prop, value=value)
     return texts.HUMAN_ANY.format(prop=props[0])

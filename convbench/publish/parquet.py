@@ -151,9 +151,9 @@ def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) 
         ("reward", one, pyarrow.float64()),
         ("rewards", [rewards.get(i, []) for i in ids], pyarrow.list_(verdict)),
     ]
-    tools = run.manifest.protocol.speakers[run.manifest.protocol.policy].tools
+    tools = run.manifest.protocol.speakers[run.manifest.protocol.policy].offered
     if tools:
-        told = json.dumps([tool.wire for tool in tools])
+        told = json.dumps(tools)
         columns.insert(1, ("tools", [told] * len(ids), pyarrow.string()))
     for place, (name, values, kind) in enumerate(columns):
         table = table.add_column(place, name, pyarrow.array(values, type=kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -77,9 +78,10 @@ async def speak(using: Using, messages: list[Message], sampling: Sampling, key: 
             key=f"{key}.{number}" if number else key,
         )
         left_out.update(reply.left_out)
-        if not reply.tool_calls or number == limits.rounds:
+        spoken = () if reply.tool_calls else in_words(using.speaker, reply, key, number)
+        if not (reply.tool_calls or spoken) or number == limits.rounds:
             break
-        rounds.append(await _round(using, reply, f"{key}.{number}!"))
+        rounds.append(await _round(using, reply, f"{key}.{number}!", spoken))
     if reply.tool_calls and not text_of(reply.content).strip():
         line = f"{using.model.ref}: called tools in all of {limits.rounds} rounds and said nothing"
         raise FatalModelError(line, stops_run=False)
@@ -89,26 +91,39 @@ async def speak(using: Using, messages: list[Message], sampling: Sampling, key: 
 def offering(speaker: Speaker, sampling: Sampling, rounds: int) -> Sampling:
     """Return the sampling of a reply after so many rounds, with the tools that it may call; those
     of the last are offered still, for what was called stands in the messages."""
-    if not speaker.tools:
+    if not speaker.offered:
         return sampling
     last = {"tool_choice": "none"} if rounds >= speaker.tool_limits.rounds else {}
-    tools = tuple(tool.wire for tool in speaker.tools)
-    return sampling.model_copy(update={"tools": tools, **last})
+    return sampling.model_copy(update={"tools": tuple(speaker.offered), **last})
 
 
-async def _round(using: Using, reply: Completion, key: str) -> ToolRound:
-    """Run what a reply called."""
+def in_words(speaker: Speaker, reply: Completion, key: str, number: int) -> tuple[ToolCall, ...]:
+    """Return the call that a reply makes in plain words, or none."""
+    said = text_of(reply.content)
+    for tool in speaker.tools:
+        if (found := tool.asked(said)) is not None:
+            arguments = json.dumps(found, ensure_ascii=False)
+            mark = hashlib.sha256(f"{key}.{number}".encode()).hexdigest()[:9]
+            return (ToolCall(id=mark, name=tool.name, arguments=arguments),)
+    return ()
+
+
+async def _round(
+    using: Using, reply: Completion, key: str, spoken: tuple[ToolCall, ...] = ()
+) -> ToolRound:
+    """Run what a reply called; `spoken` is what it called in plain words."""
     assert using.tools is not None
-    calls = unique(reply)
+    calls = spoken or unique(reply)
     asked: Message = {"role": "assistant", "content": "", "tool_calls": calls}
     found = await using.caller.complete(using.tools, [asked], Sampling(), key=key)
     results = [ToolResult.model_validate(one) for one in json.loads(text_of(found.content))]
     return ToolRound(
-        content=text_of(reply.content),
+        content="" if spoken else text_of(reply.content),
         reasoning=reply.reasoning,
         calls=calls,
         results=tuple(results),
-        raw=reply.raw,
+        raw=text_of(reply.content) if spoken else reply.raw,
+        spoken=bool(spoken),
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
         cost_usd=reply.cost_usd,

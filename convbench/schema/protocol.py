@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -49,6 +49,12 @@ class Speaker(Noun):
         default=ToolLimits(), exclude_if=lambda value: value == ToolLimits()
     )
     """How much of them one turn may use."""
+
+    @property
+    def offered(self) -> list[dict[str, Any]]:
+        """The tools that its model is told of, as the chat API and chat templates take them; those
+        called in plain words stand in the prompt."""
+        return [tool.wire for tool in self.tools if tool.words is None]
 
     @model_validator(mode="after")
     def _named_once(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
@@ -18,6 +19,12 @@ MOST_RESULT = 1 << 20
 """Characters of a call's result."""
 SCHEMA_BYTES = 16 << 10
 """Bytes of a tool's JSON schema."""
+
+PLACE = re.compile(r"\{(\w+)\}")
+"""Where a parameter stands in `words`."""
+MOST_PLACES = 2
+LONGEST_SAID = 200
+"""Characters of an argument that is said in words."""
 
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$", max_length=200)]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w-]*$", max_length=64)]
@@ -78,6 +85,10 @@ class Tool(Noun):
     """Run the argument `code` in the sandbox and give what it sets `result` to."""
     server: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The speaker's server that offers it, under the same name."""
+    words: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """A reply that calls it in plain words, e.g. `Which {property}?`, for models without a form of
+    calls of their own; a reply is a call where it is these words and nothing else. The tool is
+    then for the prompt to tell of, and its result comes as a message of the user."""
     sees: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Hidden fields that the function gets, whether its speaker may use them or not."""
 
@@ -85,11 +96,33 @@ class Tool(Noun):
     def _one(self) -> Self:
         if self.python + (self.function is not None) + (self.server is not None) != 1:
             raise ValueError("give exactly one of function, python: true and server")
+        named = PLACE.findall(self.words) if self.words else []
+        if self.words and (
+            sorted(named) != sorted(self.parameters["properties"])
+            or not 1 <= len(named) <= MOST_PLACES
+            or not all(part.strip() for part in PLACE.split(self.words)[2:-1:2])
+        ):
+            raise ValueError(
+                f"words: expected each parameter once in braces, at most {MOST_PLACES}, with words "
+                "between them"
+            )
         if self.sees and self.function is None:
             raise ValueError("sees: only a function gets hidden fields")
         if self.python and "code" not in self.parameters["properties"]:
             raise ValueError("python: true takes its program from a parameter `code`")
         return self
+
+    def asked(self, said: str) -> dict[str, str] | None:
+        """Return the arguments where a reply calls it in words; None where it does not."""
+        if self.words is None:
+            return None
+        pieces = PLACE.split(self.words)
+        pattern = "".join(
+            f"(?P<{piece}>.{{1,{LONGEST_SAID}}}?)" if number % 2 else re.escape(piece)
+            for number, piece in enumerate(pieces)
+        )
+        found = re.fullmatch(pattern, said.strip())
+        return None if found is None else found.groupdict()
 
     @property
     def wire(self) -> dict[str, Any]:
@@ -154,6 +187,8 @@ class ToolRound(Noun):
     """The results, in the calls' order."""
     raw: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The reply word for word, where the calls stood in its text."""
+    spoken: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether its text called in plain words: reply and results are then messages like others."""
     prompt_tokens: Count | None = None
     """Tokens of the prompt."""
     completion_tokens: Count | None = None

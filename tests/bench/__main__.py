@@ -24,6 +24,7 @@ from tests.bench import (
     sandbox,
     sequential,
     thinking,
+    tools,
     viewer,
 )
 from tests.bench.bench import Bench, Row
@@ -36,6 +37,7 @@ BENCHES: dict[str, Bench] = {
     "memory": calls.memory,
     "batches": batches.batches,
     "thinking": thinking.thinking,
+    "tools": tools.tools,
     "large": records.large_run,
     "viewer": viewer.viewer,
     "training": speed,

@@ -41,11 +41,21 @@ def thinking(folder: Path) -> Iterator[Row]:
 
 
 def _killed_and_resumed(folder: Path, kind: str, url: str, calls: int) -> None:
-    post(url, "/_config", {"thinks": kind, "latency_s": 0.05})
+    killed_and_resumed(
+        folder, kind, url, calls,
+        "arc", "--set", "task.source.file=q.jsonl", "--tasks", str(QUESTIONS),
+        "--samples", str(SAMPLES),
+    )  # fmt: skip
+
+
+def killed_and_resumed(
+    folder: Path, kind: str, url: str, calls: int, *task: str, thinks: bool = True
+) -> None:
+    """Build with a model of this kind, killed after so many calls, and build again."""
+    post(url, "/_config", {"thinks": kind if thinks else None, "latency_s": 0.05})
     where = _where(url)
     arguments = [
-        "build", "arc", "--set", "task.source.file=q.jsonl", "--tasks", str(QUESTIONS),
-        "--samples", str(SAMPLES), "--mode", "standard", "--model", kind, "--specs", "specs",
+        "build", *task, "--mode", "standard", "--model", kind, "--specs", "specs",
         "--run", f"run-{kind}", "--concurrency", str(CONCURRENCY), "--quiet",
     ]  # fmt: skip
     killed = start(folder, *arguments, extra=where)

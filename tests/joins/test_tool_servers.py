@@ -15,11 +15,11 @@ from convbench.errors import RunError, SpecError
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.store import Run
-from tests.joins.test_tools import results
 from tests.models.test_mcp_server import HERE
 from tests.support.chat.dialects import Refusal
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call
+from tests.support.chat.shopper import results
 from tests.support.chat.tools import CALLS
 from tests.support.provider import Provider
 

@@ -47,6 +47,7 @@ EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
         "clarifying-adaptive": ADAPTIVE,
     },
     "pocket-collaboration": {"collaboration": {"problem": POSED + texts.COLLABORATE}},
+    "pocket-tools": {"pocket-tools": {"problem": POSED + texts.COLLABORATE}},
     "pocket-notes": {
         "self-edit" if kind == "implications" else f"self-edit-{kind}": {
             "passage": texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]

@@ -191,7 +191,7 @@ class Provider(LocalServer):
         reply: Any = dialect.write(call, key, sent, said.prompt, said.reply, cut)
         if plan.message:
             reply["choices"][0]["message"].update(plan.message)
-        reply = with_thought(plan.thinks, reply)
+        reply = with_thought(plan.thinks, with_calls(body, reply))
         if self.ledger is not None:
             words = len(sent) // 4
             reply["usage"] = (
@@ -199,7 +199,7 @@ class Provider(LocalServer):
                 if dialect is OPENAI
                 else self.ledger.anthropic(body, words)
             )
-        return json_reply(with_calls(body, reply))
+        return json_reply(reply)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .shopper import NEEDS, shopper
+
 METRICS = (
     "Accuracy",
     "Reasoning ability",
@@ -74,6 +76,8 @@ def scripted_reply(call: Call) -> str:
     """The reply to `call`: rubric scores for an evaluator, else a turn of a conversation."""
     if all(f"{metric}:" in call.system for metric in METRICS):
         return rubric(call)
+    if call.body.get("tools") and NEEDS.search(call.question):
+        return shopper(call)
     if "clarification question" in call.asked:
         return "Look closely at what the question names first, then compare each option with it."
     if "ONE specific question" in call.asked:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .dialects import Refusal, plain
+from .dialects import Refusal
 
 KINDS = ("deepseek-r1", "deepseek-v4", "vllm", "anthropic", "tags")
 BAD = "invalid_request_error"
@@ -24,6 +24,19 @@ def thought(said: str) -> str:
     """What the model thought before it said this."""
     mark = hashlib.sha256(said.encode()).hexdigest()[:12]
     return f"Let me see. Case {mark}: the options differ, so I compare each with the question."
+
+
+def said_by(message: Mapping[str, Any]) -> str:
+    """What a message of the assistant says: its words, and what it calls of tools, on either
+    wire."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    words = content if isinstance(content, str) else "".join(b.get("text", "") for b in blocks)
+    calls = [[b["name"], b["input"]] for b in blocks if b.get("type") == "tool_use"]
+    for call in message.get("tool_calls") or ():
+        arguments = call["function"]["arguments"]
+        calls.append([call["function"]["name"], json.loads(arguments)])
+    return f"{words}|{json.dumps(calls, sort_keys=True)}" if calls else words
 
 
 def signature(thinking: str) -> str:
@@ -43,7 +56,7 @@ def check_replay(kind: str | None, body: Mapping[str, Any]) -> None:
             _check_blocks(message.get("content"))
         elif kind == "deepseek-r1" and "reasoning_content" in message:
             raise Refusal(400, BAD, "reasoning_content in the input messages is not allowed")
-        elif kind == "deepseek-v4" and _sent(message) != thought(plain(message.get("content"))):
+        elif kind == "deepseek-v4" and _sent(message) != thought(said_by(message)):
             raise Refusal(400, BAD, "The `reasoning_content` must be passed back to the API")
 
 
@@ -58,10 +71,10 @@ def _sent(message: Mapping[str, Any]) -> object:
 def _check_blocks(content: object) -> None:
     blocks = content if isinstance(content, list) else []
     kinds = [block.get("type") for block in blocks]
+    said = said_by({"content": blocks})
     if kinds[:2] != ["thinking", "redacted_thinking"]:
         found = f"found {kinds or 'text'}"
         raise Refusal(400, BAD, f"Expected `thinking` or `redacted_thinking` first, {found}")
-    said = "".join(block.get("text", "") for block in blocks[2:])
     text, seal = blocks[0].get("thinking"), blocks[0].get("signature")
     if (text, seal) != (thought(said), signature(thought(said))):
         raise Refusal(400, BAD, "Invalid `signature` in `thinking` block")
@@ -74,7 +87,7 @@ def with_thought(kind: str | None, reply: Any) -> Any:
     if kind is None:
         return reply
     if kind == "anthropic":
-        said = "".join(block["text"] for block in reply["content"])
+        said = said_by(reply)
         thinks = thought(said)
         reply["content"][:0] = [
             {"type": "thinking", "thinking": thinks, "signature": signature(thinks)},
@@ -83,9 +96,9 @@ def with_thought(kind: str | None, reply: Any) -> Any:
         reply["usage"]["output_tokens"] += len(thinks.split())
         return reply
     message, usage = reply["choices"][0]["message"], reply["usage"]
-    thinks = thought(message["content"])
+    thinks = thought(said_by(message))
     if kind == "tags":
-        message["content"] = f"<think>\n{thinks}\n</think>\n\n{message['content']}"
+        message["content"] = f"<think>\n{thinks}\n</think>\n\n{message['content'] or ''}"
     else:
         message["reasoning" if kind == "vllm" else "reasoning_content"] = thinks
     usage["completion_tokens"] += len(thinks.split())

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .dialects import Refusal, plain
+from .shopper import CALLS
 
-CALLS = "CALLS"
 BAD = "invalid_request_error"
 
 
