@@ -59,7 +59,7 @@ def killed_and_resumed(
         "--run", f"run-{kind}", "--concurrency", str(CONCURRENCY), "--quiet",
     ]  # fmt: skip
     killed = start(folder, *arguments, extra=where)
-    until(lambda: get(url, "/_stats")["calls"] >= calls, killed)
+    until(lambda: get(url, "/_stats")["calls"] >= calls, killed, 600.0)
     killed.kill()
     killed.communicate()
     subprocess.run(

@@ -1,0 +1,157 @@
+"""Models of our own that call tools in their text, in the form of three families: served with the
+template's `tools=`, read, run, told the result through the template, masked and trained."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from convbench.commands.build import build
+from convbench.commands.judge import judge
+from convbench.commands.train import train
+from convbench.learn.rows import asked, stretches
+from convbench.learn.tokens import ChatTokens, load_tokenizer
+from convbench.options.build import BuildOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import TrainOptions
+from convbench.schema import Conversation
+from convbench.store import Run
+from tests.learn import tiny
+from tests.learn.test_shipped_templates import SHIPPED
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+CALL = {"name": "lookup", "arguments": {"item": "eggs"}}
+LLAMA = json.dumps({"name": "lookup", "parameters": {"item": "eggs"}})
+MISTRAL = (
+    "{% for m in messages %}{% if m.role == 'user' %}"
+    "{% if loop.last and tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}"
+    "[INST]{{ m.content }}[/INST]"
+    "{% elif m.tool_calls %}[TOOL_CALLS][{% for c in m.tool_calls %}{{ c.function | tojson }}"
+    "{{ ', ' if not loop.last }}{% endfor %}]<eos>"
+    "{% elif m.role == 'tool' %}[TOOL_RESULTS]{{ m.content }}[/TOOL_RESULTS]"
+    "{% else %}{{ m.content }}<eos>{% endif %}{% endfor %}"
+)
+"""Written here, in the form that Mistral's third tokenizer has."""
+WORDS = "The answer is A. So it seems."
+FAMILIES: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "hermes": (SHIPPED["qwen2_5"], (f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>",),
+               "<|im_end|>"),
+    "llama": (SHIPPED["llama3_1"], ("<|python_tag|>", LLAMA), "<|eot_id|>"),
+    "mistral": (MISTRAL, ("[TOOL_CALLS]", json.dumps([CALL])), "<eos>"),
+}  # fmt: skip
+"""Template, tokens of a call (a special one first where the family has it), end of turn."""
+
+
+def caller(folder: Path, family: str) -> Path:
+    """Save a model that calls `lookup` or answers, by the toss of a coin: each token is the answer
+    to the one before it, written into embeddings and head of a Llama whose layers do nothing."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    template, call, end = FAMILIES[family]
+    words = copy.deepcopy(tiny.tokenizer())
+    words.chat_template = template
+    words.add_tokens(list(call[:-1]), special_tokens=True)
+    words.add_tokens([call[-1], WORDS])
+    chat = [{"role": "user", "content": "x"}]
+    shown = words.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    last = words(shown, add_special_tokens=False)["input_ids"][-1]
+    *special, body, said, stop = words.convert_tokens_to_ids([*call, WORDS, end])
+    follows = {last: [*(special or [body]), said], body: [stop], said: [stop]}
+    follows |= {one: [body] for one in special}
+    config = LlamaConfig(
+        vocab_size=len(words), hidden_size=32, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=8192,
+        eos_token_id=stop, pad_token_id=words.pad_token_id, tie_word_embeddings=False,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.o_proj.weight.zero_()
+        model.model.layers[0].mlp.down_proj.weight.zero_()
+        model.model.embed_tokens.weight.zero_()
+        model.model.embed_tokens.weight[:, 0] = 1
+        model.lm_head.weight.zero_()
+        for place, (token, after) in enumerate(follows.items(), 1):
+            model.model.embed_tokens.weight[token] = torch.eye(32)[place]
+            model.lm_head.weight[after, place] = 8
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(params=FAMILIES)
+def built(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Run]:
+    family: str = request.param
+    folder = caller(tmp_path / "model", family)
+    calls = CallOptions(quiet=True)
+    shape = Shape(mode="standard", samples=4, temperatures=(1.0,))
+    options = BuildOptions(
+        "market", model=f"local:{folder}", tasks=6, run=tmp_path / "run", shape=shape, calls=calls
+    )
+    result = build(options)
+    assert result.built is not None
+    assert not result.built.lost, result.built.failures
+    return family, folder, Run.open(tmp_path / "run")
+
+
+def test_calls_are_read_run_told_and_trained_as_they_were_served(
+    built: tuple[str, Path, Run],
+) -> None:
+    family, folder, run = built
+    protocol = run.manifest.protocol
+    talks: list[Conversation] = list(run.conversations())
+    counts = {len(talk.turns[-1].rounds) for talk in talks}
+    assert {0, 1} <= counts, "it tosses a coin"
+    call = "".join(FAMILIES[family][1])
+    tools = protocol.speakers[protocol.policy].offered
+    chat = ChatTokens(load_tokenizer(str(folder)), options={"tools": tools})
+    for talk in talks:
+        turn = talk.turns[-1]
+        assert turn.content == WORDS
+        for one in turn.rounds:
+            assert one.raw == call
+            (result,) = one.results
+            assert re.fullmatch(r"eggs: \d+ pence", result.content) is not None
+        replies = asked(protocol, talk)
+        served = [one.prompt_tokens for one in turn.rounds]
+        assert [len(chat.prompt_ids(r.messages, talk.ended[:10])) for r in replies][:-1] == served
+        pieces = [
+            (on, chat.tokenizer.decode(ids))
+            for row in chat.rows(replies, talk.ended[:10])
+            for on, ids in stretches(row)
+        ]
+        learnt = [text for on, text in pieces if on]
+        assert sum(call in text for text in learnt) == len(turn.rounds)
+        assert sum(WORDS in text for text in learnt) == 1
+        assert not any(" pence" in text for text in learnt)
+        told = "".join(text for on, text in pieces if not on)
+        assert (" pence" in told.partition("Choices:")[2]) is bool(turn.rounds)
+        assert "Look up today's price" in told, "the template's tools="
+
+
+@pytest.mark.parametrize("built", ["hermes"], indirect=True)
+def test_a_model_is_trained_on_its_calls(built: tuple[str, Path, Run]) -> None:
+    """Dry run and a real step."""
+    family, folder, run = built
+    calls = CallOptions(quiet=True)
+    judge(JudgeOptions(("rules",), run.path, calls=calls))
+    sets = (
+        "recipe.fit.epochs=1", "recipe.fit.max_steps=1", "recipe.fit.precision=fp32",
+        "recipe.fit.gradient_checkpointing=false", "recipe.fit.batch_size=4",
+        "recipe.fit.accumulation=1",
+    )  # fmt: skip
+    specs = SpecOptions((), sets)
+    options = TrainOptions("refit", run.path, str(folder), specs=specs, calls=calls, launch="none")
+    shown = "\n".join(train(replace(options, dry_run=True)).preview)
+    call = "".join(FAMILIES[family][1])
+    assert re.search(rf"  LOSS +\d+  .{re.escape(repr(call)[1:-1])}", shown)
+    assert not re.search(r"  LOSS .*\d pence", shown)
+    train(replace(options, in_process=True))
+    training = json.loads((run.checkpoints / "refit" / "training.json").read_text())
+    assert training["steps"] == 1
