@@ -85,7 +85,7 @@ class Tool(Noun):
     """Run the argument `code` in the sandbox and give what it sets `result` to."""
     server: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The speaker's server that offers it, under the same name."""
-    words: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    words: str | None = Field(default=None, min_length=1, exclude_if=lambda value: value is None)
     """A reply that calls it in plain words, e.g. `Which {property}?`, for models without a form of
     calls of their own; a reply is a call where it is these words and nothing else. The tool is
     then for the prompt to tell of, and its result comes as a message of the user."""

@@ -24,6 +24,7 @@ from .chat.billing import bill
 from .chat.checks import first_words, request_key
 from .chat.dialects import Anthropic, Dialect, OpenAI, Refusal
 from .chat.thinking import check_replay, with_thought
+from .chat.tools import check_tools, with_calls
 from .provider import Provider
 from .serve import add_process_options, json_reply, run_process
 
@@ -319,6 +320,7 @@ class BatchProvider(Provider):
             problem = Refusal(500, "api_error", "The server had an error")
         try:
             check_replay(self.plan.thinks, body)
+            check_tools(body)
         except Refusal as refused:
             problem = refused
         if problem is not None:
@@ -332,7 +334,7 @@ class BatchProvider(Provider):
         self.stats.answer(key, said.prompt, said.reply)
         cut = len(sent) < len(text)
         reply = dialect.write(call, key, sent, said.prompt, said.reply, cut)
-        reply = with_thought(self.plan.thinks, reply)
+        reply = with_thought(self.plan.thinks, with_calls(body, reply))
         if dialect is ANTHROPIC:
             found: dict[str, Any] = {"result": {"type": "succeeded", "message": reply}}
         else:

@@ -1,0 +1,96 @@
+"""The tiny policy asks a tool in plain words: called, told, judged, trained on, exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convbench.commands.build import build
+from convbench.formats.export import export
+from convbench.judge import judge_messages, resolve_judge
+from convbench.learn.rows import asked, stretches
+from convbench.learn.tokens import ChatTokens, load_tokenizer
+from convbench.models.where import where
+from convbench.options.build import BuildOptions
+from convbench.options.shared import CallOptions, Shape
+from convbench.pocket.speakers import wish
+from convbench.schema import Tool
+from convbench.store import Run
+
+PROPERTY = {"type": "object", "properties": {"property": {"type": "string"}}}
+
+
+def tool(words: str, parameters: object = PROPERTY) -> Tool:
+    return Tool.model_validate(
+        {"name": "wish", "about": "", "parameters": parameters, "function": "a:b", "words": words}
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("Which color?", {"property": "color"}), (" Which color? ", {"property": "color"}),
+        ("Which color? I guess.", None), ("which color?", None), ("Which ?", None),
+        ("Which (a+)+$?", {"property": "(a+)+$"}), ("Which " + "x" * 201 + "?", None),
+        ("Which color\n?", None), ("", None), ("Which " * 100_000, None),
+    ],
+)  # fmt: skip
+def test_a_call_in_words_is_those_words_and_nothing_else(
+    said: str, found: dict[str, str] | None
+) -> None:
+    assert tool("Which {property}?").asked(said) == found
+
+
+@pytest.mark.parametrize(
+    "words", ["Which?", "{property} or {property}?", "{other}", "{property}{other}", ""]
+)
+def test_words_name_each_parameter_once(words: str) -> None:
+    with pytest.raises(ValueError, match=r"each parameter once in braces|at least 1 character"):
+        tool(words)
+
+
+def test_wishes() -> None:
+    fields = {"reference": "color red"}
+    assert wish({"property": "color"}, fields) == "I need color red."
+    assert wish({"property": "food"}, fields) == "I do not mind the food."
+    assert wish({"property": "weight"}, fields) == "I do not know."
+
+
+def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None:
+    build(
+        BuildOptions(
+            "pocket-tools", model="local:pocket", tasks=8, run=tmp_path / "run",
+            shape=Shape(samples=2, temperatures=(1.0,)), calls=CallOptions(quiet=True),
+        )
+    )  # fmt: skip
+    run = Run.open(tmp_path / "run")
+    protocol = run.manifest.protocol
+    chat = ChatTokens(load_tokenizer(str(where("pocket"))))
+    calling = [talk for talk in run.conversations() if talk.turns[-1].rounds]
+    assert len(calling) >= 8
+    for talk in calling:
+        turn = talk.turns[-1]
+        replies = asked(protocol, talk)
+        for one, reply in zip(turn.rounds, replies, strict=False):
+            (call,), (result,) = one.calls, one.results
+            assert one.raw == f"Which {json.loads(call.arguments)['property']}?"
+            assert len(chat.prompt_ids(reply.messages)) == one.prompt_tokens
+            assert replies[-1].messages[-1]["role"] == "user"
+            assert result.content in str([m["content"] for m in replies[-1].messages])
+        pieces = [
+            (on, chat.tokenizer.decode(ids))
+            for row in chat.rows(replies)
+            for on, ids in stretches(row)
+        ]
+        learnt = "".join(text for on, text in pieces if on)
+        assert all(one.raw and one.raw in learnt for one in turn.rounds)
+        assert not any(one.results[0].content in learnt for one in turn.rounds)
+    example = run.examples[calling[0].example_id]
+    _, user = judge_messages(resolve_judge("x/y").spec, calling[0], example, key="k")
+    assert "] Assistant calls wish:" in str(user["content"])
+    done = export(run, "openai", tmp_path / "out")
+    row = json.loads(next(iter(done.files.values())).read_text().splitlines()[0])
+    assert "tools" not in row
+    assert {m["role"] for m in row["messages"]} <= {"system", "user", "assistant"}
