@@ -6,7 +6,7 @@ Imports torch; only what is about to fit or to score imports this module.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -53,24 +53,29 @@ def turn_log_probs(model: Any, batch: dict[str, torch.Tensor], *, mean: Mean) ->
     """Return log pi of every policy turn, shape (turns,): the mean over its tokens, its sum over
     the tokens of its trajectory, or the sum."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    logits = logits[:, :-1]
-    if logits.dtype != torch.float64:
-        logits = logits.float()
-    said = batch["input_ids"][:, 1:, None]
-    log_probs = logits.log_softmax(-1).gather(-1, said).squeeze(-1)
     marks = batch["turns"][:, 1:]
     on = marks >= 0
+    log_probs = torch.cat(
+        [_said(logits[i, :-1][on[i]], batch["input_ids"][i, 1:][on[i]]) for i in range(len(logits))]
+    )
     count = len(batch["owner"])
     zero = log_probs.new_zeros(count)
-    sums = zero.index_add(0, marks[on], log_probs[on])
+    sums = zero.index_add(0, marks[on], log_probs)
     if not mean:
         return sums
-    tokens = zero.index_add(0, marks[on], torch.ones_like(log_probs[on]))
+    tokens = zero.index_add(0, marks[on], torch.ones_like(log_probs))
     if mean == "trajectory":
         owner = batch["owner"]
         whole = zero.new_zeros(int(owner.max()) + 1).index_add(0, owner, tokens)
         tokens = whole[owner]
     return sums / tokens.clamp(min=1)
+
+
+def _said(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return log pi of one row's policy tokens, shape (tokens,), from their logits alone: float32
+    numbers of a whole batch would be the largest thing in memory (vocabulary x positions)."""
+    exact = logits if logits.dtype == torch.float64 else logits.float()
+    return exact.log_softmax(-1).gather(-1, tokens[:, None]).squeeze(-1)
 
 
 def pair_loss(better: torch.Tensor, worse: torch.Tensor, beta: float) -> torch.Tensor:
@@ -145,17 +150,16 @@ def scores(
     *,
     mean: Mean,
     bf16: bool = False,
-    size: int = 16,
+    tokens: int = 16384,
 ) -> list[torch.Tensor]:
     """Return log pi of the turns of each trajectory, without gradients; `bf16`: under autocast,
-    as the training computes them."""
+    as the training computes them. Batches hold at most `tokens` positions, padding too, or one
+    trajectory; the longest come first, so that memory runs out at once or not at all."""
     by_place: dict[int, torch.Tensor] = {}
     where = next(model.parameters()).device
     training = model.training
     model.eval()
-    order = sorted(range(len(rows)), key=lambda i: sum(len(row.ids) for row in rows[i]))
-    for start in range(0, len(order), size):
-        places = order[start : start + size]
+    for places in in_budget(rows, tokens):
         batch = padded([rows[i] for i in places], pad)
         moved = {name: value.to(where) for name, value in batch.items()}
         with torch.no_grad(), torch.autocast(where.type, torch.bfloat16, enabled=bf16):
@@ -164,6 +168,21 @@ def scores(
             by_place[place] = values[batch["owner"] == number]
     model.train(training)
     return [by_place[i] for i in range(len(rows))]
+
+
+def in_budget(rows: Sequence[Sequence[CriticRow]], tokens: int) -> Iterator[list[int]]:
+    """Yield the places of trajectories, the longest first, in batches of at most so many positions
+    (rows times the longest of them)."""
+    longest = [max((len(row.ids) for row in each), default=0) for each in rows]
+    batch: list[int] = []
+    for place in sorted(range(len(rows)), key=lambda i: -longest[i]):
+        count = sum(len(rows[i]) for i in batch) + len(rows[place])
+        if batch and count * longest[batch[0]] > tokens:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
 
 
 @dataclass

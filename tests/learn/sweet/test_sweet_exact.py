@@ -17,7 +17,14 @@ from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.start import train
-from convbench.learn.sweet.critic import advantages, padded, pair_loss, scores, turn_log_probs
+from convbench.learn.sweet.critic import (
+    advantages,
+    in_budget,
+    padded,
+    pair_loss,
+    scores,
+    turn_log_probs,
+)
 from convbench.learn.sweet.pairs import CriticRow, Sweet, trajectories
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.options.shared import CallOptions, SpecOptions
@@ -54,6 +61,18 @@ def row(*stretches: tuple[int, list[int]]) -> CriticRow:
 
 SHORT = row((-1, [1, 2, 3]), (0, [5]))
 LONG = row((-1, [1, 2]), (0, [7] * 100), (-1, [4]), (1, [6, 6]))
+
+
+def test_batches_keep_a_budget_of_tokens_longest_first() -> None:
+    lengths = [3, 10, 4, 10, 1, 30]
+    rows = [[row((0, [5] * n))] for n in lengths]
+    found = list(in_budget(rows, 20))
+    assert found == [[5], [1, 3], [2, 0, 4]], "a trajectory beyond it goes alone"
+    assert list(in_budget([], 20)) == []
+    one, many = (
+        scores(Uniform([0.1] * VOCABULARY), rows, 0, mean=True, tokens=t) for t in (1, 10**6)
+    )
+    assert [a.tolist() for a in one] == [b.tolist() for b in many]
 
 
 def test_over_all_tokens_of_the_trajectory_by_hand() -> None:
