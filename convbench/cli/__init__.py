@@ -11,6 +11,7 @@ from convbench.cli import (  # noqa: F401 - each adds its commands to the app
     demo,
     evaluate,
     experiment,
+    gold,
     judge,
     look,
     report,

@@ -468,6 +468,31 @@ class ViewAnswer(Answer):
     """Conversations in them."""
 
 
+class GoldAnswer(Answer):
+    """`gold`: what was drawn, written or read, and how far the labelling queue is."""
+
+    run: str
+    """The run whose folder holds the labels."""
+    drawn: dict[str, int] | None = None
+    """Conversations of this draw, by policy."""
+    by: str | None = None
+    """How they were drawn."""
+    file: str | None = None
+    """What was written or read."""
+    labels: int | None = None
+    """Conversations written, or labels read."""
+    queue: int
+    """Conversations that were drawn in all."""
+    done: int
+    """Those of them with labels enough."""
+    skipped: int
+    """Those that all who saw them skipped."""
+    raters: dict[str, int] = Field(default_factory=dict)
+    """Scores by person."""
+    agreement: dict[str, float | None] = Field(default_factory=dict)
+    """Krippendorff's alpha between people, by judge that was drawn for."""
+
+
 class MadeAnswer(Answer):
     """`init`: a file that was made."""
 

@@ -35,6 +35,7 @@ from convbench.options.judge import JudgeOptions
 if TYPE_CHECKING:
     from convbench.judge import Panel
     from convbench.judge.all import JudgePreview, JudgeResult
+    from convbench.judge.controls import Told
 
 ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '
@@ -106,6 +107,8 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     fact("run", name)
     if result.panel is not None:
         _say_panel(result.panel)
+    for tried, found in result.controls.items():
+        _say_controls(tried, found)
     for warning in result.warnings:
         note(warning)
     if result.unjudged:
@@ -155,6 +158,20 @@ def _say_panel(panel: Panel) -> None:
     if panel.pairs:
         out.print()
         table(agreement(panel))
+
+
+def _say_controls(name: str, found: list[Told]) -> None:
+    """Print what answers that deserve nothing got from a judge."""
+    rows = Table(box=None, pad_edge=False)
+    for head in ("control", "score", "policy's own", "examples", "no score"):
+        rows.add_column(head, justify="left" if head == "control" else "right")
+    for one in found:
+        own = "-" if not one.examples else f"{one.own:.2f}"
+        score = "-" if not one.examples else f"{one.score:.2f}"
+        rows.add_row(one.control, score, own, str(one.examples), str(one.failed))
+    out.print()
+    out.print(Text(f"controls of {printable(name)}"))
+    table(rows)
 
 
 def agreement(panel: Panel) -> Table:

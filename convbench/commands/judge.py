@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError
 from convbench.judge import Judge
-from convbench.judge.all import JudgeResult, judge_with, judge_with_model
+from convbench.judge.all import JudgeResult, controls_with, judge_with, judge_with_model
 from convbench.judge.contests import contests
 from convbench.judge.preview import preview
 from convbench.models.aliases import resolve
@@ -40,7 +40,11 @@ def judge(options: JudgeOptions) -> JudgeResult:
     if options.dry_run:
         return JudgeResult(run, previews=[preview(run, item, options.calls) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
-    return judge_with(run, judges, options.calls.naming(*typed))
+    calls = options.calls.naming(*typed)
+    result = judge_with(run, judges, calls)
+    if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
+        controls_with(result, judges, calls)
+    return result
 
 
 def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:

@@ -14,9 +14,12 @@ from convbench.report.experiment.whole import (
     is_experiment,
     read_experiment,
 )
-from convbench.report.layout import document
+from convbench.report.gold import gold_report
+from convbench.report.layout import document, judges_of
 from convbench.report.pairwise import tournaments
 from convbench.report.sections import Section, sections, with_baseline
+from convbench.report.tables import gold_part, verdict_part
+from convbench.report.verdict import verdicts
 from convbench.store import Run, find_run
 
 
@@ -52,6 +55,10 @@ def report(options: ReportOptions) -> ReportResult:
         found = with_baseline(found, options.baseline, "--baseline")
     for name in options.against:
         with_baseline(found, name, "--against")
+    if options.gold:
+        return ReportResult(runs, found, gold_document(found, options.judge))
+    if options.verdict:
+        return ReportResult(runs, found, verdict_document(found, options.judge))
     made = document(
         found, judge=options.judge, kind=options.kind, paper=options.paper,
         against=options.against, pairwise=options.pairwise,
@@ -82,6 +89,40 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     title = found.plan.title or f"Experiment {root.resolve().name}"
     made = experiment_document(found, title, kind=options.kind)
     return ReportResult(list(found.runs), list(found.sections), made, root=root)
+
+
+def gold_document(found: Sequence[Section], judge: str | None) -> Document:
+    """Return what people's labels say, a part for each section and judge that was drawn for.
+
+    Raises RunError where none was.
+    """
+    parts = [
+        gold_part(section, made)
+        for section in found
+        for name in judges_of(section, judge)
+        if name is not None and (made := gold_report(section, name)) is not None
+    ]
+    if not parts:
+        of = f" of judge {judge}" if judge else ""
+        raise RunError(
+            f"--gold: found nothing that was drawn for people to label{of}; expected a draw: "
+            "convbench gold RUN --draw 100"
+        )
+    return Document("convbench report: people's labels", tuple(parts))
+
+
+def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
+    """Return the verdict on every trained policy, a part for each, with its evidence.
+
+    Raises RunError where no policy stands beside Base with verdicts of the judge that trained it.
+    """
+    parts = [verdict_part(section, made) for section in found for made in verdicts(section, judge)]
+    if not parts:
+        raise RunError(
+            "--verdict: found no trained policy beside Base that its judge scored; expected an "
+            "evaluation of a checkpoint: convbench eval CHECKPOINT"
+        )
+    return Document("convbench report: verdicts", tuple(parts))
 
 
 def _check_judge(judge: str | None, found: Sequence[Section], *, pairwise: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from convbench.blot import address
 from convbench.engine import run as run_loop
+from convbench.errors import RunError
 from convbench.judge import (
     Judge,
     Panel,
@@ -16,6 +17,7 @@ from convbench.judge import (
 )
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.compare import Compared
+from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score, unscored
 from convbench.judge.ready import ready
@@ -56,6 +58,8 @@ class JudgeResult:
     """What comparing two policies came to; `judged` then counts orders."""
     warnings: list[str] = field(default_factory=list)
     """What a reader of the scores has to know."""
+    controls: dict[str, list[Told]] = field(default_factory=dict)
+    """What controls got, by judge, where they were tried."""
 
 
 def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
@@ -93,6 +97,32 @@ def headline(run: Run) -> str:
     specs = run.judge_specs()
     found = {specs[v.fingerprint].headline for v in run.verdicts() if v.fingerprint in specs}
     return found.pop() if len(found) == 1 else OVERALL
+
+
+def controls_with(result: JudgeResult, judges: Sequence[Judge], calls: CallOptions) -> None:
+    """Show these judges answers that deserve nothing, and add what they got to the result.
+
+    Raises RunError for a judge that has no opinion of how a conversation went: labels, tests.
+    """
+    run = result.run
+    for item in judges:
+        kind = kind_of(item.spec)
+        if kind.measures != "talk" or "labels" in kind.needs:
+            raise RunError(
+                f"--controls: judge {item.name} is of kind {item.spec.kind}; expected a rubric or "
+                "rules, which score what was said"
+            )
+
+    async def go() -> None:
+        for item in judges:
+            await try_controls(run, item, calls)
+
+    with run.lock():
+        run_loop(go)
+    for item in judges:
+        told = tried(run, item.name, item.fingerprint)
+        result.controls[item.name] = told
+        result.warnings += unfit(told, item.name)
 
 
 def judges_of(run: Run) -> list[Judge]:

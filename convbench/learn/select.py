@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from convbench import rewards
 from convbench.errors import TrainError
+from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
 from convbench.schema import Conversation, Example, Verdict, turn_scores
 from convbench.schema.recipe import Data, Unit
@@ -59,7 +60,14 @@ class Selection:
         )
         for reason, count in self.skipped.items():
             yield f"left out: {count} {reason}"
+        yield from self.unfit()
         yield from self.flagged.describe()
+
+    def unfit(self) -> Iterator[str]:
+        """Yield why the judge is unfit to be learnt from, where its controls say so."""
+        marks = {v.fingerprint for v in self.run.verdicts() if v.judge == self.judge}
+        for mark in sorted(marks):
+            yield from unfit(tried(self.run, self.judge, mark), self.judge)
 
 
 def select(run: Run, data: Data) -> Selection:

@@ -124,7 +124,8 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
         means.locks.append(lock)
         result.notes += before.do() if before else []
         learnt = learnt or data_of(module, job)
-        result.notes += [*learnt.selection.flagged.describe(), *ties_of(learnt)]
+        selection = learnt.selection
+        result.notes += [*selection.unfit(), *selection.flagged.describe(), *ties_of(learnt)]
         start(job, means, learnt)
         result.told = list(before.told()) if before else []
 

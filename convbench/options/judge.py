@@ -19,6 +19,7 @@ class JudgeOptions(Asking):
         "convbench judge --judge gpt-4o --judge claude-opus --budget 20",
         "convbench judge --judge rules",
         "convbench judge --judge human:labels.csv",
+        "convbench judge --judge gpt-4o --controls",
         "convbench judge --judge rubric-section4@gpt-4o --dry-run",
         "convbench judge --pairwise swift base --judge gpt-4o --until-decided",
     )
@@ -49,6 +50,13 @@ class JudgeOptions(Asking):
     until_decided: Annotated[
         bool,
         Opt("With --pairwise: ask about no more questions once it is sure who wins."),
+    ] = False
+    controls: Annotated[
+        bool,
+        Opt(
+            "Show each judge answers that deserve nothing too (empty, constant, padded, copied, "
+            "injected); one that pays them more than the policy's own is unfit."
+        ),
     ] = False
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)

@@ -24,8 +24,12 @@ class ReportOptions:
         "convbench report --judge gpt-4o --se naive",
         "convbench report --plots --out table1",
         "convbench report --against ReFit --format csv",
+        "convbench report --gold",
+        "convbench report --verdict",
     )
-    ORDER: ClassVar = ("runs", "paper", "kind", "judge", "split", "format", "plots")
+    ORDER: ClassVar = (
+        "runs", "paper", "kind", "judge", "split", "format", "plots", "gold", "verdict",
+    )  # fmt: skip
 
     runs: Runs = ()
     split: Reported = "test"
@@ -60,6 +64,14 @@ class ReportOptions:
         Opt("Report runs of other judges, prompts or questions too.", "--allow-incomparable"),
     ] = False
     """Set runs that are not comparable in one table all the same."""
+    gold: Annotated[
+        bool,
+        Opt("What people's labels say of the judge: corrected means and differences."),
+    ] = False
+    verdict: Annotated[
+        bool,
+        Opt("Whether each trained policy improved or learnt the judge: real, gaming, undecided."),
+    ] = False
     format: Annotated[
         Literal["table", "markdown", "latex", "html", "json", "csv"],
         Opt("How it is written.", typed_only=True),

@@ -12,6 +12,7 @@ from convbench.report.sections import Section
 from convbench.report.tables import (
     adaptation_table,
     choice_table,
+    control_table,
     count_table,
     difference_table,
     finding_table,
@@ -132,6 +133,7 @@ def _tables(
         run_table(section, judge),
         temperature_table(section, judge, kind),
         flagged_table(section, judge, kind),
+        control_table(section, judge),
         finding_table(section),
         training_table(section),
     )

@@ -22,6 +22,7 @@ from convbench.schema import JudgeSpec
 from convbench.store import Run
 from convbench.view.figures import overview
 from convbench.view.filters import listing
+from convbench.view.gold import Labelling, routes
 from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
 from convbench.view.opening import opened
@@ -45,6 +46,7 @@ class Pages:
 
     def __init__(self, index: Index, scoring: Scoring | None) -> None:
         self.index, self.scoring = index, scoring
+        self.labelling = Labelling(index)
         self._overview: dict[str, Any] | None = None
 
     def routes(self) -> list[web.RouteDef]:
@@ -61,6 +63,7 @@ class Pages:
             web.get("/api/compare/{id}", self.json(self.compare)),
             web.get("/api/agreement/{run}", self.json(self.agreement)),
             web.post("/api/score", self.score),
+            *routes(self.labelling, self.json, self.posted),
         ]
 
     def json(self, work: Callable[[web.Request], Any]) -> Any:
@@ -103,7 +106,8 @@ class Pages:
             self._overview = overview(self.index)
         labels = [scored(run) for run in self.index.runs]
         rubrics = [shown(self.scoring.spec(run)) for run in self.index.runs] if self.scoring else []
-        return {**self._overview, "rubrics": rubrics, "labels": labels, "stale": self.index.stale}
+        return {**self._overview, "rubrics": rubrics, "labels": labels, "stale": self.index.stale,
+                "gold": self.labelling.drawn}  # fmt: skip
 
     def talk(self, request: web.Request) -> dict[str, Any]:
         """Return a conversation, with the labels people gave it."""
@@ -140,6 +144,24 @@ class Pages:
         if file.exists() or not labels_file(run).exists():
             return spec, file
         return usual(), labels_file(run)
+
+    def posted(self, work: Callable[[Any], Any]) -> Any:
+        """Return a handler that does the work, in a thread, with the JSON that is sent."""
+
+        async def handle(request: web.Request) -> web.Response:
+            if request.content_type != "application/json":
+                raise web.HTTPUnsupportedMediaType
+            body = await request.read()
+
+            def read() -> Any:
+                try:
+                    return work(orjson.loads(body))
+                except orjson.JSONDecodeError:
+                    raise DataError("expected JSON") from None
+
+            return await answer(read)
+
+        return handle
 
     async def score(self, request: web.Request) -> web.Response:
         """Keep a label."""

@@ -17,6 +17,7 @@ from tests.bench import (
     batches,
     calls,
     coverage,
+    draws,
     judges,
     local,
     real,
@@ -25,6 +26,7 @@ from tests.bench import (
     sequential,
     thinking,
     tools,
+    verdict,
     viewer,
 )
 from tests.bench.bench import Bench, Row
@@ -45,15 +47,21 @@ BENCHES: dict[str, Bench] = {
     "adaptations": adaptations.adaptations,
     "local": local.local,
     "coverage": coverage.coverage,
+    "draws": draws.draws,
     "real": real.real,
     "sequential": sequential.sequential,
     "judges": judges.judges,
+    "verdict-rule": verdict.rule,
+    "verdict": verdict.verdict,
 }
+
+LONG = ("verdict",)
+"""Run only where they are named: an hour and more."""
 
 
 def main() -> None:
     """Run the benches named, or all."""
-    names = sys.argv[1:] or list(BENCHES)
+    names = sys.argv[1:] or [name for name in BENCHES if name not in LONG]
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"no bench {unknown[0]!r}; there is: {', '.join(BENCHES)}")

@@ -4,24 +4,29 @@ from convbench.report.tables.adaptation import adaptation_table, kind_table
 from convbench.report.tables.against import difference_table, temperature_table
 from convbench.report.tables.beside import reference_table
 from convbench.report.tables.cells import headline, measures_of
+from convbench.report.tables.controls import control_table
 from convbench.report.tables.counts import count_table, counts
 from convbench.report.tables.duels import meeting_table, strength_table
 from convbench.report.tables.few_shot import choice_table
 from convbench.report.tables.flagged import finding_table, flagged_table
+from convbench.report.tables.gold import gold_part
 from convbench.report.tables.panels import panel_tables
 from convbench.report.tables.results import main_table
 from convbench.report.tables.runs import run_table
 from convbench.report.tables.training import training_table
+from convbench.report.tables.verdict import verdict_part
 from convbench.report.tables.wins import win_table
 
 __all__ = [
     "adaptation_table",
     "choice_table",
+    "control_table",
     "count_table",
     "counts",
     "difference_table",
     "finding_table",
     "flagged_table",
+    "gold_part",
     "headline",
     "kind_table",
     "main_table",
@@ -33,5 +38,6 @@ __all__ = [
     "strength_table",
     "temperature_table",
     "training_table",
+    "verdict_part",
     "win_table",
 ]

@@ -16,6 +16,7 @@ const pages = {
   list: () => import("./list.js"),
   c: () => import("./talk.js"),
   compare: () => import("./compare.js"),
+  label: () => import("./label.js"),
 };
 const app = { source, about: source.overview(), keys: {}, last: null, turn: 0 };
 
@@ -24,7 +25,7 @@ async function show() {
   const at = here();
   const page = pages[at.page] ? at.page : "overview";
   for (const node of document.querySelectorAll("[data-page]")) {
-    if (node.dataset.page === page || (page !== "overview" && node.dataset.page === "list"))
+    if (node.dataset.page === page || (["c", "compare"].includes(page) && node.dataset.page === "list"))
       node.setAttribute("aria-current", "page");
     else node.removeAttribute("aria-current");
   }
@@ -162,6 +163,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", show);
 app.about
   .then((about) => {
+    document.getElementById("to-label").hidden = !about.gold;
     const stale = document.getElementById("stale");
     stale.hidden = !about.stale;
     stale.textContent = about.stale

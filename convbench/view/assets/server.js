@@ -25,12 +25,16 @@ export const compare = (id, some) =>
   get(
     `compare/${encodeURIComponent(id)}?${new URLSearchParams(some.map((name) => ["with", name]))}`,
   );
-export const score = async (label) =>
+export const gold = (rater, back) =>
+  get(`gold?${new URLSearchParams({ rater, back: back ? "1" : "" })}`);
+const post = async (path, value) =>
   read(
-    await fetch("api/score", {
+    await fetch("api/" + path, {
       method: "POST",
       credentials: "same-origin",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(label),
+      body: JSON.stringify(value),
     }),
   );
+export const keepGold = (said) => post("gold", said);
+export const score = (label) => post("score", label);

@@ -1,0 +1,1 @@
+"""Gold labels: drawn with known probabilities, given blind, read back as units of an estimate."""

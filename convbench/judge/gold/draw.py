@@ -1,0 +1,126 @@
+"""Draw conversations for people to label, and say what a draw by need would save."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from convbench.errors import RunError
+from convbench.judge.gold.places import Place, places, the_judge
+from convbench.judge.gold.records import draws, keep_draw, now, rubric
+from convbench.judge.gold.units import Gold, gold_of
+from convbench.schema.gold import Draw, Drawn
+from convbench.stats.draw import drawn, expected_apart, gain, probabilities, sizes
+from convbench.stats.ppi import Unit, corrected
+from convbench.store import Run
+from convbench.words import DrawBy, SplitChoice
+
+LEAST = 10
+"""Labels from which an optimal draw knows where people are far from the judge."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a draw is asked for."""
+
+    count: int
+    """Conversations."""
+    by: DrawBy = "uniform"
+    judge: str | None = None
+    split: SplitChoice = "test"
+    policies: tuple[str, ...] = ()
+    raters: int = 1
+    seed: int | None = None
+    """None: another one for each draw of a run."""
+
+
+@dataclass(frozen=True)
+class DrawResult:
+    """What was drawn."""
+
+    draw: Draw
+    policies: dict[str, int]
+    """Conversations by policy."""
+    known: int
+    """Those of them that are labelled already."""
+
+
+def draw(run: Run, asked: Asked) -> DrawResult:
+    """Draw places, each with every policy's conversation there, and keep the draw.
+
+    Raises RunError where nothing can be drawn, or an optimal draw has too few labels to go by.
+    """
+    name, mark = the_judge(run, asked.judge)
+    metric = rubric(run, mark).headline
+    pool = places(run, name, mark, metric, asked.split, asked.policies)
+    if not pool:
+        raise RunError(
+            f"{run.path}: found no conversation of split {asked.split} that judge {name} scored; "
+            "expected some: name another --split, or judge first"
+        )
+    width = max(len(place.talks) for place in pool)
+    count = min(len(pool), max(1, round(asked.count / width)))
+    gold = gold_of(run, mark)
+    seed = len(draws(run)) if asked.seed is None else asked.seed
+    rng = random.Random(f"gold {seed}")
+    scores = [place.score for place in pool]
+    apart = far(pool, gold, metric) if asked.by == "optimal" else None
+    chances = probabilities(sizes(asked.by, scores, apart), count)
+    taken = drawn(chances, rng, scores if asked.by == "stratified" else None)
+    listed = [
+        Drawn(conversation_id=talk, chance=chances[i])
+        for i in taken
+        for talk, _ in rng.sample(list(pool[i].talks.values()), len(pool[i].talks))
+    ]
+    made = Draw(
+        judge=name, fingerprint=mark, by=asked.by, count=count, raters=asked.raters, seed=seed,
+        pool=len(pool), drawn=tuple(listed), made=now(),
+    )  # fmt: skip
+    keep_draw(run, made)
+    by_policy: dict[str, int] = {}
+    for i in taken:
+        for policy in pool[i].talks:
+            by_policy[policy] = by_policy.get(policy, 0) + 1
+    known = sum(one.conversation_id in gold.scores for one in listed)
+    return DrawResult(made, by_policy, known)
+
+
+def far(pool: Sequence[Place], gold: Gold, metric: str) -> list[float]:
+    """Return how far people are likely to be from what the judge, tuned, says of each place.
+
+    Raises RunError with fewer than LEAST labels.
+    """
+    units = _units(pool, gold, metric)
+    labelled = [unit for unit in units if unit.gold is not None]
+    found = corrected(units)
+    if len(labelled) < LEAST or found is None:
+        raise RunError(
+            f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 groups, "
+            "for it goes by where people were far from the judge: draw some by another way first"
+        )
+    rest = [(u.judge, u.gold - found.power * u.judge) for u in labelled if u.gold is not None]
+    middle = sum(r for _, r in rest) / len(rest)
+    return expected_apart(
+        [place.score for place in pool], [(judge, r - middle) for judge, r in rest]
+    )
+
+
+def saving(pool: Sequence[Place], gold: Gold, metric: str, count: int) -> float | None:
+    """Return the share of variance that labelling the next `count` by need saves over a draw at
+    random; None with too few labels to tell."""
+    try:
+        apart = far(pool, gold, metric)
+    except RunError:
+        return None
+    scores = [place.score for place in pool]
+    return gain(probabilities(sizes("optimal", scores, apart), min(count, len(pool))), apart)
+
+
+def _units(pool: Sequence[Place], gold: Gold, metric: str) -> list[Unit]:
+    found = []
+    for place in pool:
+        for talk, score in place.talks.values():
+            said = gold.scores.get(talk, {}).get(metric)
+            found.append(Unit(place.group, score, said, gold.weights.get(talk, 0.0)))
+    return found

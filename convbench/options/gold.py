@@ -1,0 +1,56 @@
+"""Options of `gold`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from convbench.options.declare import Opt
+from convbench.options.shared import RunDir
+from convbench.words import DrawBy, SplitChoice
+
+
+@dataclass(frozen=True)
+class GoldOptions:
+    """Have people label a part, drawn with known probabilities, to correct what a judge says.
+
+    `gold RUN --draw N` fills the queue that `convbench view RUN` shows under Label; `gold export
+    FILE` and `gold import FILE` have it labelled elsewhere; `gold RUN` alone says how far it is.
+    `convbench report RUN --gold` reads the labels.
+    """
+
+    EXAMPLES: ClassVar = (
+        "convbench gold runs/latest --draw 100",
+        "convbench gold --draw 60 --by optimal --raters 2",
+        "convbench gold export queue.jsonl     then fill it in:",
+        "convbench gold import queue.jsonl",
+    )
+
+    words: Annotated[
+        tuple[str, ...],
+        Opt(
+            "A run (without it the newest), or export FILE, or import FILE.",
+            metavar="[RUN | export FILE | import FILE]", argument=True,
+        ),
+    ] = ()  # fmt: skip
+    draw: Annotated[
+        int | None,
+        Opt("Draw so many conversations, spread over the run and its evaluations.", least=1),
+    ] = None
+    by: Annotated[
+        DrawBy,
+        Opt(
+            "All alike; spread evenly over the judge's scores; the better paid the likelier; or "
+            "where people are likely to be far from the judge."
+        ),
+    ] = "uniform"
+    raters: Annotated[int, Opt("People who are to label each.", least=1, most=20)] = 1
+    judge: Annotated[str | None, Opt("Judge to correct, where several judged.")] = None
+    policy: Annotated[
+        tuple[str, ...],
+        Opt("Draw of this policy alone (base, or an evaluation's folder); several times."),
+    ] = ()
+    split: Annotated[SplitChoice, Opt("Whose conversations are drawn.")] = "test"
+    seed: Annotated[int | None, Opt("Seed of the draw; without it each draw has its own.")] = None
+    rater: Annotated[str, Opt("Whose queue is exported.")] = ""
+    run: RunDir = None

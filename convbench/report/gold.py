@@ -1,0 +1,179 @@
+"""What people's labels say of a section's policies: corrected means, differences, transport."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from convbench.judge.gold.units import Gold, gold_of
+from convbench.report.policies import Observation, Policy, Scored, judge_spec
+from convbench.report.sections import Section
+from convbench.schema import JudgeSpec
+from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.ppi import FEW, Corrected, Unit, corrected, difference
+from convbench.stats.transport import Transport, enough, transport
+
+Winner = Literal["better", "worse", "not told"]
+
+
+@dataclass(frozen=True)
+class GoldRow:
+    """One policy on one metric."""
+
+    policy: str
+    metric: str
+    raw: Estimate | None
+    """The judge's own mean."""
+    found: Corrected | None
+    """None with labels of fewer than three groups."""
+    labels: int
+
+
+@dataclass(frozen=True)
+class GoldDifference:
+    """One policy less Base on the metric that pays."""
+
+    policy: str
+    raw: Estimate | None
+    corrected: Estimate | None
+    """None where one of the two has too few labels."""
+    bias: Estimate | None
+    """How much more the judge overpays this policy than Base."""
+    check: Transport | None
+    """Whether Base's labels hold here; None where both have labels enough of their own."""
+
+    @property
+    def winner(self) -> Winner:
+        """What may be said: nothing where the check did not pass, or the interval holds 0."""
+        if self.check is not None and self.check.passed != "PASS":
+            return "not told"
+        span = None if self.corrected is None else self.corrected.interval
+        if span is None or span[0] <= 0 <= span[1]:
+            return "not told"
+        return "better" if span[0] > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class GoldReport:
+    """All that is said of one judge's scores and people's labels."""
+
+    judge: str
+    metric: str
+    """The metric that pays."""
+    spec: JudgeSpec | None
+    rows: tuple[GoldRow, ...] = ()
+    differences: tuple[GoldDifference, ...] = ()
+    gold: Mapping[str, Gold] = field(default_factory=dict)
+    """By policy; those of one family share them."""
+
+    @property
+    def few(self) -> list[str]:
+        """Policies with labels, but fewer than FEW."""
+        rows = [row for row in self.rows if row.metric == self.metric]
+        return [row.policy for row in rows if 0 < row.labels < FEW]
+
+
+def gold_report(section: Section, judge: str) -> GoldReport | None:
+    """Return what people's labels say of a judge; None where nothing was drawn for it."""
+    spec = judge_spec(section.policies, judge)
+    metric = spec.headline if spec is not None else "overall"
+    gold = {p.name: gold_for(p, judge) for p in section.policies}
+    if not any(one.drawn for one in gold.values()):
+        return None
+    names = dict.fromkeys(
+        name for one in gold.values() for scores in one.scores.values() for name in scores
+    )
+    rows = tuple(
+        _row(policy, judge, gold[policy.name], name)
+        for name in (metric, *(n for n in names if n != metric))
+        for policy in section.policies
+    )
+    return GoldReport(judge, metric, spec, rows, tuple(_all(section, judge, gold, spec)), gold)
+
+
+def gold_for(policy: Policy, judge: str) -> Gold:
+    """Return the gold labels for a judge, of a policy's family; empty where there are none."""
+    marks = policy.fingerprints(judge)
+    return gold_of(policy.run, marks[0]) if marks else Gold()
+
+
+def _row(policy: Policy, judge: str, gold: Gold, metric: str) -> GoldRow:
+    units = list(units_of(policy, judge, gold, metric))
+    raw = estimate((u.group, u.judge) for u in units)
+    labelled = sum(u.labelled for u in units)
+    return GoldRow(policy.name, metric, raw, corrected(units), labelled)
+
+
+def units_of(policy: Policy, judge: str, gold: Gold, metric: str) -> Iterator[Unit]:
+    """Yield a unit for each conversation that the judge scored."""
+    for row in policy.rows:
+        unit = _unit(row, judge, gold, metric)
+        if unit is not None:
+            yield unit
+
+
+def _unit(row: Observation, judge: str, gold: Gold, metric: str) -> Unit | None:
+    scored = row.verdicts.get(judge)
+    said = None if scored is None or scored.failed else _score(scored, metric)
+    if said is None:
+        return None
+    label = gold.scores.get(row.talk, {}).get(metric)
+    return Unit(row.group, said, label, gold.weights.get(row.talk, 0.0))
+
+
+def _score(scored: Scored, metric: str) -> float | None:
+    return scored.scores.get(metric, scored.reward)
+
+
+def both(
+    base: Policy, other: Policy, judge: str, gold: Mapping[str, Gold], metric: str
+) -> tuple[list[Unit], list[Unit]]:
+    """Return the units of two policies at the places that both have."""
+    first = {row.unit: _unit(row, judge, gold[base.name], metric) for row in base.rows}
+    second = {row.unit: _unit(row, judge, gold[other.name], metric) for row in other.rows}
+    a, b = [], []
+    for place, unit in first.items():
+        beside = second.get(place)
+        if unit is not None and beside is not None:
+            a.append(unit)
+            b.append(beside)
+    return a, b
+
+
+def _all(
+    section: Section, judge: str, gold: Mapping[str, Gold], spec: JudgeSpec | None
+) -> Iterator[GoldDifference]:
+    base = section.base
+    if base is None:
+        return
+    metric = spec.headline if spec is not None else "overall"
+    limits = spec.limits(metric) if spec is not None else (0.0, 1.0)
+    scale = limits[1] - limits[0]
+    for policy in section.policies:
+        if policy is not base:
+            a, b = both(base, policy, judge, gold, metric)
+            yield compare(policy.name, a, b, scale)
+
+
+def compare(name: str, a: list[Unit], b: list[Unit], scale: float) -> GoldDifference:
+    """Return a policy (`b`) against Base (`a`), unit by unit at the same places."""
+    pairs = zip(a, b, strict=True)
+    raw = estimate((one.group, two.judge - one.judge) for one, two in pairs)
+    check = None if enough(a, b) else transport(*_more_first(a, b), scale)
+    return GoldDifference(
+        name, raw, difference(a, b), difference(_biases(a), _biases(b), tuned=False), check
+    )
+
+
+def _more_first(a: list[Unit], b: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+    """Return the policy with more labels first: it is its labels that would have to hold."""
+    more = sum(u.labelled for u in a) >= sum(u.labelled for u in b)
+    return (a, b) if more else (b, a)
+
+
+def _biases(units: list[Unit]) -> list[Unit]:
+    return [
+        Unit(u.group, 0.0, u.judge - u.gold, u.weight)
+        for u in units if u.labelled and u.gold is not None
+    ]  # fmt: skip

@@ -1,0 +1,153 @@
+"""Tables of people's labels: corrected means, corrected differences, who labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convbench.judge.gold.draw import saving
+from convbench.judge.gold.places import places
+from convbench.judge.gold.records import family, home
+from convbench.judge.gold.units import Gold
+from convbench.report.document import Cell, Column, Part, Table
+from convbench.report.gold import GoldDifference, GoldReport, GoldRow
+from convbench.report.sections import Section
+from convbench.report.tables.cells import NONE
+from convbench.stats.estimate import Estimate
+from convbench.stats.ppi import FEW
+from convbench.words import SplitChoice
+
+NEXT = 40
+"""Labels whose place is proposed."""
+
+
+def gold_part(section: Section, found: GoldReport) -> Part:
+    """Return the report's part on a judge's scores and people's labels."""
+    tables = [_means(section, found)]
+    if found.differences:
+        tables.append(_differences(section, found))
+    title = f"{section.title}, judge {found.judge}: people's labels"
+    return Part(title, tables=tuple(tables), notes=tuple(_notes(section, found)))
+
+
+def _means(section: Section, found: GoldReport) -> Table:
+    columns = (
+        Column("Metric", "Metric", numeric=False), Column("Method", "Method", numeric=False),
+        Column("judge", "judge"), Column("corrected", "corr."), Column("95% interval", "95%"),
+        Column("judge's bias", "bias"), Column("95% interval", "95%"), Column("labels", "labels"),
+        Column("saved", "saved"),
+    )  # fmt: skip
+    notes = (
+        "corrected: people's mean, moved by what the judge says of the rest (PPI++, tuned, "
+        "clustered by group, Student's t over labelled groups); bias: the judge less people; "
+        "saved: how many more labels an interval as narrow would take without the judge.",
+    )
+    rows = tuple(_mean_row(row) for row in found.rows)
+    return Table("Judge's scores, corrected by people's labels", columns, rows, notes, "gold")
+
+
+def _mean_row(row: GoldRow) -> tuple[Cell, ...]:
+    raw = NONE if row.raw is None else Cell(f"{row.raw.mean:.2f}")
+    head = (Cell(row.metric), Cell(row.policy), raw)
+    if row.found is None:
+        return (*head, NONE, NONE, NONE, NONE, Cell(str(row.labels)), NONE)
+    saved = row.found.saved
+    return (
+        *head, *_cells(row.found.estimate), *_cells(row.found.bias, sign=True),
+        Cell(str(row.labels)), NONE if saved is None else Cell(f"{saved:.0f}"),
+    )  # fmt: skip
+
+
+def _differences(section: Section, found: GoldReport) -> Table:
+    base = section.base.name if section.base else "Base"
+    columns = (
+        Column("Method", "Method", numeric=False), Column(f"judge − {base}", "judge"),
+        Column("95% interval", "95%"), Column("corrected", "corr."), Column("95% interval", "95%"),
+        Column("transport", "transp.", numeric=False), Column("said", "said", numeric=False),
+    )  # fmt: skip
+    rows = tuple(_difference_row(one) for one in found.differences)
+    whys = dict.fromkeys(
+        f"{one.policy}: transport {one.check.passed}: {one.check.why}."
+        for one in found.differences if one.check is not None
+    )  # fmt: skip
+    notes = (
+        "Paired over the same question, sample and temperature. Where a policy has fewer than "
+        f"{FEW} labels of its own, the other's must hold for it (transport); no winner is named "
+        "unless that passes.",
+        *whys,
+    )
+    title = f"Differences to {base} in {found.metric}, corrected"
+    return Table(title, columns, rows, notes, "gold-differences")
+
+
+def _difference_row(one: GoldDifference) -> tuple[Cell, ...]:
+    check = "own labels" if one.check is None else one.check.passed
+    return (
+        Cell(one.policy), *_cells(one.raw, sign=True), *_cells(one.corrected, sign=True),
+        Cell(check), Cell(one.winner),
+    )  # fmt: skip
+
+
+def _cells(found: Estimate | None, *, sign: bool = False) -> tuple[Cell, Cell]:
+    if found is None:
+        return NONE, NONE
+    form, span = "+.2f" if sign else ".2f", found.interval
+    shown = Cell(f"[{span[0]:{form}}, {span[1]:{form}}]") if span else NONE
+    return Cell(f"{found.mean:{form}}"), shown
+
+
+def _notes(section: Section, found: GoldReport) -> Iterator[str]:
+    """Yield who labelled, what is missing, and what to label next."""
+    if found.few:
+        yield (
+            f"Fewer than {FEW} labels ({', '.join(found.few)}): intervals from so few are too "
+            "narrow, at 30 they hold the truth in 93 % of cases, not 95."
+        )
+    families: dict[str, Gold] = {}
+    for policy in section.policies:
+        families.setdefault(str(home(policy.run).path), found.gold[policy.name])
+    for gold in families.values():
+        people = ", ".join(f"{name} {count}" for name, count in gold.raters.items() if count)
+        yield f"Labelled: {len(gold.scores)} of {gold.drawn} drawn" + (
+            f", by {people}." if people else "."
+        )
+        value, both = gold.agreement(found.metric)
+        if both:
+            told = "cannot be told" if value is None else f"Krippendorff's alpha {value:.2f}"
+            yield f"Agreement between people on {both} that several labelled: {told}."
+        if gold.skipped:
+            reasons = "; ".join(dict.fromkeys(why[:60] for why in gold.skipped.values()))
+            share = len(gold.skipped) / gold.drawn
+            yield (
+                f"Skipped by all who saw them: {len(gold.skipped)} ({share:.0%} of those drawn), "
+                f"which no figure here speaks for: {reasons}."
+            )
+        if gold.undrawn:
+            yield f"{gold.undrawn} labels of conversations that were not drawn do not count."
+        unblind = sum(not one.blind for one in gold.labels)
+        if unblind:
+            yield f"{unblind} labels were not given blind, as their import says."
+    yield from _proposal(section, found)
+
+
+def _proposal(section: Section, found: GoldReport) -> Iterator[str]:
+    """Yield what to label next, with what it saves."""
+    first = section.base or section.policies[0]
+    run, marks = home(first.run), first.fingerprints(found.judge)
+    if not marks or not any(x.scores for x in found.gold.values()):
+        return
+    split: SplitChoice = section.split  # type: ignore[assignment]
+    pool = places(run, found.judge, marks[0], found.metric, split)
+    width = len(family(run))
+    saved = saving(pool, found.gold[first.name], found.metric, max(1, NEXT // width))
+    if saved is None:
+        return
+    if saved >= 0.05:
+        yield (
+            f"Label next: convbench gold {run.path} --draw {NEXT} --by optimal takes about "
+            f"{saved:.0%} off the labels' variance that {NEXT} at random would leave."
+        )
+    else:
+        yield (
+            f"Label next: any (convbench gold {run.path} --draw {NEXT}); by need would save "
+            f"{max(saved, 0):.0%} of the variance: people are about as far from the judge all over."
+        )

@@ -1,0 +1,87 @@
+"""The report's part on one trained policy: real, gaming or undecided, and the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convbench.report.deciding import above
+from convbench.report.document import Cell, Column, Part, Table
+from convbench.report.sections import Section
+from convbench.report.tables.cells import NONE
+from convbench.report.verdict import Verdicted
+from convbench.stats.estimate import Estimate
+
+FAR = 0.2
+"""Drift, in standard deviations, that is worth a line."""
+
+
+def verdict_part(section: Section, found: Verdicted) -> Part:
+    """Return the part: the word and why, a table of evidence, what moved beside it."""
+    return Part(
+        f"{section.title} · {found.policy}: {found.decided.word}",
+        facts=(f"{found.decided.word}: {found.decided.why}.",),
+        tables=(_table(section, found),),
+        notes=tuple(_notes(found)),
+    )
+
+
+def _table(section: Section, found: Verdicted) -> Table:
+    base = section.base.name if section.base else "Base"
+    columns = (
+        Column("Evidence", "Evidence", numeric=False),
+        Column(f"{found.policy} − {base}", "diff."), Column("95% interval", "95%"),
+        Column("overpaid", "overpaid"), Column("95% interval", "95%"),
+        Column("pairs or labels", "n"),
+    )  # fmt: skip
+    rows = [_row(f"judge {found.judge}, which trained it", found.evidence.gain, None)]
+    rows += [_row(one.name, one.gain, one.over) for one in found.evidence.truths]
+    rows += [
+        _row(f"drift: {name} (sd)", moved, None)
+        for name, moved in found.drifts.items()
+        if abs(moved.mean) >= FAR or name == "words"
+    ]
+    notes = (
+        "overpaid: how much more the training judge's gain is than this one's; by people the "
+        "judge's bias here less that on Base, by another judge in Base's standard deviations. The "
+        "rule is in docs/howto/gold.md.",
+    )
+    return Table("What speaks of it", columns, tuple(rows), notes, "verdict")
+
+
+def _row(name: str, gain: Estimate | None, over: Estimate | None) -> tuple[Cell, ...]:
+    n = NONE if gain is None else Cell(str(gain.n))
+    return (Cell(name), *_cells(gain), *_cells(over), n)
+
+
+def _cells(found: Estimate | None) -> tuple[Cell, Cell]:
+    if found is None:
+        return NONE, NONE
+    span = found.interval
+    shown = Cell(f"[{span[0]:+.2f}, {span[1]:+.2f}]") if span else NONE
+    return Cell(f"{found.mean:+.2f}"), shown
+
+
+def _notes(found: Verdicted) -> Iterator[str]:
+    if found.check is not None:
+        yield f"Transport of people's labels: {found.check.passed}: {found.check.why}."
+    people = any(one.people for one in found.evidence.truths)
+    if not people:
+        yield "No labels of people that count here: convbench gold RUN --draw 100."
+    if found.alike:
+        yield (
+            f"No second opinion, for of the same family as the judge that trained: "
+            f"{', '.join(found.alike)}."
+        )
+    for text in found.evidence.unfit:
+        yield f"{text[0].upper()}{text[1:]}."
+    if found.phrase is not None:
+        risen = found.phrase
+        pays = "" if risen.pays is None else f"; with it the judge pays {risen.pays:+.2f}"
+        yield (
+            f"Rose most: “{risen.text}”, from {risen.before:.0%} to {risen.after:.0%} of the "
+            f"conversations{pays}."
+        )
+    far = [name for name, one in found.drifts.items() if abs(one.mean) >= FAR and
+           (above(one) or (one.interval is not None and one.interval[1] < 0))]  # fmt: skip
+    if far:
+        yield f"Drifted by more than {FAR:g} standard deviations: {', '.join(far)}."

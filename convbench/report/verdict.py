@@ -1,0 +1,168 @@
+"""The verdict on each trained policy of a section, with its evidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from convbench.judge.controls import tried, unfit
+from convbench.report.deciding import Decided, Evidence, Measured, decide
+from convbench.report.gold import both, compare, gold_for
+from convbench.report.measures import ACCURACY
+from convbench.report.moved import Phrase, drifts, phrase
+from convbench.report.paired import pairs
+from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.sections import Section
+from convbench.schema import JudgeSpec
+from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.transport import Transport
+
+
+@dataclass(frozen=True)
+class Verdicted:
+    """One trained policy: the word, why, and all that was looked at."""
+
+    policy: str
+    judge: str
+    """The judge that trained it."""
+    decided: Decided
+    evidence: Evidence
+    check: Transport | None
+    """Whether the labels of one policy hold for the other, where that was asked."""
+    drifts: Mapping[str, Estimate] = field(default_factory=dict)
+    phrase: Phrase | None = None
+    alike: tuple[str, ...] = ()
+    """Other judges of the same family, which are no second opinion."""
+
+
+def verdicts(section: Section, judge: str | None = None) -> Iterator[Verdicted]:
+    """Yield the verdict on every policy but Base; nothing without Base. `judge` is the one that
+    trained where the checkpoint does not say."""
+    base = section.base
+    if base is None:
+        return
+    for policy in section.policies:
+        if policy is not base:
+            name = trained_by(policy) or judge or next(iter(section.judges), None)
+            if name is not None and name in section.judges:
+                yield verdict(base, policy, name, section.judges)
+
+
+def trained_by(policy: Policy) -> str | None:
+    """Return the judge whose reward trained a policy; None where that is not known."""
+    found = policy.training.get("judge") or (policy.recipe.get("data") or {}).get("judge")
+    return str(found) if found else None
+
+
+def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -> Verdicted:
+    """Return the verdict on a policy that this judge trained."""
+    spec = judge_spec((base, policy), judge)
+    metric = spec.headline if spec is not None else "overall"
+    gain = _gain(base, policy, judge, metric)
+    truths: list[Measured] = []
+    gold = {p.name: gold_for(p, judge) for p in (base, policy)}
+    check = None
+    if any(one.drawn for one in gold.values()):
+        a, b = both(base, policy, judge, gold, metric)
+        found = compare(policy.name, a, b, _width(spec, metric))
+        check = found.check
+        usable = check is None or check.passed == "PASS"
+        if usable and found.corrected is not None and found.raw is not None:
+            truths.append(
+                Measured("people's score", found.corrected, found.bias, found.raw.mean, people=True)
+            )
+    own, alike = family(spec, judge), []
+    for other in judges:
+        if other == judge:
+            continue
+        theirs = judge_spec((base, policy), other)
+        if family(theirs, other) == own:
+            alike.append(other)
+            continue
+        one = _measured(base, policy, judge, metric, other, theirs)
+        truths += [] if one is None else [one]
+    right = estimate((row.group, b - a) for row, a, b in pairs(base, policy, ACCURACY))
+    if right is not None:
+        truths.append(Measured("accuracy", right, None, math.nan))
+    marks = base.fingerprints(judge)
+    told = unfit(tried(base.run, judge, marks[0]), judge) if marks else []
+    evidence = Evidence(gain, tuple(truths), tuple(told))
+    scores = {row.talk: value for row in policy.rows
+              if (value := score(row, judge, metric)) is not None}  # fmt: skip
+    return Verdicted(
+        policy.name, judge, decide(evidence), evidence, check, drifts(base, policy),
+        phrase(base, policy, scores), tuple(alike),
+    )  # fmt: skip
+
+
+def family(spec: JudgeSpec | None, judge: str) -> str:
+    """Return what a judge is of: the maker of its model (`openai/gpt-4o` and
+    `openai/gpt-4.1-mini`: gpt), its function, people, or itself."""
+    if judge.startswith("human:"):
+        return "people"
+    if spec is None:
+        return judge
+    if spec.function:
+        return spec.function.partition(":")[0]
+    name = (spec.model or judge).rpartition("/")[2].lower()
+    return name.lstrip("~").split("-")[0].rstrip("0123456789.") or name
+
+
+def score(row: Observation, judge: str, metric: str) -> float | None:
+    """Return what a judge said of one conversation under a metric, or its reward without one."""
+    scored = row.verdicts.get(judge)
+    return None if scored is None or scored.failed else scored.scores.get(metric, scored.reward)
+
+
+def _gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | None:
+    return estimate((g, b - a) for g, _, a, b in _pairs(base, policy, judge, metric))
+
+
+def _pairs(
+    base: Policy, policy: Policy, judge: str, metric: str
+) -> Iterator[tuple[str, str, float, float]]:
+    """Yield (group, place, Base's score, the policy's)."""
+    before = {row.unit: score(row, judge, metric) for row in base.rows}
+    for row in policy.rows:
+        a, b = before.get(row.unit), score(row, judge, metric)
+        if a is not None and b is not None:
+            yield row.group, row.unit, a, b
+
+
+def _measured(
+    base: Policy, policy: Policy, judge: str, metric: str, other: str, spec: JudgeSpec | None
+) -> Measured | None:
+    """Return what another judge says, with how much more the first one gained, each in Base's
+    standard deviations."""
+    theirs = spec.headline if spec is not None else "overall"
+    second = {u: (g, a, b) for g, u, a, b in _pairs(base, policy, other, theirs)}
+    gain = estimate((g, b - a) for g, a, b in second.values())
+    first = {u: (g, a, b) for g, u, a, b in _pairs(base, policy, judge, metric) if u in second}
+    if gain is None:
+        return None
+    mine, wide = _spread([a for _, a, _ in first.values()]), _spread(
+        [second[u][1] for u in first]
+    )  # fmt: skip
+    if not mine or not wide:
+        return Measured(f"judge {other}", gain, None, math.nan)
+    apart = [
+        (g, (b - a) / mine - (second[u][2] - second[u][1]) / wide)
+        for u, (g, a, b) in first.items()
+    ]  # fmt: skip
+    whole = estimate((g, (b - a) / mine) for g, a, b in first.values())
+    return Measured(
+        f"judge {other}", gain, estimate(apart), whole.mean if whole is not None else math.nan
+    )
+
+
+def _spread(values: list[float]) -> float:
+    mean = math.fsum(values) / max(1, len(values))
+    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(1, len(values)))
+
+
+def _width(spec: JudgeSpec | None, metric: str) -> float:
+    if spec is None:
+        return 1.0
+    low, high = spec.limits(metric)
+    return high - low

@@ -1,0 +1,66 @@
+"""Gold: which conversations people label, drawn with known probabilities, and what they said."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from convbench.schema.noun import Count, Noun, Seed
+from convbench.words import DrawBy
+
+RATER, NOTE = 80, 10_000
+"""Most characters of a rater's name, and of a note or a reason."""
+
+
+class Drawn(Noun):
+    """One conversation of a draw."""
+
+    conversation_id: str
+    """The conversation."""
+    chance: Annotated[float, Field(gt=0, le=1)]
+    """The probability by which it was drawn."""
+
+
+class Draw(Noun):
+    """One draw of conversations for people to label. Its order is random, so that those labelled
+    first are a draw of their own."""
+
+    judge: str
+    """The judge whose scores are to be corrected."""
+    fingerprint: str
+    """Fingerprint of that judge; people score by its rubric."""
+    by: DrawBy
+    """How it was drawn."""
+    count: Count
+    """Places asked for: a question and sample, of every policy that has it."""
+    raters: Annotated[int, Field(ge=1, le=20)] = 1
+    """People who are to label each."""
+    seed: Seed = 0
+    """Seed of the draw."""
+    pool: Count
+    """Places there were to draw from."""
+    drawn: tuple[Drawn, ...]
+    """What was drawn, in random order."""
+    made: str = ""
+    """UTC time, ISO 8601."""
+
+
+class GoldLabel(Noun):
+    """What one person said of one drawn conversation; the newest of a person counts."""
+
+    conversation_id: str
+    """The conversation."""
+    rater: Annotated[str, Field(min_length=1, max_length=RATER)]
+    """Who said it."""
+    scores: dict[str, float] = Field(default_factory=dict)
+    """Score by metric; empty where it was skipped."""
+    note: Annotated[str, Field(max_length=NOTE)] = ""
+    """What they added."""
+    skipped: Annotated[str, Field(min_length=1, max_length=NOTE)] | None = None
+    """Why they gave no score; null where they did."""
+    blind: bool = True
+    """Whether they saw neither policy nor judge: labels given in the queue are; imported ones say
+    so themselves."""
+    given: str = ""
+    """UTC time, ISO 8601."""

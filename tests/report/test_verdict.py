@@ -1,0 +1,158 @@
+"""The verdict on a checkpoint: the rule on simulated policies, and runs with their evidence."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convbench.commands.gold import gold
+from convbench.commands.report import report
+from convbench.errors import RunError
+from convbench.options.gold import GoldOptions
+from convbench.options.report import ReportOptions
+from convbench.report.deciding import Evidence, Measured, decide
+from convbench.report.files import text
+from convbench.report.verdict import family
+from convbench.schema import JudgeSpec, Verdict
+from convbench.stats.estimate import Estimate
+from convbench.store import Run
+from convbench.store.jsonl import Appender
+from tests.report.synthetic import make, questions
+from tests.stats.trained import said
+
+PHRASE = "I have checked this twice."
+
+
+def test_the_rule_is_seldom_wrong() -> None:
+    """The bench has more of each; here honest ones, of which some learnt nothing, and gaming."""
+    rng = random.Random(0)
+    honest = [said(rng, better=better).word for better in (0.0, 0.4, 0.8) for _ in range(20)]
+    gaming = [said(rng, paid=1.5).word for _ in range(20)]
+    assert honest.count("gaming") <= 3
+    assert honest[40:].count("real") >= 17
+    assert gaming.count("gaming") >= 19
+    both = [said(rng, better=1.0, paid=0.2).word for _ in range(10)]
+    assert both.count("gaming") <= 1  # mostly better: what is overpaid is less than a third
+
+
+def one(mean: float, error: float = 0.1) -> Estimate:
+    return Estimate(mean, error, 100, 50, 49)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "word", "why"),
+    [
+        (Evidence(None), "undecided", "no pair"),
+        (Evidence(one(1)), "undecided", "nothing but the judge"),
+        (Evidence(one(1), (Measured("accuracy", one(0.5), None, 0),)), "real", "accuracy rose"),
+        (Evidence(one(1), (Measured("accuracy", one(-0.5), None, 0),)), "undecided", "fell"),
+        (Evidence(one(1), (Measured("accuracy", one(0.5), None, 0),), ("unfit",)), "undecided",
+         "unfit"),
+        (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),)), "gaming", "80%"),
+        (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),
+                           Measured("accuracy", one(0.5), None, 0))), "undecided", "accuracy rose"),
+        (Evidence(one(1), (Measured("judge b", one(0.7), one(0.3), 1.0),)), "real", "judge b rose"),
+        (Evidence(one(0), (Measured("judge b", one(0), one(0.8), 1.0),)), "undecided", "no change"),
+        (Evidence(one(1), (Measured("people's score", one(0), one(1), 1.0, people=True),
+                           Measured("accuracy", one(0.5), None, 0))), "gaming", "people's"),
+    ],
+)  # fmt: skip
+def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
+    found = decide(evidence)
+    assert found.word == word
+    assert why in found.why
+
+
+def test_judges_of_one_family_are_no_second_opinion() -> None:
+    def of(model: str) -> str:
+        spec = JudgeSpec(name="r", title="t", kind="rubric", system="s", prompt="p", model=model,
+                         metrics=({"name": "overall", "label": "Overall"},))  # fmt: skip
+        return family(spec, model)
+
+    assert of("openai/gpt-4o") == of("openrouter/openai/gpt-4.1-mini") == "gpt"
+    assert of("anthropic/claude-opus-4") != of("openai/gpt-4o")
+    assert family(None, "human:labels") == "people"
+
+
+def runs(
+    folder: Path, judged: Callable[[str, int, bool], float], right: Callable[[str, int], str]
+) -> Run:
+    """Base, and a policy that says the phrase; the judge's score by (question, sample, trained)."""
+    examples = questions(60)
+    run = make(folder / "run", examples, lambda q, k: "A" if int(q[1:]) % 2 else "B",
+               overall=lambda q, k: judged(q, k, False), text=spoken)  # fmt: skip
+    make(
+        folder / "run" / "evals" / "swift", examples, right,
+        overall=lambda q, k: judged(q, k, True), parent=run.manifest.id,
+        text=lambda q, k, letter: f"{spoken(q, k, letter)} {PHRASE}",
+    )  # fmt: skip
+    return run
+
+
+def spoken(q: str, k: int, letter: str) -> str:
+    return f"{'Well, let me see. ' * k}The answer is {letter}."
+
+
+def label(run: Run, file: Path, better: float) -> None:
+    """Have people label 120: 5 with noise, `better` for the trained policy's."""
+    gold(GoldOptions((str(run.path),), draw=120))
+    gold(GoldOptions(("export", str(file)), run=run.path))
+    rng, rows = random.Random(0), []
+    for line in file.read_text().splitlines():
+        row = json.loads(line)
+        score = 5 + better * (PHRASE in row["transcript"]) + rng.gauss(0, 1)
+        row["scores"]["overall"] = min(10, max(0, score))
+        rows.append(json.dumps({**row, "rater": "Ann"}) + "\n")
+    file.write_text("".join(rows))
+    gold(GoldOptions(("import", str(file)), run=run.path))
+
+
+@pytest.mark.parametrize(("better", "word"), [(0.0, "gaming"), (2.5, "real")])
+def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, word: str) -> None:
+    rng = random.Random(1)
+    run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
+               lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
+    with pytest.raises(RunError, match="nothing that was drawn"):
+        report(ReportOptions((run.path,), gold=True))
+    before = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
+    assert "SWiFt: undecided" in before  # nothing but the judge, and accuracy that stood still
+    assert "gold RUN --draw 100" in before
+    label(run, tmp_path / "q.jsonl", better)
+    found = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
+    assert f"SWiFt: {word}" in found
+    assert "i have checked this twice" in found
+    assert "0% to 100%" in found
+    assert "drift: words" in found
+
+
+def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
+    """A judge of another family that sees no gain: what the first one pays is overpaid."""
+    rng = random.Random(2)
+    run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
+               lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
+    spec = JudgeSpec(name="other", title="t", kind="rubric", system="s", prompt="p",
+                     model="anthropic/claude",
+                     metrics=({"name": "overall", "label": "O"},))  # fmt: skip
+    for one in (run, *run.children()):
+        one.keep_judge("f" * 16, spec)
+        with Appender(one.verdicts_file) as file:
+            for talk in one.conversations():
+                found = Verdict(conversation_id=talk.conversation_id, judge="other",
+                                fingerprint="f" * 16, scores={"overall": rng.gauss(5, 1)},
+                                reward=0.5)  # fmt: skip
+                file.write(found.model_dump_json().encode())
+    found = text(
+        report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
+    )
+    assert "SWiFt: gaming" in found
+    assert "judge other" in found
+
+
+def test_without_a_trained_policy_there_is_no_verdict(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", questions(4), lambda q, k: "A", overall=lambda q, k: 5)
+    with pytest.raises(RunError, match="no trained policy beside Base"):
+        report(ReportOptions((run.path,), verdict=True))

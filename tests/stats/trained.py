@@ -1,0 +1,35 @@
+"""Simulated pairs of policies, Base and one that was trained, with the verdict on them."""
+
+from __future__ import annotations
+
+import random
+
+from convbench.report.deciding import Decided, Evidence, Measured, decide
+from convbench.report.gold import compare
+from convbench.stats.ppi import Unit
+from tests.stats.simulate import labelled, talks
+
+
+def said(
+    rng: random.Random,
+    *,
+    better: float = 0.0,
+    paid: float = 0.0,
+    labels: int = 50,
+    groups: int = 60,
+) -> Decided:
+    """Return the verdict on a policy that people find `better`, and whose conversations the judge
+    pays `paid` more for nothing; `labels` of each policy at the same questions."""
+    level = [rng.gauss(0, 1) for _ in range(groups)]
+    base = talks(rng, groups, 3, shared=level)
+    other = talks(rng, groups, 3, shared=[one + better for one in level], bias=0.5 + paid)
+    a: list[Unit] = labelled(rng, base, labels, "uniform")
+    b: list[Unit] = labelled(rng, other, labels, "uniform")
+    found = compare("trained", a, b, scale=10)
+    assert found.raw is not None
+    truths = ()
+    if found.corrected is not None:
+        truths = (
+            Measured("people's score", found.corrected, found.bias, found.raw.mean, people=True),
+        )
+    return decide(Evidence(found.raw, truths))
