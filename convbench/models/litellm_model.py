@@ -159,7 +159,8 @@ class LitellmModel(Model):
     async def _ask(self, fields: dict[str, Any]) -> Any:
         more: dict[str, Any] = {"extra_body": self.extra_body} if self.extra_body else {}
         if "tools" in fields:
-            more["_skip_mcp_handler"] = True  # else it imports a package that is not needed
+            # else litellm imports `mcp`, which is not needed; there is no public way to say so
+            more["_skip_mcp_handler"] = True
         return await self.litellm.acompletion(
             model=self.ref, api_base=self._api_base, num_retries=0, max_retries=0, **fields, **more
         )

@@ -44,9 +44,10 @@ def test_a_dozen_dialogues_call_tools_and_are_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    with Provider(Plan(), reply=shopper) as server:
+    with Provider(Plan(keep_requests=36), reply=shopper) as server:
         talks = built(tmp_path, server, model)
         assert server.stats.summary()["calls"] == 36
+        assert not any("mcp" in name for body in server.requests for name in body)
     run = Run.open(tmp_path / "run")
     assert [talk.failure for talk in talks] == [None] * 12
     for talk in talks:
