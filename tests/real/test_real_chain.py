@@ -25,6 +25,14 @@ pytestmark = [
     ),
 ]
 
+WEIGHTS = place("smollm2")
+
+
+@pytest.fixture(autouse=True)
+def _fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own weights: the other tests have an empty cache."""
+    monkeypatch.setenv("CONVBENCH_CACHE", str(WEIGHTS.parent))
+
 
 def test_the_whole_chain_ends_in_a_report(tmp_path: Path) -> None:
     convbench(
@@ -54,7 +62,7 @@ def test_replies_at_temperature_0_are_those_of_transformers() -> None:
     said = talks(4)
 
     async def ask() -> list[str]:
-        model = LocalModel(f"local:{place('smollm2')}", device="cpu")
+        model = LocalModel(f"local:{WEIGHTS}", device="cpu")
         sampling = Sampling(temperature=0, max_tokens=16)
         calls = [model.complete(talk, sampling, key=str(n)) for n, talk in enumerate(said)]  # type: ignore[arg-type]
         found = [reply.content for reply in await asyncio.gather(*calls)]
@@ -62,8 +70,8 @@ def test_replies_at_temperature_0_are_those_of_transformers() -> None:
         return found
 
     ours = asyncio.run(ask())
-    tokenizer = AutoTokenizer.from_pretrained(place("smollm2"))
-    model = AutoModelForCausalLM.from_pretrained(place("smollm2")).eval()
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS)
+    model = AutoModelForCausalLM.from_pretrained(WEIGHTS).eval()
     for talk, text in zip(said, ours, strict=True):
         ids = tokenizer.apply_chat_template(
             talk, add_generation_prompt=True, return_tensors="pt", return_dict=False
