@@ -82,4 +82,4 @@ def test_the_recipe_holds_the_papers_values() -> None:
     assert fit.batch_size * fit.accumulation == 1 * 5 * 2
     assert (recipe.rounds, recipe.filter) == (2, "best-of-k")
     assert args_of(recipe) == Args()
-    assert set(FILTERS) == {"best-of-k", "improves"}
+    assert set(FILTERS) == {"best-of-k", "improves", "right"}
