@@ -11,9 +11,10 @@ from rich.text import Text
 from convbench.cli.answers import BatchAnswer, BatchesAnswer
 from convbench.cli.command import command
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, printable, shown, table
+from convbench.cli.say import fact, next_command, note, shown, table
 from convbench.engine.progress import clock
 from convbench.options.look import CancelOptions, StatusOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.batches import BatchesShown, BatchShown

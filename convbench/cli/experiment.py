@@ -14,8 +14,9 @@ from convbench.cli.answers import ExperimentAnswer, ExperimentStep
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, printable, shown, table, told
+from convbench.cli.say import fact, next_command, note, shown, table, told
 from convbench.options.experiment import ExperimentOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.experiment import ExperimentResult, Planned

@@ -22,7 +22,6 @@ from convbench.cli.say import (
     next_command,
     note,
     of_run,
-    printable,
     said_again,
     say_failures,
     say_messages,
@@ -31,6 +30,7 @@ from convbench.cli.say import (
     told,
 )
 from convbench.options.judge import JudgeOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.judge import Panel

@@ -35,7 +35,6 @@ from convbench.cli.say import (
     fact,
     next_command,
     note,
-    printable,
     say_messages,
     say_preview,
     shown,
@@ -49,6 +48,7 @@ from convbench.options.look import (
     ShowOptions,
     TagOptions,
 )
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.doctor import Finding

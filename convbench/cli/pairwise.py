@@ -18,13 +18,13 @@ from convbench.cli.say import (
     next_command,
     note,
     of_run,
-    printable,
     said_again,
     say_failures,
     shown,
     table,
 )
 from convbench.options.judge import JudgeOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.judge.all import JudgeResult

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from convbench.cli.console import err, out
 from convbench.cli.envelope import named_next, noted, spent
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
@@ -30,14 +30,8 @@ if TYPE_CHECKING:
 
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
-STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 WHOLE = 100_000
 """Columns for a table that goes to a program: nothing in it is broken."""
-
-
-def printable(text: str) -> str:
-    """Return text in which nothing steers a terminal: no escapes, no change of direction."""
-    return STEERS.sub("�", text.replace("\r\n", "\n"))
 
 
 def told(console: Console, head: str, style: str, text: str) -> None:

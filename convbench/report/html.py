@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html as entities
 from collections.abc import Iterator
-from html import escape
 
+from convbench.printable import printable
 from convbench.report.document import (
     Cell,
     Document,
@@ -51,6 +52,11 @@ p, h1, h2, h3, li { overflow-wrap: anywhere }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Nothing may be fetched and no script may run, whatever a model wrote."""
+
+
+def escape(text: str) -> str:
+    """Return text as a page shows it, whatever is in it."""
+    return entities.escape(printable(text))
 
 
 def html(document: Document) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from convbench.printable import printable
 from convbench.report.document import Cell, Document, Part, SideBySide, Table
 
 RANKED = "Best **bold**, second <u>underlined</u>."
@@ -65,5 +66,5 @@ def _cell(cell: Cell) -> str:
 
 def _plain(text: str) -> str:
     """Keep what was written by others from being read as markup."""
-    out = "".join("\\" + c if c in "\\`*_|[]#" else c for c in text)
+    out = "".join("\\" + c if c in "\\`*_|[]#" else c for c in printable(text))
     return " ".join(out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())

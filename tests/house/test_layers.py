@@ -33,7 +33,7 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
-    ("blot",),
+    ("blot", "printable"),
     ("words", "errors", "callable", "install"),
 )
 """The stages, last first: each may use those below it, never one above it."""

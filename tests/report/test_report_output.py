@@ -8,7 +8,15 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from convbench.report.document import Cell, Column, Document, Part, Table
+from convbench.report.document import (
+    Cell,
+    Column,
+    Document,
+    Part,
+    SideBySide,
+    Table,
+    Transcript,
+)
 from convbench.report.html import html
 from convbench.report.latex import latex
 from convbench.report.markdown import markdown
@@ -189,3 +197,13 @@ def test_an_incomparable_run_is_refused_on_the_command_line(tmp_path):
     done = convbench(tmp_path, "report", "run", "--allow-incomparable")
     assert done.code == 0
     assert "not comparable with Base" in done.out
+
+
+@pytest.mark.parametrize("write", [html, markdown, latex])
+def test_nothing_in_a_document_steers_what_shows_it(write):
+    said = "a\x00b\x1b[31mred\u202etxt.exe\x9b\x7f"
+    table = Table(said, (Column(said, said),), ((Cell(said),),), (said,), "t")
+    talk = SideBySide(said, (said,), (Transcript(said, said, ((said, said),)),))
+    text = write(Document(said, (Part(said, (said,), (table,), (), (said,), (talk,)),)))
+    assert "red" in text
+    assert not set(text) & set("\x00\x1b\u202e\x9b\x7f")
