@@ -57,6 +57,7 @@ EXPECTED: dict[str, dict[str, dict[str, Any]]] = {
         for kind in texts.SELF_EDIT_KINDS
     },
 }
+EXPECTED["pocket-notes"]["closed-book"] = {"question": texts.CLOSED_BOOK_PROMPT}
 EXPECTED["pocket-clarify"] = EXPECTED["pocket"]
 PAIRS = [(task, protocol) for task, found in EXPECTED.items() for protocol in found]
 
