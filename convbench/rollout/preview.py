@@ -150,7 +150,7 @@ def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Convers
     job = Rollout(
         "preview", "preview", example.example_id, 0, manifest.temperature(0), manifest.seed
     )
-    asked_once = manifest.model_copy(update={"protocol": _of_any_form(manifest.protocol)})
+    asked_once = manifest.model_copy(update={"protocol": of_any_form(manifest.protocol)})
     tools = tools_of(manifest)
     conversation = run_loop(lambda: play(asked_once, example, job, cast, recorder, tools))
     steps = [turn.step for turn in conversation.turns]
@@ -161,7 +161,7 @@ def _calls(manifest: RunManifest, example: Example) -> tuple[list[Call], Convers
     return asked, conversation
 
 
-def _of_any_form(protocol: ProtocolSpec) -> ProtocolSpec:
+def of_any_form(protocol: ProtocolSpec) -> ProtocolSpec:
     """Return the protocol without the forms that its steps ask for: no mark has them."""
 
     def free(step: Step) -> Step:

@@ -13,6 +13,7 @@ from convbench.options.shared import Shape
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.plan import Rollout
 from convbench.rollout.play import play
+from convbench.rollout.preview import of_any_form
 from convbench.schema import (
     Choice,
     Completion,
@@ -34,7 +35,11 @@ QUESTION = Example(
     group_id="q1",
     question="Which tool tells how warm a room is?",
     choices=tuple(Choice(label="ABCD"[i], text=text) for i, text in enumerate(CHOICES)),
-    inputs={"title": "Warmth", "passage": "A thermometer tells how warm a room is."},
+    inputs={
+        "title": "Warmth",
+        "passage": "A thermometer tells how warm a room is.",
+        "shown": "Input:\n12\nOutput:\n21",
+    },
     answer="A",
     hidden={"reference": "It must show degrees Celsius.", "prices": "ruler: 30"},
 )
@@ -106,8 +111,8 @@ class Named(Model):
 
 
 def protocol_of(name: str) -> ProtocolSpec:
-    """Return a shipped protocol."""
-    return catalog.load(ProtocolSpec, "protocols", name)
+    """Return a shipped protocol; no reply here has a form, so none is drawn again."""
+    return of_any_form(catalog.load(ProtocolSpec, "protocols", name))
 
 
 def played(

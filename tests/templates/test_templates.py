@@ -21,7 +21,7 @@ CHOICES = [{"label": "A", "text": "a <b> & 'c'"}, {"label": "B", "text": "{{ no 
 FIELDS = {
     name: f"the {name}\n of it "
     for name in ("question", "letters", "title", "passage", "answer", "reference", "transcript",
-                 "student_attempt", "unknown", "property", "kind", "subject")
+                 "student_attempt", "unknown", "property", "kind", "subject", "shown")
 } | {"choices": CHOICES, "turns": 5, "turn": 2}  # fmt: skip
 
 
