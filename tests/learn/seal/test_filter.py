@@ -83,3 +83,16 @@ def test_the_recipe_holds_the_papers_values() -> None:
     assert (recipe.rounds, recipe.filter) == (2, "best-of-k")
     assert args_of(recipe) == Args()
     assert set(FILTERS) == {"best-of-k", "improves", "right"}
+
+
+def test_the_few_shot_recipe_holds_the_papers_values() -> None:
+    recipe = catalog.load(Recipe, "recipes", "seal-few-shot")
+    assert recipe.lora is not None
+    assert (recipe.lora.r, recipe.lora.alpha, recipe.lora.merge) == (16, 16, True)
+    assert set(recipe.lora.target_modules) == {
+        "q_proj", "v_proj", "gate_proj", "up_proj", "down_proj",
+    }  # fmt: skip
+    fit = recipe.fit
+    assert (fit.learning_rate, fit.epochs, fit.scheduler) == (5e-5, 8, "cosine")
+    assert fit.batch_size * fit.accumulation == 5
+    assert (recipe.rounds, recipe.filter) == (1, "right")
