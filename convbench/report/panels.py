@@ -1,7 +1,7 @@
 """A section's judges beside each other: agreement, what they are worth together, what moves them.
 
 Scores are each judge's headline, brought to 0 to 1 by its scale. People's scores, where there are
-some, are what a judge should have said: verdicts from labels (`human:FILE`).
+some, are what a judge should have said: verdicts from labels (`human:FILE`) and gold labels.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import combinations
 from statistics import fmean
 from typing import Literal
 
+from convbench.judge.gold.units import gold_of
 from convbench.judge.kinds import kind_of
 from convbench.models.families import family_of
 from convbench.report.pairwise import tournaments
@@ -123,14 +124,35 @@ def _said(
     section: Section, judges: Sequence[str], specs: Mapping[str, JudgeSpec | None]
 ) -> Iterator[_Said]:
     people = [n for n, s in specs.items() if s is not None and "labels" in kind_of(s).needs]
+    gold = _gold(section, judges, specs)
     for policy in section.policies:
         family = _family(policy)
         for row in policy.rows:
             scores = {name: value for name in judges
                       if (value := _share(row, name, specs[name])) is not None}  # fmt: skip
             given = [v for name in people if (v := _share(row, name, specs[name])) is not None]
+            given += gold.get(row.talk, [])
             if scores:
                 yield _Said(row.group, row.words, family, scores, fmean(given) if given else None)
+
+
+def _gold(
+    section: Section, judges: Sequence[str], specs: Mapping[str, JudgeSpec | None]
+) -> dict[str, list[float]]:
+    """Return the means of gold labels by conversation, brought to 0 to 1 by the judge's scale that
+    people scored on."""
+    found: dict[str, list[float]] = {}
+    for policy in section.policies:
+        for name in judges:
+            spec = specs[name]
+            for mark in policy.fingerprints(name) if spec is not None else ():
+                assert spec is not None
+                low, high = spec.limits(spec.headline)
+                for talk, scores in gold_of(policy.run, mark).scores.items():
+                    if spec.headline in scores:
+                        share = (scores[spec.headline] - low) / (high - low)
+                        found.setdefault(talk, []).append(share)
+    return {talk: [fmean(shares)] for talk, shares in found.items()}
 
 
 def _share(row: Observation, judge: str, spec: JudgeSpec | None) -> float | None:

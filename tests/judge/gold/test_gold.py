@@ -19,6 +19,8 @@ from convbench.judge.gold.units import gold_of
 from convbench.options.gold import GoldOptions
 from convbench.options.report import ReportOptions
 from convbench.report.files import text
+from convbench.report.panels import panel_of
+from convbench.report.sections import sections
 from convbench.store import Run
 from tests.report.synthetic import make, questions
 
@@ -189,3 +191,15 @@ def test_the_command_says_what_to_do_next(small: Run) -> None:
         gold(GoldOptions((str(small.path),), draw=4, policy=("dpo",)))
     with pytest.raises(RunError, match="--judge nobody"):
         gold(GoldOptions((str(small.path),), draw=4, judge="nobody"))
+
+
+def test_gold_labels_say_what_judges_are_worth_and_what_moves_them(tmp_path: Path) -> None:
+    """The report's part on judges reads the queue's labels as it reads files of them."""
+    run = runs(tmp_path)
+    gold(GoldOptions((str(run.path),), draw=60))
+    said(run, tmp_path / "queue.jsonl")
+    (section,) = sections([run], "all")
+    found = panel_of(section)
+    assert found is not None
+    assert found.labelled == 60
+    assert {(one.judge, one.against, one.n) for one in found.moved} == {("rules", "people", 60)}
