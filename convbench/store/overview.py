@@ -59,7 +59,9 @@ def _cost(record: Any) -> float | None:
     if not isinstance(record, dict):
         return 0.0
     cost = record.get("cost_usd")
-    return cost if isinstance(cost, int | float) or record.get("prompt_tokens") else 0.0
+    if isinstance(cost, int | float):
+        return float(cost)
+    return None if cost is not None or record.get("prompt_tokens") else 0.0
 
 
 def _sum(costs: Sequence[float | None]) -> float | None:

@@ -47,7 +47,7 @@ COMMANDS = {
 }  # fmt: skip
 EVERY = tuple(COMMANDS)[: list(COMMANDS).index("publish --checkpoint")]
 READERS = {
-    "run.json": set(EVERY),
+    "run.json": set(EVERY) - {"list"},
     "examples.jsonl": set(EVERY) - {"list"},
     "conversations.jsonl": set(EVERY) - {"list", "build --dry-run", "eval"},
     "verdicts.jsonl": {"show", "query", "report", "judge", "judge --dry-run", "export", "train",
@@ -166,6 +166,19 @@ def test_every_command_refuses_it(file: str, command: str, whole: Path, run: Pat
         assert Path(file).name in str(said(command)), damage
         shutil.rmtree(run)
         shutil.copytree(whole, run)
+
+
+@pytest.mark.parametrize("file", ["run.json", "conversations.jsonl", "verdicts.jsonl"])
+def test_a_list_of_runs_tells_of_it_and_goes_on(file: str, run: Path) -> None:
+    shutil.copytree(run, run.with_name("whole"))
+    for name in {*SOME[file], *REFUSED[file]}:
+        shutil.rmtree(run)
+        shutil.copytree(run.with_name("whole"), run)
+        REFUSED[file][name](run)
+        found = CliRunner().invoke(app, ["list", "runs"])
+        assert found.exit_code == 0, name
+        assert "runs/whole" in found.output, name
+        assert name not in SOME[file] or file in found.output or "runs/run " in found.output, name
 
 
 @pytest.mark.parametrize(

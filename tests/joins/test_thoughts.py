@@ -25,8 +25,8 @@ TAGS = ["think", "thinking", "THINK", "thought"]
 def test_a_free_answer_is_not_read_from_a_thought(tag: str) -> None:
     reply = f"<{tag}>The answer is Paris.</{tag}>\nThe answer is Rome."
     for grade in GRADES.values():
-        assert grade(reply, ["Rome"]) > 0
-        assert grade(reply, ["Paris"]) == 0
+        assert grade(reply, ["Rome"], "Which city?") > 0
+        assert grade(reply, ["Paris"], "Which city?") == 0
 
 
 @pytest.mark.parametrize("tag", TAGS)

@@ -21,8 +21,9 @@ CHOICES = [{"label": "A", "text": "a <b> & 'c'"}, {"label": "B", "text": "{{ no 
 FIELDS = {
     name: f"the {name}\n of it "
     for name in ("question", "letters", "title", "passage", "answer", "reference", "transcript",
-                 "student_attempt", "unknown", "property", "kind", "subject", "shown")
-} | {"choices": CHOICES, "turns": 5, "turn": 2}  # fmt: skip
+                 "student_attempt", "unknown", "property", "kind", "subject", "shown",
+                 "marks", "first", "second")
+} | {"transcripts": ["one", "two"], "choices": CHOICES, "turns": 5, "turn": 2}  # fmt: skip
 
 
 def shipped() -> Iterator[tuple[str, str]]:
