@@ -31,7 +31,7 @@ def offered(cwd: Path, *words: str) -> list[str]:
 
 def test_a_shell_is_offered_names(typist: Typist, tmp_path: Path) -> None:
     typist("build", "demo", "--model", "scripted:policy", "--tasks", "2", "--run", "runs/one")
-    assert offered(tmp_path, "build", "ar") == ["arc", "arc-easy"]
+    assert {"arc", "arc-easy"} <= set(offered(tmp_path, "build", "ar"))
     assert {"runs/latest", "runs/one"} <= set(offered(tmp_path, "judge", "--run", "runs/"))
 
 

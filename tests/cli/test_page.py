@@ -17,8 +17,9 @@ ELSEWHERE = ("--install-completion", "<TAB>", "show arc", "show 3f9a0c12")
 
 def test_commands_run_as_printed(typist: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVBENCH_CONFIG", "off")
-    blocks = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    printed = [line for form, block in blocks if not form for line in block.splitlines()]
+    lines = [line.partition("#")[0].strip() for line in printed]
     typed = [line for line in lines if not any(part in line for part in ELSEWHERE)]
     assert len(typed) > 10
     for line in typed:
