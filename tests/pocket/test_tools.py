@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.build import build
+from convbench.commands.judge import judge
 from convbench.formats.export import export
 from convbench.judge import judge_messages, resolve_judge
+from convbench.judge.evaluate import evaluate
 from convbench.learn.rows import asked, stretches
+from convbench.learn.start import train
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.models.where import where
 from convbench.options.build import BuildOptions
-from convbench.options.shared import CallOptions, Shape
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import TrainOptions
 from convbench.pocket.speakers import wish
 from convbench.schema import Tool
 from convbench.store import Run
@@ -94,3 +100,38 @@ def test_it_asks_is_told_and_is_trained_as_it_was_served(tmp_path: Path) -> None
     row = json.loads(next(iter(done.files.values())).read_text().splitlines()[0])
     assert "tools" not in row
     assert {m["role"] for m in row["messages"]} <= {"system", "user", "assistant"}
+
+
+def found_out(run: Run) -> float:
+    """The share of test dialogues in which the tool told what is wanted."""
+    told = [
+        any("I need" in str(result.content) for turn in talk.turns for made in turn.rounds
+            for result in made.results)
+        for talk in run.conversations()
+        if run.examples[talk.example_id].split == "test"
+    ]  # fmt: skip
+    assert len(told) >= 60
+    return sum(told) / len(told)
+
+
+def test_tool_use_is_learnt(tmp_path: Path) -> None:
+    """Asking for the right property pays; the policy learns to do so from its own logs, on
+    questions that it was not trained on. Seen on 84 test dialogues: .65 before, 1.00 after, and
+    .61 right answers before, .98 after."""
+    quiet = CallOptions(quiet=True)
+    made = build(
+        BuildOptions(
+            "pocket-tools", model="local:pocket", tasks=80, run=tmp_path / "run", calls=quiet,
+            shape=Shape(samples=4, temperatures=(1.0,)),
+        )
+    ).path  # fmt: skip
+    assert made is not None
+    judge(JudgeOptions(("rules",), made, calls=quiet))
+    sets = ("fit.learning_rate=2e-4", "fit.epochs=2", "data.unit=conversation",
+            "fit.batch_size=8", "fit.accumulation=1")  # fmt: skip
+    trained = train(
+        TrainOptions("swift-anchored", made, launch="none", calls=quiet, specs=SpecOptions(sets=sets),
+                     in_process=True)
+    )  # fmt: skip
+    after = evaluate(EvalOptions(str(trained.path), made, calls=quiet)).run
+    assert found_out(after) > found_out(Run.open(made)) + 0.15
