@@ -130,8 +130,8 @@ def test_tool_use_is_learnt(tmp_path: Path) -> None:
     sets = ("fit.learning_rate=2e-4", "fit.epochs=2", "data.unit=conversation",
             "fit.batch_size=8", "fit.accumulation=1")  # fmt: skip
     trained = train(
-        TrainOptions("swift-anchored", made, launch="none", calls=quiet, specs=SpecOptions(sets=sets),
-                     in_process=True)
+        TrainOptions("swift-anchored", made, launch="none", calls=quiet,
+                     specs=SpecOptions(sets=sets), in_process=True)
     )  # fmt: skip
     after = evaluate(EvalOptions(str(trained.path), made, calls=quiet)).run
     assert found_out(after) > found_out(Run.open(made)) + 0.15
