@@ -102,7 +102,8 @@ def test_off(typist: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_of_env_keys_alone_are_taken(typist: Typist, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ACME_API_KEY", "OTHER_API_KEY", "OPENAI_API_BASE", "LD_PRELOAD", "NEW_PATH"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what is set below goes when the test ends
+        monkeypatch.delenv(name)
     monkeypatch.setenv("OTHER_API_KEY", "from-the-user-1")
     monkeypatch.setenv("HERE", "home-of-a-secret")
     Path(".env").write_text(
@@ -114,4 +115,3 @@ def test_of_env_keys_alone_are_taken(typist: Typist, monkeypatch: pytest.MonkeyP
     assert os.environ["ACME_API_KEY"] == "from-a-file-${HERE}"
     assert os.environ["OTHER_API_KEY"] == "from-the-user-1"
     assert not {"OPENAI_API_BASE", "LD_PRELOAD", "NEW_PATH"} & set(os.environ)
-    monkeypatch.delenv("ACME_API_KEY")
