@@ -47,7 +47,7 @@ def file_of(folder: Path, name: str, size: int) -> Path:
 
     sets: dict[str, Any] = {
         "trainer": "sweet_critic", "fit.batch_size": size, "fit.max_steps": STEPS,
-        "args.held_out": 0.2,
+        "args.held_out": 0.2, "fit.floor": 0.0, "fit.batch": None,
     }  # fmt: skip
     run = Run.open(folder / "run")
     return tiny.resolved(folder / name, "sweet", run, folder / "model", **sets)
