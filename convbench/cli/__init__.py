@@ -13,6 +13,7 @@ from convbench.cli import (  # noqa: F401 - each adds its commands to the app
     experiment,
     gold,
     judge,
+    listing,
     look,
     report,
     train,

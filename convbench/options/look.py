@@ -10,6 +10,10 @@ from convbench.options.declare import SPECS, Opt
 from convbench.options.shared import Allowed, RunDirs, RunNote, Runs, SpecOptions, Tags
 from convbench.words import Mode
 
+RunArgument = Annotated[
+    Path | None,
+    Opt("Run directory; without it the newest run.", metavar="[RUN]", argument=True, names="runs"),
+]
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
 
 
@@ -93,15 +97,7 @@ class TagOptions:
         "convbench tag runs/arc-a --untag draft",
     )
 
-    run: Annotated[
-        Path | None,
-        Opt(
-            "Run directory; without it the newest run.",
-            metavar="[RUN]",
-            argument=True,
-            names="runs",
-        ),
-    ] = None
+    run: RunArgument = None
     tags: Tags = ()
     untag: Annotated[tuple[str, ...], Opt("Take this tag off; several times for several.")] = ()
     note: RunNote = None
@@ -131,15 +127,7 @@ class StatusOptions:
 
     EXAMPLES: ClassVar = ("convbench status", "convbench status runs/latest")
 
-    run: Annotated[
-        Path | None,
-        Opt(
-            "Run directory; without it the newest run.",
-            metavar="[RUN]",
-            argument=True,
-            names="runs",
-        ),
-    ] = None
+    run: RunArgument = None
     api_base: Annotated[
         str | None,
         Opt(
