@@ -171,13 +171,13 @@ def test_a_slow_tool_and_a_long_result() -> None:
         Tool(name=name, about="", parameters=shape, function="x:y") for name in ("slow", "long")
     ]
     model = ToolsModel(
-        tools, ToolLimits(seconds=0.01, output=100), functions={"slow": slow, "long": long}
+        tools, ToolLimits(seconds=0.5, output=100), functions={"slow": slow, "long": long}
     )
     calls = tuple(ToolCall(id=name, name=name, arguments="{}") for name in ("slow", "long"))
     asked = {"role": "assistant", "content": "", "tool_calls": calls}
     said = asyncio.run(model.complete([asked], Sampling(), key="k"))  # type: ignore[list-item]
     first, second = json.loads(str(said.content))
-    assert "took over 0.01 seconds" in first["content"]
+    assert "took over 0.5 seconds" in first["content"]
     assert second["content"].endswith("[cut: 100 of 4,890 bytes]")
 
 

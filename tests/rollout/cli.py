@@ -60,10 +60,10 @@ def start(
     )
 
 
-def finish(process: subprocess.Popen[str], longest: float = LONG_S) -> Done:
-    """Wait for a command to end."""
+def finish(process: subprocess.Popen[str], longest: float | None = None) -> Done:
+    """Wait for a command to end, LONG_S where nobody says."""
     try:
-        out, err = process.communicate(timeout=longest)
+        out, err = process.communicate(timeout=longest or LONG_S)
     finally:
         if process.poll() is None:
             process.kill()
@@ -92,10 +92,10 @@ def post(url: str, path: str, value: object = None) -> Any:
 def until(
     true: Callable[[], bool],
     process: subprocess.Popen[str] | None = None,
-    longest: float = LONG_S,
+    longest: float | None = None,
 ) -> None:
     """Wait for something; fails where the process ends before, or nothing ever comes."""
-    ends = time.monotonic() + longest
+    ends = time.monotonic() + (longest or LONG_S)
     while not true():
         assert time.monotonic() < ends, "waited in vain"
         if process is not None and process.poll() is not None and not true():
