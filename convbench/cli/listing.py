@@ -93,8 +93,9 @@ def say_list(found: Listing) -> None:
     if found.runs or alone:
         out.print("[underline]runs[/]")
         say_runs(found.runs)
-    if found.runs:
-        name = shown(found.runs[0].run.path)
+    held = next((one for one in found.runs if one.conversations), None)
+    if held is not None:
+        name = shown(held.run.path)
         next_command(f"convbench report {name}", f"convbench view {name}")
     else:
         next_command("convbench build demo --model scripted:policy")

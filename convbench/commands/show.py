@@ -39,6 +39,18 @@ FALLBACK = "demo"
 """The task on whose questions a spec is shown that belongs to none: they come with convbench."""
 
 
+class _Blocks(yaml.SafeDumper):
+    """Writes texts of several lines as they stand in a file."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Blocks.add_representer(str, _text)
+
+
 @dataclass(frozen=True)
 class SpecShown:
     """One spec, resolved."""
@@ -63,7 +75,7 @@ class SpecShown:
     @property
     def yaml(self) -> str:
         """The spec as a file would hold it."""
-        return yaml.safe_dump(self.value, sort_keys=False, allow_unicode=True, width=90)
+        return yaml.dump(self.value, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=90)
 
 
 def show_spec(options: ShowOptions) -> SpecShown:

@@ -69,6 +69,17 @@ def test_every_kind_of_spec_is_shown(typist: Typist, name: str) -> None:
         assert found["result"]["messages"]
 
 
+def test_texts_of_several_lines_are_shown_as_they_stand_in_a_file(typist: Typist) -> None:
+    assert "prompt: |-\n  Please evaluate this" in typist("show", "judges/rubric").out
+
+
+def test_a_run_that_holds_nothing_is_no_next_step(typist: Typist) -> None:
+    typist(*BUILD, "--run", "runs/one")
+    typist("build", "demo", "--model", "hosted_vllm/x", "--api-base", "http://127.0.0.1:9/v1",
+           "--tasks", "1", "--run", "runs/two")  # fmt: skip
+    assert "next: convbench view runs/one" in typist("list", "runs").out
+
+
 def test_a_judge_is_shown_with_its_transcript_fenced(typist: Typist) -> None:
     messages = typist.json("show", "judges/rubric")["result"]["messages"]
     assert [one["role"] for one in messages] == ["system", "user"]
