@@ -8,7 +8,7 @@ from typing import Any
 
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
-from convbench.judge.ask import ask, form_of, judge_messages
+from convbench.judge.ask import Asked, ask, form_of, judge_messages
 from convbench.judge.case import Case
 from convbench.judge.rubric import Complaint, Scores
 from convbench.judge.verdicts import scored, unscorable
@@ -28,6 +28,27 @@ def sent(replies: Sequence[Completion]) -> dict[str, Any]:
     told = [tokens for tokens in thought if tokens is not None]
     left = {LEFT_OUT: missing} if missing else {}
     return {**left, **({"reasoning_tokens": sum(told)} if told else {})}
+
+
+def used(done: Asked[Any], start: int) -> dict[str, Any]:
+    """Return what a record tells of asking: sampling, asks (`start` of them before), tokens and
+    dollars."""
+    return {
+        "details": sent(done.replies),
+        "attempts": start + len(done.replies),
+        "prompt_tokens": done.total("prompt_tokens"),
+        "completion_tokens": done.total("completion_tokens"),
+        "cost_usd": done.total("cost_usd"),
+    }
+
+
+def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
+    """Return (kind, message, the last reply) of an asking that gave no scores."""
+    raw = text_of(done.replies[-1].content) if done.replies else None
+    if isinstance(done.result, Complaint):
+        message = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
+        return "UnreadableReply", message, raw
+    return type(done.result).__name__, str(done.result), raw
 
 
 @asynccontextmanager
@@ -60,22 +81,11 @@ async def score(case: Case, tools: Tools) -> Verdict:
     done = await ask(
         tools.caller, tools.held, judge, messages, key, case.asked, form_of(judge.spec)
     )
-    usage: dict[str, Any] = {
-        "details": sent(done.replies),
-        "attempts": case.asked + len(done.replies),
-        "prompt_tokens": done.total("prompt_tokens"),
-        "completion_tokens": done.total("completion_tokens"),
-        "cost_usd": done.total("cost_usd"),
-    }
+    usage = used(done, case.asked)
     if isinstance(done.result, Scores):
         return scored(
             judge, conversation, case.protocol, done.result.scores,
             justifications=done.result.justifications, **usage,
         )  # fmt: skip
-    name = conversation.conversation_id
-    raw = text_of(done.replies[-1].content) if done.replies else None
-    if isinstance(done.result, Complaint):
-        message = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
-        return unscorable(judge, name, "UnreadableReply", message, reply=raw, **usage)
-    kind = type(done.result).__name__
-    return unscorable(judge, name, kind, str(done.result), reply=raw, **usage)
+    kind, message, raw = unread(done)
+    return unscorable(judge, conversation.conversation_id, kind, message, reply=raw, **usage)

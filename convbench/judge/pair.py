@@ -11,9 +11,9 @@ from typing import Any
 from convbench.errors import ConvbenchError, DataError
 from convbench.judge.ask import ask, form_of
 from convbench.judge.function import check_scores
-from convbench.judge.model import sent
+from convbench.judge.model import unread, used
 from convbench.judge.resolve import Judge
-from convbench.judge.rubric import Complaint, Scores
+from convbench.judge.rubric import Scores
 from convbench.judge.several import messages_of
 from convbench.judge.work import Tools
 from convbench.schema import (
@@ -23,7 +23,6 @@ from convbench.schema import (
     JudgeSpec,
     Message,
     ProtocolSpec,
-    text_of,
 )
 from convbench.schema.comparison import Comparison
 
@@ -76,22 +75,12 @@ async def prefer(judge: Judge, shown: Shown, protocol: ProtocolSpec, tools: Tool
         shown.asked,
         form_of(judge.spec),
     )
-    usage: dict[str, Any] = {
-        "details": sent(done.replies),
-        "attempts": shown.asked + len(done.replies),
-        "prompt_tokens": done.total("prompt_tokens"),
-        "completion_tokens": done.total("completion_tokens"),
-        "cost_usd": done.total("cost_usd"),
-    }
+    usage = used(done, shown.asked)
     if isinstance(done.result, Scores):
         words = done.result.justifications
         return _said(judge, shown, done.result.scores, justifications=words, **usage)
-    raw = text_of(done.replies[-1].content) if done.replies else None
-    if isinstance(done.result, Complaint):
-        message = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
-        return _failed(judge, shown, "UnreadableReply", message, reply=raw, **usage)
-    kind = type(done.result).__name__
-    return _failed(judge, shown, kind, str(done.result), reply=raw, **usage)
+    kind, message, raw = unread(done)
+    return _failed(judge, shown, kind, message, reply=raw, **usage)
 
 
 def broken(judge: Judge, shown: Shown, error: Exception) -> Comparison:
