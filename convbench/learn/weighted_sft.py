@@ -31,8 +31,6 @@ from convbench.learn.weights import Weighted
 
 FALL = 1.0
 """Nats a token: a fall of log pi of the rewarded conversations by more than this is a collapse."""
-
-
 KNOWN = ("pi_0", "base")
 """Columns of log-probabilities that are known before training: the logging policy's, the base's."""
 
@@ -199,6 +197,9 @@ class WeightedSFT(SFTTrainer):
         """Return this batch's part of the step loss. Data parallel averages gradients over
         processes where N is a sum over them, hence the factor."""
         inputs = dict(inputs)
+        if num_items_in_batch is None:
+            num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
+        inputs = self._moving(inputs)
         weight, share = inputs.pop("weight"), inputs.pop("share")
         known = {name: inputs.pop(name)[:, 1:] for name in KNOWN if name in inputs}
         mask = inputs["labels"][:, 1:].ne(-100)
@@ -218,11 +219,18 @@ class WeightedSFT(SFTTrainer):
         self._count(log_probs.detach(), inputs["labels"], weight, share)
         if self.probe is not None:
             self.probe.start(inputs, log_probs.detach())
-        if num_items_in_batch is None:
-            num_items_in_batch = self._get_num_items_in_batch(
-                [{**inputs, "share": share}], self.args.device
-            )
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
+
+    def _moving(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Leave out rows of weight 0: counted in N, they have no gradient. An anchor holds on them
+        too, other objectives may do as they like, and the probe looks at its whole batch."""
+        weight, loss = inputs["weight"], self.job.recipe.loss
+        first = self.probe is not None and self.probe.base is None
+        if first or loss.anchored or loss.name != "nll":
+            return inputs
+        rows = weight.nonzero()[:, 0]
+        rows = rows if len(rows) else rows.new_zeros(1)  # every process makes its pass
+        return {name: value[rows] for name, value in inputs.items()}
 
     def _anchor(self, inputs: dict[str, Any], log_probs: Any, logits: Any, base: Any) -> Any:
         """Return the anchor of every token."""

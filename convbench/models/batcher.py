@@ -7,6 +7,7 @@ turn of the conversation reads only what is new, and calls that begin alike shar
 from __future__ import annotations
 
 import asyncio
+import atexit
 import queue
 import threading
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache
 
-from convbench.models.generation import Generation
+from convbench.models.generation import Generation, fail, succeed
 from convbench.models.last import Last
 from convbench.models.sampler import draw, log_probs
 from convbench.models.slots import SlotCache, common, rounded
@@ -30,6 +31,8 @@ IDLE = 1.125
 KEPT = 64
 """Steps for which an ended row's slot is left to its conversation's next turn, while the cache can
 grow instead."""
+LOADING_S = 3.0
+"""Seconds for which the end waits for weights."""
 MATES_S = 0.002
 """Seconds for which the first call after a rest waits for others: conversations whose turns ended
 in one step come back one after the other."""
@@ -55,11 +58,12 @@ class Batcher:
         self.top_k: int | None = None
         self._load, self._loop, self._memory, self._most = load, loop, memory, most
         self._incoming: queue.SimpleQueue[Generation | None] = queue.SimpleQueue()
-        self._closed = False
+        self.closed = False
         self._failed: Exception | None = None
         self._batch: Batch | None = None
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # for a loop that ended before
 
     def submit(self, row: Generation) -> None:
         """Queue a row; its future is set when it is done."""
@@ -68,11 +72,16 @@ class Batcher:
             return
         self._incoming.put(row)
 
-    def close(self, timeout: float = 3.0) -> None:
-        """Stop after the step that runs now, and let weights and cache go."""
-        self._closed = True
+    def close(self) -> None:
+        """Stop after the pass that runs now, and let weights and cache go.
+
+        It is waited for however long it takes: an interpreter that ends while torch computes in
+        another thread aborts. Weights that are still being fetched are not waited for.
+        """
+        self.closed = True
         self._incoming.put(None)
-        self._thread.join(timeout)
+        self._thread.join(LOADING_S if self.model is None else None)
+        atexit.unregister(self.close)
         self.model = self._batch = None
 
     def _run(self) -> None:
@@ -82,19 +91,19 @@ class Batcher:
                 batch = self._batch = Batch(self, self._memory(self.model), self._most)
         except Exception as error:  # noqa: BLE001
             # whatever loading raises belongs to the one who waits for it
-            self.tell(_fail, [self.ready], error)
+            self.tell(fail, [self.ready], error)
             return
-        self.tell(_succeed, [self.ready])
+        self.tell(succeed, [self.ready])
         try:
             with torch.inference_mode():
-                while not self._closed:
+                while not self.closed:
                     self._take(batch)
                     batch.turn()
         except Exception as error:  # noqa: BLE001
             # e.g. out of memory: every call gets it, none hangs
             self._failed = error
             self._take(batch, block=False)
-            self.tell(_fail, [row.done for row in batch.rows()], error)
+            self.tell(fail, [row.done for row in batch.rows()], error)
 
     def _take(self, batch: Batch, *, block: bool | None = None) -> None:
         """Move what came to the batch; wait where there is nothing else to do."""
@@ -172,11 +181,13 @@ class Batch:
         self.waiting = [row for row in self.waiting if not row.done.cancelled()]
         while group := self._group():
             group.sort(key=lambda row: row.prompt - row.cached)
-            while group:
+            while group and not self.owner.closed:
                 longest = group[-1].prompt - group[-1].cached
                 count = max(1, PASS_TOKENS // longest)
                 self._read(group[-count:])
                 del group[-count:]
+            if group:
+                return
             self._leave()
 
     def _group(self) -> list[Generation]:
@@ -379,16 +390,4 @@ class Batch:
             row.active, row.parked = False, self.clock
         self.active -= len(over)
         if over:
-            self.owner.tell(_succeed, [row.done for row in over])
-
-
-def _succeed(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
-
-
-def _fail(futures: list[asyncio.Future[None]], error: Exception) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
+            self.owner.tell(succeed, [row.done for row in over])

@@ -51,3 +51,17 @@ class Generation:
     def over(self) -> bool:
         """True when there is nothing more to draw."""
         return self.ended or len(self.tokens) - self.prompt >= self.limit or self.done.cancelled()
+
+
+def succeed(futures: list[asyncio.Future[None]]) -> None:
+    """Tell those who wait that it is done; in the loop."""
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+def fail(futures: list[asyncio.Future[None]], error: Exception) -> None:
+    """Tell those who wait what went wrong; in the loop."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

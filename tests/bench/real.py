@@ -1,11 +1,13 @@
 """SmolLM2-135M-Instruct on this machine: the local engine beside other ways to generate.
 
-The same three-turn conversations at temperature 0, 48 at once, a thread each; every engine in a
-process of its own. CPU seconds count, which other work on the machine changes little.
+The same three-turn conversations at temperature 0, 50 at once, a thread each, in rounds: in each
+round every engine takes the same conversations, one after the other, in a process of its own. CPU
+seconds count, which other work on the machine changes little.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -18,45 +20,76 @@ from convbench.models.gguf import cache
 from convbench.models.packaged import have
 from tests.bench.bench import ROOT, Row
 
-COUNT, TOKENS = 100, 96
-STATIC = ("static-16", "static-48")
+ROUNDS, COUNT, TOKENS = 2, 50, 96
+STATIC = ("static-16", "static-50")
+LLAMA = "llama-cpp"
 
 
 def real(folder: Path) -> Iterator[Row]:
     """The engine over the best static batch of `transformers.generate`; nothing without weights.
 
-    CONVBENCH_BENCH_REAL=COUNTxTOKENS takes other sizes than 100 conversations of 96 tokens a reply.
+    CONVBENCH_BENCH_REAL=ROUNDSxCOUNTxTOKENS takes other sizes than 2 rounds of 50 conversations of
+    96 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights.
     """
     if not have("smollm2"):
         print("real: no weights; get them with: convbench models get smollm2", file=sys.stderr)
         return
-    size = os.environ.get("CONVBENCH_BENCH_REAL", f"{COUNT}x{TOKENS}")
-    found = {name: _ran(name, size) for name in ("convbench", *STATIC)}
-    ours = found["convbench"]
-    rates = {name: one["tokens"] / one["cpu_s"] for name, one in found.items()}
-    for name, rate in rates.items():
-        print(f"real: {name}: {rate:.0f} new tokens a CPU second, {found[name]['peak_mb']:.0f} MB",
-              file=sys.stderr)  # fmt: skip
-    best = max(rates[name] for name in STATIC)
-    yield Row("local engine over the best static batch, tokens a CPU second",
-              rates["convbench"] / best, "x", 1.0, at_least=True)  # fmt: skip
-    yield Row("its peak memory over that of the static batch of 48",
-              ours["peak_mb"] / found["static-48"]["peak_mb"], "x", 1.1)  # fmt: skip
-    pairs = zip(ours["texts"], found["static-16"]["texts"], strict=True)
-    differ = 100 * sum(one != two for one, two in pairs) / len(ours["texts"])
-    yield Row("conversations that differ from transformers.generate", differ, "%", 2.0)
+    size = os.environ.get("CONVBENCH_BENCH_REAL", f"{ROUNDS}x{COUNT}x{TOKENS}")
+    rounds, count, tokens = (int(one) for one in size.split("x"))
+    weights = {name: str(cache() / "smollm2") for name in ("convbench", *STATIC)} | _gguf()
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in weights}
+    for number in range(rounds):
+        for name, path in weights.items():
+            one = _ran(name, path, count, tokens, number * count)
+            found[name].append(one)
+            print(
+                f"real: round {number + 1}, {name}: {one['tokens'] / one['cpu_s']:.0f} new tokens "
+                f"a CPU second ({one['tokens']} in {one['cpu_s']:.0f}), {one['peak_mb']:.0f} MB",
+                file=sys.stderr,
+            )
+    rates = {
+        name: sum(one["tokens"] for one in some) / sum(one["cpu_s"] for one in some)
+        for name, some in found.items()
+    }
+    peaks = {name: max(one["peak_mb"] for one in some) for name, some in found.items()}
+    best = max(STATIC, key=lambda name: rates[name])
+    yield Row(f"local engine over transformers.generate ({best}), tokens a CPU second",
+              rates["convbench"] / rates[best], "x", 1.0, at_least=True)  # fmt: skip
+    yield Row(f"its peak memory over that of {STATIC[-1]}",
+              peaks["convbench"] / peaks[STATIC[-1]], "x", 1.1)  # fmt: skip
+    if LLAMA in rates:
+        yield Row("local engine over llama.cpp, tokens a CPU second",
+                  rates["convbench"] / rates[LLAMA], "x", 1.0, at_least=True)  # fmt: skip
+    texts = {name: [text for one in some for text in one["texts"]] for name, some in found.items()}
+    pairs = list(zip(texts["convbench"], texts["static-16"], strict=True))
+    yield Row("conversations that differ from transformers.generate",
+              100 * sum(one != two for one, two in pairs) / len(pairs), "%", 2.0)  # fmt: skip
 
 
-def _ran(engine: str, size: str) -> dict[str, Any]:
+def _gguf() -> dict[str, str]:
+    """Return llama.cpp's weights, where it and they are here; else say what is missing."""
+    file = os.environ.get("CONVBENCH_BENCH_GGUF", "")
+    if file and importlib.util.find_spec("xllamacpp"):
+        return {LLAMA: file}
+    print(
+        "real: no llama.cpp: pip install xllamacpp, and name its weights: "
+        "CONVBENCH_BENCH_GGUF=FILE.gguf",
+        file=sys.stderr,
+    )
+    return {}
+
+
+def _ran(engine: str, weights: str, count: int, tokens: int, first: int) -> dict[str, Any]:
     """Run one engine with one thread; return what it wrote."""
+    sizes = [str(one) for one in (count, tokens, first)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.real_engine", engine, str(cache() / "smollm2"),
-         *size.split("x")],
+        [sys.executable, "-m", "tests.bench.real_engine", engine, weights, *sizes],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        env={**os.environ, "OMP_NUM_THREADS": "1"}
+        | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+    )
     if done.returncode:
         raise RuntimeError(f"{engine}: {done.stderr[-800:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

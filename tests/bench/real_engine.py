@@ -1,7 +1,7 @@
 """One engine over the same three-turn conversations, in a process of its own: what it took.
 
-python -m tests.bench.real_engine ENGINE WEIGHTS COUNT MAX_TOKENS, with ENGINE `convbench`,
-`static-16` or `static-48` (transformers.generate) or `llama-cpp`. Writes a line of JSON.
+python -m tests.bench.real_engine ENGINE WEIGHTS COUNT MAX_TOKENS FIRST, with ENGINE `convbench`,
+`static-16`, `static-50` (transformers.generate) or `llama-cpp`. Writes a line of JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATER = (
     "D. After the final answer clearly explain your reasoning.",
 )
 Talk = list[dict[str, Any]]
-AT_ONCE = 48
+AT_ONCE = 50
 """Conversations under way in the local engine, as many as in the largest static batch."""
 Took = tuple[float, float]
 """Seconds on the clock, and of this process's CPU time."""
@@ -44,12 +44,13 @@ class Clock:
         return time.perf_counter() - self._wall, time.process_time() - self._cpu
 
 
-def talks(count: int) -> list[Talk]:
+def talks(count: int, first: int = 0) -> list[Talk]:
     """Return the beginnings of conversations about questions of our own."""
     from convbench.tasks.demo import rows
 
     said = []
-    for number, row in enumerate([*rows(seed=0), *rows(seed=1)][:count]):
+    drawn = [row for seed in range(3) for row in rows(seed=seed)][first : first + count]
+    for number, row in enumerate(drawn, first):
         choices = zip(row["choices"]["label"], row["choices"]["text"], strict=True)
         lines = [f"Question ({number}): {row['question']}", "Choices:"]
         lines += [f"{label}. {text}" for label, text in choices]
@@ -130,20 +131,33 @@ def _answers(model: Any, tokenizer: Any, group: Sequence[Talk], most: int) -> An
 
 
 def llama_cpp(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
-    """The same with llama.cpp, one conversation after the other, its prefix kept between turns."""
-    from llama_cpp import Llama
+    """The same with llama.cpp's own server in this process (package `xllamacpp`): `AT_ONCE` slots,
+    batched continuously, each turn reading only what is new. `weights` is a GGUF file."""
+    from concurrent.futures import ThreadPoolExecutor
 
-    threads = torch_threads()
-    model = Llama(weights, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
-    started, tokens = Clock(), 0
-    for talk in said:
+    import xllamacpp
+
+    options = xllamacpp.CommonParams()
+    options.model.path = weights
+    options.n_parallel, options.n_ctx, options.n_batch = AT_ONCE, AT_ONCE * 1024, 2048
+    options.cpuparams.n_threads = options.cpuparams_batch.n_threads = torch_threads()
+    server = xllamacpp.Server(options)
+
+    def hold(talk: Talk) -> int:
+        tokens = 0
         for turn in range(3):
-            reply = model.create_chat_completion(talk, temperature=0.0, max_tokens=most)
+            reply = server.handle_chat_completions(
+                {"messages": talk, "temperature": 0, "max_tokens": most}
+            )
             tokens += reply["usage"]["completion_tokens"]
-            text = reply["choices"][0]["message"]["content"]
-            talk.append({"role": "assistant", "content": text})
+            talk.append({"role": "assistant", "content": reply["choices"][0]["message"]["content"]})
             if turn < 2:
                 talk.append({"role": "user", "content": LATER[turn]})
+        return tokens
+
+    started = Clock()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        tokens = sum(threads.map(hold, said))
     return started.seconds(), tokens
 
 
@@ -156,8 +170,9 @@ def torch_threads() -> int:
 
 def main() -> None:
     """Run one engine and write what it took."""
-    engine, weights, count, most = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    said = talks(count)
+    engine, weights = sys.argv[1:3]
+    count, most, first = (int(number) for number in sys.argv[3:6])
+    said = talks(count, first)
     if engine == "convbench":
         took, tokens = convbench(weights, said, most)
     elif engine == "llama-cpp":
@@ -166,17 +181,8 @@ def main() -> None:
         took, tokens = static(weights, said, most, int(engine.removeprefix("static-")))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     texts = [[one["content"] for one in talk if one["role"] == "assistant"] for talk in said]
-    print(
-        json.dumps(
-            {
-                "seconds": took[0],
-                "cpu_s": took[1],
-                "tokens": tokens,
-                "peak_mb": peak,
-                "texts": texts,
-            }
-        )
-    )
+    told = {"seconds": took[0], "cpu_s": took[1], "tokens": tokens, "peak_mb": peak}
+    print(json.dumps(told | {"texts": texts}))
 
 
 if __name__ == "__main__":

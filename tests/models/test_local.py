@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -330,3 +331,29 @@ def test_an_image_is_refused_in_one_line(weights: Path) -> None:
 
     with pytest.raises(FatalModelError, match="takes no images"):
         run(weights, work)
+
+
+def test_the_end_waits_for_the_pass_that_runs(weights: Path) -> None:
+    """However long: an interpreter that ends while torch computes in a thread aborts."""
+
+    async def work() -> None:
+        model = LocalModel(f"local:{weights}", device="cpu")
+        await model.start()
+        assert model._batcher is not None
+        thread, end = model._batcher._thread, threading.Event()
+        began = threading.Event()
+
+        def long(*_: Any) -> None:
+            began.set()
+            end.wait(20)
+
+        model._batcher.model.register_forward_pre_hook(long)
+        asking = asyncio.ensure_future(model.complete(prompt(1), Sampling(max_tokens=4), key="q/0"))
+        await asyncio.to_thread(began.wait, 20)
+        threading.Timer(3.3, end.set).start()  # longer than the 3 s that weights have to load
+        await model.aclose()
+        assert end.is_set()
+        assert not thread.is_alive()
+        asking.cancel()
+
+    asyncio.run(work())

@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
-from convbench.learn.weighted_sft import Once, collapsed
+from convbench.learn.weighted_sft import Once, collapsed, trainer_for
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
 from tests.learn import tiny
-from tests.trainers.gradients import record
+from tests.trainers.gradients import record, watched
 
 Gradients = dict[str, torch.Tensor]
 
@@ -161,14 +161,19 @@ def test_accumulation_is_one_batch(make: Make) -> None:
     assert apart(parts["parameters"], whole["parameters"]) < 1e-5
 
 
-def test_n_counts_rows_of_weight_0(make: Make, model: Path) -> None:
-    job, weighted = make("swift")
+def test_n_counts_rows_of_weight_0_that_no_pass_is_made_for(make: Make, model: Path) -> None:
+    job, weighted = make("swift", **{"fit.probe": False})
     rows = rows_of(job, weighted)
     assert sum(row.weight == 0 for row in rows) == 3
     heavy = tuple(row for row in rows if row.weight != 0)
     alone = by_hand(model, heavy, [row.weight for row in heavy], torch.float32)
     factor = sum(sum(r.tokens.mask) for r in heavy) / sum(sum(r.tokens.mask) for r in rows)
-    found = record(job, weighted)["steps"][0]
+    trainer, passed = trainer_for(job, rows), []
+    trainer.model.register_forward_pre_hook(
+        lambda _, __, given: passed.append(len(given["input_ids"])), with_kwargs=True
+    )
+    found = watched(trainer)["steps"][0]
+    assert passed == [len(heavy)]
     assert apart(found, {name: g * factor for name, g in alone.items()}) < 1e-5
 
 
