@@ -1,4 +1,5 @@
-"""A file of JSON lines that only grows, and survives this process being killed."""
+"""A file of JSON lines that only grows, and survives this process being killed. What has grown long
+is compressed beside it (`store.parts`)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import orjson
 
 from convbench.blot import exact, known
 from convbench.errors import RunError
+from convbench.store.parts import LONG, WORTH, Sealer, streams
 
 
 class Lines:
@@ -21,6 +23,8 @@ class Lines:
         self.path = path
         self._hidden = known()
         self._file: FileIO | None = None
+        self._sealer: Sealer | None = None
+        self._size = 0
 
     def append(self, line: bytes) -> None:
         """Write a line, its end included. OSError (disk full, ...) goes up to the caller."""
@@ -28,34 +32,49 @@ class Lines:
         line = exact(line, self._hidden)
         if file.write(line) != len(line):
             raise OSError(28, f"{self.path}: no space left on device")
+        self._size += len(line)
+        if self._size >= LONG:
+            self._seal()
 
     def read(self) -> Iterator[bytes]:
         """Yield the lines; none where there is no file."""
         try:
-            with self.path.open("rb") as file:
-                yield from file
-        except FileNotFoundError:
-            return
+            for _, stream in streams(self.path):
+                yield from stream
         except OSError as error:
             raise RunError(f"{self.path}: cannot be read: {error.strerror}") from None
 
     def close(self) -> None:
-        """Close the file; a later append opens it again."""
+        """Close the file, a long one compressed; a later append opens it again."""
         if self._file is not None:
+            if self._size >= WORTH:
+                self._seal()
             self._file.close()
             self._file = None
+        if self._sealer is not None:
+            self._sealer.wait()
+            self._sealer = None
 
     def _open(self) -> FileIO:
         """Open for appending; a torn last line is ended, so that it spoils no other."""
-        torn = False
-        if self.path.exists() and self.path.stat().st_size:
+        self._sealer = self._sealer or Sealer(self.path)
+        torn, self._size = False, 0
+        if self.path.exists() and (size := self.path.stat().st_size):
             with self.path.open("rb") as file:
                 file.seek(-1, 2)
                 torn = file.read(1) != b"\n"
+            self._size = size + torn
         self._file = FileIO(self.path, "ab")
         if torn:
             self._file.write(b"\n")
         return self._file
+
+    def _seal(self) -> None:
+        """Have what was written compressed, and go on with an empty file."""
+        if self._file is not None and self._sealer is not None:
+            self._file.close()
+            self._sealer.rotate()
+            self._open()
 
 
 def parse(line: bytes) -> dict[str, Any]:

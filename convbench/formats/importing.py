@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from convbench import __version__
 from convbench.errors import DataError, RunError
 from convbench.formats.chats import Chat, read_chat
 from convbench.formats.extra import FIELDS
-from convbench.formats.rows import HUB, logged_rows
+from convbench.formats.questions import Questions, example_of
+from convbench.formats.rows import HUB, Row, logged_rows
 from convbench.formats.shapes import chats_of, renamed
 from convbench.schema import (
-    Choice,
     Conversation,
-    Example,
     JudgeSpec,
     Loop,
     Member,
@@ -38,7 +38,6 @@ from convbench.schema import (
     text_of,
 )
 from convbench.schema.protocol import Turns
-from convbench.schema.run import MOST
 from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
@@ -50,7 +49,6 @@ SHOWN = 12
 JUDGE = "imported"
 """Name of the judge whose verdicts are the file's rewards."""
 POLICY = "imported"
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
@@ -65,19 +63,60 @@ class Imported:
     notes: list[str] = field(default_factory=list)
 
 
-def read_chats(place: str, names: Mapping[str, str] | None = None) -> tuple[list[Chat], str]:
-    """Return (the conversations of a file or a set, its hash or commit). `names` maps the names
-    known here to those of the rows. Raises DataError naming the line."""
-    rows, digest = logged_rows(place)
-    chats = []
+@dataclass
+class Seen:
+    """What the rows of a file have in common, counted while they are read."""
+
+    rows: int = 0
+    rewards: int = 0
+    named: int = 0
+    """Rows that name their split."""
+    joined: int = 0
+    """Rows with messages of one role in a row."""
+    lettered: int = 0
+    """Rows with choices."""
+    thinks: bool = False
+    replies: int = 0
+    probs: int = 0
+    turns: int = 0
+    """Most replies of a row."""
+    temperatures: dict[int, set[float]] = field(default_factory=dict)
+    """By sample."""
+    hidden: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    """Keys of metadata."""
+    said: Counter[str] = field(default_factory=Counter)
+    """Keys of messages that are kept there."""
+
+    def add(self, chat: Chat, conversation: Conversation) -> None:
+        """Count a row."""
+        replies = sum(role == "assistant" for role, _ in chat.messages)
+        self.rows += 1
+        self.rewards += chat.reward is not None
+        self.named += chat.split is not None
+        self.joined += any(one[0] == two[0] for one, two in pairwise(chat.messages))
+        self.lettered += bool(chat.choices)
+        self.thinks = self.thinks or any("<thinking" in text for _, text in chat.messages)
+        self.replies += replies
+        self.probs += len(chat.probs)
+        self.turns = max(self.turns, replies)
+        temperatures = self.temperatures.setdefault(conversation.sample, set())
+        if len(temperatures) < 2:  # it matters whether there are several
+            temperatures.add(conversation.temperature)
+        self.hidden.update(chat.hidden)
+        self.kept.update(key for key in chat.metadata if key != FIELDS)
+        self.said.update(key for item in chat.metadata.get(FIELDS, ()) for key in item)
+
+
+def read_chats(rows: Iterable[Row], names: Mapping[str, str] | None = None) -> Iterator[Chat]:
+    """Yield the conversations of rows. `names` maps the names known here to those of the rows.
+    Raises DataError naming the line."""
     for where, number, row in rows:
         if not isinstance(row, dict):
             read_chat(row, where, number)  # which says what is expected
         named = renamed(row, names, where) if names else row
-        chats += [read_chat(one, where, number) for one in chats_of(named, where)]
-    if not chats:
-        raise DataError(f"{place}: found no rows; expected one conversation a line")
-    return chats, digest
+        for one in chats_of(named, where):
+            yield read_chat(one, where, number)
 
 
 def import_file(
@@ -92,41 +131,73 @@ def import_file(
 
     Rows of one `example_id` (or, without one, of one `group`; without either, with the same
     system prompt and first user message) are samples of one question. Without a `split` a row is
-    in train. Raises DataError (the file) or RunError (the directory).
+    in train. They are read one by one, so that memory does not hang on how many there are. Raises
+    DataError (the file) or RunError (the directory).
     """
     _refuse_taken(target)
-    chats, digest = read_chats(str(path), names)
-    path = Path(str(path).removeprefix(HUB))
-    keys = [_key(chat) for chat in chats]
-    key, samples = Counter(keys).most_common(1)[0]
-    if samples > MOST:
-        raise DataError(
-            f"{path}: found {samples:,} conversations about {key!r:.80}; expected at most {MOST:,} "
-            "about one question; give rows an example_id"
-        )
-    examples = _examples(path, name, chats, keys)
-    conversations = _conversations(run_id, chats, keys)
-    manifest = _manifest(path, name, run_id, chats, conversations, digest)
-    spec = _judge()
+    rows, digest = logged_rows(str(path))
+    chats = read_chats(rows, names)
+    first = next(chats, None)
+    if first is None:
+        raise DataError(f"{path}: found no rows; expected one conversation a line")
+    place = Path(str(path).removeprefix(HUB))
+    seen, spec = Seen(), _judge()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".import-", dir=target.parent) as space:
-            run = Run.create(Path(space) / "run", manifest, examples)
+        with (
+            tempfile.TemporaryDirectory(prefix=".import-", dir=target.parent) as space,
+            Questions.of(str(place)) as questions,
+        ):
+            folder = Path(space) / "run"
+            folder.mkdir()
+            _write(folder, chain([first], chats), seen, questions, run_id, name, fingerprint(spec))
+            manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
+            run = Run.complete(folder, manifest)
             run.keep_judge(fingerprint(spec), spec)
-            with Appender(run.conversations_file) as file:
-                for conversation in conversations:
-                    file.write(conversation.model_dump_json().encode())
-            probs = _write_probs(run, chats, conversations)
-            rewards = _write_verdicts(run, chats, conversations, fingerprint(spec))
+            found = len(questions)
             run.path.replace(target)
     except OSError as error:
         _refuse_taken(target)
         raise disk_error(target, error) from None
-    notes = _notes(chats, keys)
-    said = sum(role == "assistant" for chat in chats for role, _ in chat.messages)
-    if probs:
-        notes.append(f"log-probabilities of {probs} of {said} replies are kept beside the run")
-    return Imported(Run.open(target), len(chats), rewards, len(examples), notes)
+    notes = _notes(seen, found)
+    if seen.probs:
+        notes.append(
+            f"log-probabilities of {seen.probs} of {seen.replies} replies are kept beside the run"
+        )
+    return Imported(Run.open(target), seen.rows, seen.rewards, found, notes)
+
+
+def _write(
+    folder: Path,
+    chats: Iterable[Chat],
+    seen: Seen,
+    questions: Questions,
+    run_id: str,
+    name: str,
+    judge: str,
+) -> None:
+    """Write the records of every row."""
+    files = ("examples", "conversations", "verdicts")
+    probs = ProbsFile(folder / PROBS)
+    with ExitStack() as stack:
+        stack.callback(probs.close)
+        examples, conversations, verdicts = (
+            stack.enter_context(Appender(folder / f"{one}.jsonl")) for one in files
+        )
+        for chat in chats:
+            example = example_of(name, chat)
+            sample = questions.add(chat.line, example)
+            if sample == 0:
+                examples.write(example.model_dump_json().encode())
+            conversation = _conversation(run_id, seen.rows, chat, example.example_id, sample)
+            conversations.write(conversation.model_dump_json().encode())
+            if chat.reward is not None:
+                verdict = _verdict(chat, conversation, judge)
+                verdicts.write(verdict.model_dump_json().encode())
+            for at, found in chat.probs.items():
+                text = text_of(conversation.turns[at].content)
+                probs.append(call_key(conversation, at), text, found)
+            seen.add(chat, conversation)
 
 
 def _refuse_taken(target: Path) -> None:
@@ -135,129 +206,43 @@ def _refuse_taken(target: Path) -> None:
         raise RunError(f"{target}: there is something there already; name another with --run DIR")
 
 
-def _key(chat: Chat) -> str:
-    """Return the id of the question a conversation belongs to."""
-    if chat.example is not None:
-        return chat.example
-    if chat.group is not None:
-        return chat.group
-    first = next((text for role, text in chat.messages if role == "user"), "")
-    return fingerprint(chat.system, chat.question, first)
-
-
-def _examples(path: Path, name: str, chats: Sequence[Chat], keys: Sequence[str]) -> list[Example]:
-    """Return one example a key; rows of it that disagree on its split or group are an error."""
-    found: dict[str, tuple[Chat, Example]] = {}
-    for chat, key in zip(chats, keys, strict=True):
-        example = _example(name, chat, key)
-        first = found.setdefault(key, (chat, example))
-        for field_name in ("split", "group_id", "answer", "hidden"):
-            one, other = getattr(first[1], field_name), getattr(example, field_name)
-            if one != other:
-                raise DataError(
-                    f"{path}:{chat.line}: {field_name} {other!r:.200}, but line {first[0].line} "
-                    f"has {one!r:.200} for the same question {key!r}; expected one for all its "
-                    "samples"
-                )
-    _one_split_a_group(path, list(found.values()))
-    return [example for _, example in found.values()]
-
-
-def _one_split_a_group(path: Path, found: Sequence[tuple[Chat, Example]]) -> None:
-    split_of: dict[str, tuple[int, str]] = {}
-    for chat, example in found:
-        line, split = split_of.setdefault(example.group_id, (chat.line, example.split))
-        if split != example.split:
-            raise DataError(
-                f"{path}:{chat.line}: group {example.group_id!r} is in {example.split}, but in "
-                f"{split} on line {line}; expected a group in one split"
-            )
-
-
-def _example(name: str, chat: Chat, key: str) -> Example:
-    first = next((text for role, text in chat.messages if role == "user"), "")
-    choices = tuple(
-        Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
+def _conversation(run_id: str, number: int, chat: Chat, key: str, sample: int) -> Conversation:
+    turns = tuple(
+        Turn(
+            speaker="assistant" if role == "assistant" else "teacher",
+            step="reply" if role == "assistant" else "say",
+            content=text,
+            finish_reason="stop" if role == "assistant" else "scripted",
+            reasoning=chat.thoughts.get(place),
+            rounds=chat.rounds.get(place, ()),
+        )
+        for place, (role, text) in enumerate(chat.messages)
     )
-    return Example(
+    return Conversation(
+        key=f"{key}/{sample}",
+        conversation_id=f"{run_id}-{number:06d}",
         example_id=key,
-        task=name,
-        split=chat.split or "train",
-        group_id=chat.group or key,
-        question=chat.question or first,
-        choices=choices,
-        answer=chat.answer,
-        hidden=dict(chat.hidden),
+        sample=sample,
+        temperature=1.0 if chat.temperature is None else chat.temperature,
+        systems={} if chat.system is None else {"assistant": chat.system},
+        metadata=dict(chat.metadata),
+        turns=turns,
+        stop="complete",
+        version=__version__,
+        ended=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
-def _conversations(run_id: str, chats: Sequence[Chat], keys: Sequence[str]) -> list[Conversation]:
-    samples: dict[str, int] = {}
-    out = []
-    for number, (chat, key) in enumerate(zip(chats, keys, strict=True)):
-        sample = samples.get(key, 0)
-        samples[key] = sample + 1
-        turns = tuple(
-            Turn(
-                speaker="assistant" if role == "assistant" else "teacher",
-                step="reply" if role == "assistant" else "say",
-                content=text,
-                finish_reason="stop" if role == "assistant" else "scripted",
-                reasoning=chat.thoughts.get(place),
-                rounds=chat.rounds.get(place, ()),
-            )
-            for place, (role, text) in enumerate(chat.messages)
-        )
-        out.append(
-            Conversation(
-                key=f"{key}/{sample}",
-                conversation_id=f"{run_id}-{number:06d}",
-                example_id=key,
-                sample=sample,
-                temperature=1.0 if chat.temperature is None else chat.temperature,
-                systems={} if chat.system is None else {"assistant": chat.system},
-                metadata=dict(chat.metadata),
-                turns=turns,
-                stop="complete",
-                version=__version__,
-                ended=datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-        )
-    return out
-
-
-def _write_probs(run: Run, chats: Sequence[Chat], conversations: Sequence[Conversation]) -> int:
-    """Write the log-probabilities that the file has; return of how many replies."""
-    file = ProbsFile(run.path / PROBS)
-    try:
-        for chat, conversation in zip(chats, conversations, strict=True):
-            for place, probs in chat.probs.items():
-                text = text_of(conversation.turns[place].content)
-                file.append(call_key(conversation, place), text, probs)
-    finally:
-        file.close()
-    return sum(len(chat.probs) for chat in chats)
-
-
-def _write_verdicts(
-    run: Run, chats: Sequence[Chat], conversations: Sequence[Conversation], judge: str
-) -> int:
-    count = 0
-    with Appender(run.verdicts_file) as file:
-        for chat, conversation in zip(chats, conversations, strict=True):
-            if chat.reward is None:
-                continue
-            verdict = Verdict(
-                conversation_id=conversation.conversation_id,
-                judge=JUDGE,
-                fingerprint=judge,
-                scores={**chat.scores, "overall": chat.reward},
-                reward=chat.reward,
-                ended=conversation.ended,
-            )
-            file.write(verdict.model_dump_json().encode())
-            count += 1
-    return count
+def _verdict(chat: Chat, conversation: Conversation, judge: str) -> Verdict:
+    assert chat.reward is not None
+    return Verdict(
+        conversation_id=conversation.conversation_id,
+        judge=JUDGE,
+        fingerprint=judge,
+        scores={**chat.scores, "overall": chat.reward},
+        reward=chat.reward,
+        ended=conversation.ended,
+    )
 
 
 def _judge() -> JudgeSpec:
@@ -272,22 +257,12 @@ def _judge() -> JudgeSpec:
 
 
 def _manifest(
-    path: Path,
-    name: str,
-    run_id: str,
-    chats: Sequence[Chat],
-    conversations: Sequence[Conversation],
-    digest: str,
+    path: Path, name: str, run_id: str, seen: Seen, samples: int, digest: str
 ) -> RunManifest:
-    task, protocol = _task(path, name, chats), _protocol(conversations)
-    thinks = any("<thinking" in t.content for c in conversations for t in c.turns
-                 if isinstance(t.content, str))  # fmt: skip
-    mode: Mode = "thinking" if thinks else "standard"
-    by_sample: dict[int, set[float]] = {}
-    for conversation in conversations:
-        by_sample.setdefault(conversation.sample, set()).add(conversation.temperature)
-    regular = all(len(temperatures) == 1 for temperatures in by_sample.values())
-    temperatures = tuple(min(by_sample[s]) for s in sorted(by_sample)) if regular else (1.0,)
+    task, protocol = _task(path, name, seen), _protocol(seen)
+    mode: Mode = "thinking" if seen.thinks else "standard"
+    regular = all(len(found) == 1 for found in seen.temperatures.values())
+    temperatures = tuple(min(seen.temperatures[s]) for s in range(samples)) if regular else (1.0,)
     cast = {
         "assistant": Member(model=POLICY, sampling=Sampling()),
         "teacher": Member(model="script"),
@@ -304,7 +279,7 @@ def _manifest(
         protocol=protocol,
         mode=mode,
         turns=protocol.turns.max,
-        samples=max(by_sample) + 1,
+        samples=samples,
         temperatures=temperatures,
         seed=0,
         cast=cast,
@@ -314,8 +289,8 @@ def _manifest(
     )
 
 
-def _task(path: Path, name: str, chats: Sequence[Chat]) -> TaskSpec:
-    letters = all(chat.choices for chat in chats)
+def _task(path: Path, name: str, seen: Seen) -> TaskSpec:
+    letters = seen.lettered == seen.rows
     return TaskSpec(
         name=name,
         title=f"conversations imported from {path.name}",
@@ -326,46 +301,43 @@ def _task(path: Path, name: str, chats: Sequence[Chat]) -> TaskSpec:
     )
 
 
-def _protocol(conversations: Sequence[Conversation]) -> ProtocolSpec:
-    most = max(sum(t.speaker == "assistant" for t in c.turns) for c in conversations)
+def _protocol(seen: Seen) -> ProtocolSpec:
     steps = (Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant"))
     return ProtocolSpec(
         name="imported",
         title="conversations had elsewhere, as they were logged",
-        turns=Turns(default=most, min=1, max=most),
+        turns=Turns(default=seen.turns, min=1, max=seen.turns),
         speakers={"assistant": Speaker(policy=True), "teacher": Speaker()},
         steps=(Loop(loop=steps, times="turns"),),
     )
 
 
-def _notes(chats: Sequence[Chat], keys: Sequence[str]) -> list[str]:
+def _notes(seen: Seen, questions: int) -> list[str]:
     notes = []
-    without = sum(chat.reward is None for chat in chats)
+    without = seen.rows - seen.rewards
     if without:
-        notes.append(f"{without} of {len(chats)} rows have no reward; score them: convbench judge")
-    if all(chat.split is None for chat in chats):
+        notes.append(f"{without} of {seen.rows} rows have no reward; score them: convbench judge")
+    if not seen.named:
         notes.append("no row names a split, so all are in train; eval needs a test split")
-    joined = sum(any(one[0] == two[0] for one, two in pairwise(chat.messages)) for chat in chats)
-    if joined:
-        notes.append(f"{joined} rows have messages of one role in a row; they count as one message")
-    hidden = Counter(name for chat in chats for name in chat.hidden)
-    if hidden:
-        told = ", ".join(f"{name} ({count})" for name, count in hidden.most_common())
+    if seen.joined:
+        notes.append(
+            f"{seen.joined} rows have messages of one role in a row; they count as one message"
+        )
+    if seen.hidden:
+        told = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
         notes.append(f"hidden fields, which critics and judges may see and the policy not: {told}")
-    notes += _kept(chats)
-    if len(set(keys)) == len(keys):
+    notes += _kept(seen)
+    if questions == seen.rows:
         notes.append(
             "every question has one sample; `train swift` needs several (give example_id or group)"
         )
     return notes
 
 
-def _kept(chats: Sequence[Chat]) -> Iterator[str]:
+def _kept(seen: Seen) -> Iterator[str]:
     """Yield what was kept as metadata, which no command here uses."""
-    keys = Counter(key for chat in chats for key in chat.metadata if key != FIELDS)
-    said = Counter(key for chat in chats for item in chat.metadata.get(FIELDS, ()) for key in item)
-    listed = [f"{key} ({count})" for key, count in keys.most_common()]
-    listed += [f"of messages {key} ({count})" for key, count in said.most_common()]
+    listed = [f"{key} ({count})" for key, count in seen.kept.most_common()]
+    listed += [f"of messages {key} ({count})" for key, count in seen.said.most_common()]
     if listed:
         more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
         yield (

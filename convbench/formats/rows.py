@@ -63,21 +63,27 @@ def _numbered(
 
 
 def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
-    """JSON lines. The whole file is read: what it holds and what it is called belong together."""
+    """JSON lines, read twice: what the file holds and what it is called belong together."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            mark = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
     def rows() -> Iterator[Row]:
-        for number, line in enumerate(data.split(b"\n"), 1):
-            if line.strip():
-                where = f"{path}:{number}"
-                try:
-                    yield where, number, orjson.loads(line)
-                except orjson.JSONDecodeError as error:
-                    raise DataError(
-                        f"{where}: not JSON: {error}; expected one object a line"
-                    ) from None
+        again = hashlib.sha256()
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                again.update(line)
+                if line.strip():
+                    where = f"{path}:{number}"
+                    try:
+                        yield where, number, orjson.loads(line)
+                    except orjson.JSONDecodeError as error:
+                        raise DataError(
+                            f"{where}: not JSON: {error}; expected one object a line"
+                        ) from None
+        if again.hexdigest() != mark:
+            raise DataError(f"{path}: was changed while it was read; import it again")
 
-    return rows(), f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return rows(), f"sha256:{mark}"

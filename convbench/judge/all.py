@@ -19,7 +19,8 @@ from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.compare import Compared
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged, score, unscored
+from convbench.judge.loop import Judged, score
+from convbench.judge.pending import unscored
 from convbench.judge.ready import ready
 from convbench.judge.resolve import DEFAULT
 from convbench.models.aliases import resolve
@@ -68,7 +69,7 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
     All that have something to score are looked at before the first one asks.
     """
     ready([item for item in judges if unscored(run, item)[0]], calls, run)
-    result = JudgeResult(run, unjudged=sum(1 for c in run.conversations() if c.failure))
+    result = JudgeResult(run, unjudged=sum(not one.ended for one in run.heads()))
 
     async def go() -> None:
         for item in judges:
@@ -79,11 +80,11 @@ def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeRe
 
     with run.lock():
         run_loop(go)
-    groups = {name: example.group_id for name, example in run.examples.items()}
     metric = headline(run)
     result.panel = panel(
-        run.manifest.protocol, run.conversations(), run.verdicts(), metric, groups=groups
-    )
+        run.manifest.protocol, run.conversations(), run.verdicts(), metric,
+        groups=lambda name: run.examples[name].group_id,
+    )  # fmt: skip
     for item in judges:
         if kind_of(item.spec).measures == "adaptations":
             found = tie_warning(accuracies(run, item, None))
@@ -95,7 +96,7 @@ def headline(run: Run) -> str:
     """Return the metric that a run's judges are compared by: the one that all are read by, else
     `overall`."""
     specs = run.judge_specs()
-    found = {specs[v.fingerprint].headline for v in run.verdicts() if v.fingerprint in specs}
+    found = {specs[mark].headline for _, mark in run.judged_by() if mark in specs}
     return found.pop() if len(found) == 1 else OVERALL
 
 
@@ -132,7 +133,7 @@ def judges_of(run: Run) -> list[Judge]:
     """
     kept = run.judge_specs().items()
     specs = {mark: spec for mark, spec in kept if "labels" not in kind_of(spec).needs}
-    names = {v.judge: v.fingerprint for v in run.verdicts() if v.fingerprint in specs}
+    names = {judge: mark for judge, mark in run.judged_by() if mark in specs}
     downloaded = run.manifest.pulled_from is not None
     return [again(name, specs[mark], downloaded=downloaded) for name, mark in names.items()]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from convbench.engine import Summary
 from convbench.engine.caller import Caller
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.judge.group import Group, in_prompt, key_of, score_group
+from convbench.judge.pending import Pending
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Tools
@@ -15,7 +16,7 @@ from convbench.schema import Conversation, Verdict
 from convbench.store import Run
 
 
-def groups_of(run: Run, judge: Judge, pending: Mapping[str, Verdict | None]) -> list[Group]:
+def groups_of(run: Run, judge: Judge, pending: Pending) -> list[Group]:
     """Return the questions of which a conversation has no score yet, each with all its
     conversations: what is said of one is said beside the others."""
     talks: dict[str, list[Conversation]] = {}
@@ -35,7 +36,7 @@ def groups_of(run: Run, judge: Judge, pending: Mapping[str, Verdict | None]) -> 
 async def score_groups(
     run: Run,
     judge: Judge,
-    pending: Mapping[str, Verdict | None],
+    pending: Pending,
     caller: Caller,
     tools: Tools,
     count: Callable[[Verdict], None],

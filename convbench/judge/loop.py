@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convbench.engine import Summary
@@ -14,6 +13,7 @@ from convbench.judge.case import Case
 from convbench.judge.dispatch import verdict_on
 from convbench.judge.grouping import score_groups
 from convbench.judge.kinds import kind_of
+from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import failed_verdict
 from convbench.judge.work import Tools, Work
@@ -47,23 +47,6 @@ class Judged:
             self.unsupported += verdict.failure.kind == UnsupportedTask.__name__
 
 
-def unscored(run: Run, judge: Judge) -> tuple[dict[str, Verdict | None], int]:
-    """Return (id → the newest failed verdict, of those that have no other; how many have one)."""
-    scored: set[str] = set()
-    failed: dict[str, Verdict] = {}
-    for verdict in run.verdicts():
-        if verdict.fingerprint == judge.fingerprint:
-            if verdict.failure is None:
-                scored.add(verdict.conversation_id)
-            else:
-                failed[verdict.conversation_id] = verdict
-    everything = {c.conversation_id: c.failure is None for c in run.conversations()}
-    wanted = judge.scorable(everything)
-    built = [name for name, whole in everything.items() if whole and name in wanted]
-    pending = {name: failed.get(name) for name in built if name not in scored}
-    return pending, len(built) - len(pending)
-
-
 async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
     """Let one judge score what it has not scored, under the lock that the caller holds."""
     pending, kept = unscored(run, judge)
@@ -82,7 +65,7 @@ async def score(run: Run, judge: Judge, calls: CallOptions) -> Judged:
 async def _all(
     run: Run,
     judged: Judged,
-    pending: Mapping[str, Verdict | None],
+    pending: Pending,
     caller: Caller,
     judge: Judge,
     tools: Tools,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 from convbench.answers import grade_texts
 from convbench.schema import Conversation, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
+from convbench.store.keys import Hashes, Ordinals
 from convbench.views import policy_turns
 
 
@@ -62,42 +66,89 @@ class Panel:
     """Interval alpha of the headline metric."""
 
 
+class _Column:
+    """Numbers of some conversations, by their places."""
+
+    def __init__(self) -> None:
+        self.at, self.values = array("q"), array("d")
+
+    def add(self, at: int, value: float) -> None:
+        self.at.append(at)
+        self.values.append(value)
+
+    def aligned(self, count: int) -> array[float]:
+        """Return a number for each of `count` conversations, nan where there is none."""
+        found = array("d", [math.nan]) * count
+        for at, value in zip(self.at, self.values, strict=True):
+            found[at] = value
+        return found
+
+
+@dataclass
+class _Given:
+    """What one judge gave."""
+
+    good: int = 0
+    failed: int = 0
+    scores: dict[str, _Column] = field(default_factory=dict)
+    rewards: _Column = field(default_factory=_Column)
+    constants: list[tuple[str, Mapping[str, float], Mapping[str, Any]]] = field(
+        default_factory=list
+    )
+    """Of verdicts that say what constant answers would score: by task their scores and details."""
+
+    def add(self, at: int, task: str, verdict: Verdict) -> None:
+        if verdict.failure is None:
+            self.good += 1
+            if verdict.reward is not None:
+                self.rewards.add(at, verdict.reward)
+            if "constant" in verdict.scores:
+                self.constants.append((task, verdict.scores, verdict.details))
+        else:
+            self.failed += 1
+        for name, score in verdict.scores.items():
+            self.scores.setdefault(name, _Column()).add(at, score)
+
+
 def panel(
     protocol: ProtocolSpec,
     conversations: Iterable[Conversation],
     verdicts: Iterable[Verdict],
     metric: str = "overall",
-    groups: Mapping[str, str] | None = None,
+    groups: Callable[[str], str] = lambda example_id: example_id,
 ) -> Panel:
     """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
 
-    Conversations that failed have nothing to be judged and do not count. `groups` is each
-    example's independent unit; without it each is its own.
+    Conversations that failed have nothing to be judged and do not count. `groups` tells each
+    example's independent unit; without it each is its own. Memory holds some numbers of each.
     """
-    built = [c for c in conversations if c.failure is None]
-    words = {c.conversation_id: _words(protocol, c) for c in built}
-    tasks = {c.conversation_id: c.example_id for c in built}
-    units = {key: (groups or {}).get(name, name) for key, name in tasks.items()}
-    by_judge: dict[str, dict[str, Verdict]] = {}
+    ids, words, tasks, units = Hashes(), array("q"), array("q"), array("q")
+    for talk in conversations:
+        if talk.failure is None:
+            ids.add(talk.conversation_id)
+            words.append(_words(protocol, talk))
+            tasks.append(hash(talk.example_id))
+            units.append(hash(groups(talk.example_id)))
+    places = Ordinals(ids)
+    by_judge: dict[str, _Given] = {}
     for verdict in verdicts:
-        if verdict.conversation_id in words:
-            by_judge.setdefault(verdict.judge, {})[verdict.conversation_id] = verdict
-    metrics = dict.fromkeys(
-        name for given in by_judge.values() for v in given.values() for name in v.scores
-    )
-    scores = {
-        name: {judge: _scores(given, name) for judge, given in by_judge.items()}
-        for name in (metric, *metrics)
-    }
+        at = places.of(verdict.conversation_id)
+        if at is not None:
+            by_judge.setdefault(verdict.judge, _Given()).add(at, str(tasks[at]), verdict)
+    metrics = dict.fromkeys(name for given in by_judge.values() for name in given.scores)
     many = len(by_judge) > 1
+
+    def aligned(name: str) -> dict[str, array[float]]:
+        there = {judge: given.scores.get(name, _Column()) for judge, given in by_judge.items()}
+        return {judge: column.aligned(len(words)) for judge, column in there.items()}
+
+    headline = aligned(metric) if many else {}
     return Panel(
         metric,
-        tuple(
-            _means(judge, given, words, tasks, units, metric) for judge, given in by_judge.items()
-        ),
-        tuple(_pair(scores[metric], *two) for two in combinations(by_judge, 2)),
-        {name: _alpha(scores[name].values()) for name in metrics} if many else {},
-        _alpha(scores[metric].values(), interval=True) if many else None,
+        tuple(_means(judge, given, words, units, metric) for judge, given in by_judge.items()),
+        tuple(_pair(headline, *two) for two in combinations(by_judge, 2)),
+        {name: alpha(list(aligned(name).values())) for name in metrics} if many else {},
+        alpha(list(headline.values()), "interval") if many else None,
     )
 
 
@@ -107,55 +158,39 @@ def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
     return grade_texts(said, (), None).words
 
 
-def _scores(given: Mapping[str, Verdict], metric: str) -> dict[str, float]:
-    return {key: v.scores[metric] for key, v in given.items() if metric in v.scores}
-
-
 def _means(
-    judge: str,
-    given: Mapping[str, Verdict],
-    words: Mapping[str, int],
-    tasks: Mapping[str, str],
-    units: Mapping[str, str],
-    metric: str,
+    judge: str, given: _Given, words: array[int], units: array[int], metric: str
 ) -> JudgeMeans:
-    good = [verdict for verdict in given.values() if verdict.failure is None]
-    names = dict.fromkeys(name for verdict in good for name in verdict.scores)
-    means = {name: _mean([v.scores[name] for v in good if name in v.scores]) for name in names}
-    rewards = [(units[v.conversation_id], v.reward) for v in good if v.reward is not None]
-    headline = _scores(given, metric)
+    means = {name: _mean(column.values) for name, column in given.scores.items()}
+    rewards = zip(given.rewards.at, given.rewards.values, strict=True)
+    headline = given.scores.get(metric, _Column())
     return JudgeMeans(
         judge=judge,
-        scored=len(good),
-        failed=len(given) - len(good),
+        scored=given.good,
+        failed=given.failed,
         means={name: mean for name, mean in means.items() if mean is not None},
-        reward=estimate(rewards),
-        length=spearman(list(headline.values()), [float(words[key]) for key in headline]),
-        constant=constant_answer((tasks[v.conversation_id], v.scores, v.details) for v in good),
+        reward=estimate((str(units[at]), reward) for at, reward in rewards),
+        length=spearman(headline.values, array("d", (words[at] for at in headline.at))),
+        constant=constant_answer(given.constants),
     )
 
 
-def _pair(scores: Mapping[str, Mapping[str, float]], first: str, second: str) -> Pair:
-    both = [key for key in scores[first] if key in scores[second]]
-    one = [scores[first][key] for key in both]
-    other = [scores[second][key] for key in both]
-    apart = [a - b for a, b in zip(one, other, strict=True)]
+def _pair(scores: Mapping[str, array[float]], first: str, second: str) -> Pair:
+    one, other = array("d"), array("d")
+    for a, b in zip(scores[first], scores[second], strict=True):
+        if a == a and b == b:
+            one.append(a)
+            other.append(b)
+    apart = array("d", (a - b for a, b in zip(one, other, strict=True)))
     return Pair(
         first=first,
         second=second,
-        common=len(both),
-        equal=_mean([float(value == 0) for value in apart]),
+        common=len(one),
+        equal=_mean(array("d", (float(value == 0) for value in apart))),
         kappa=weighted_kappa(one, other),
         correlation=spearman(one, other),
         difference=_mean(apart),
     )
-
-
-def _alpha(scores: Iterable[Mapping[str, float]], interval: bool = False) -> float | None:
-    rows = list(scores)
-    units = list(dict.fromkeys(key for row in rows for key in row))
-    ratings = [[row.get(key) for key in units] for row in rows]
-    return alpha(ratings, "interval" if interval else "ordinal")
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from convbench.engine.need import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.ask import judge_messages
 from convbench.judge.group import group_messages
 from convbench.judge.grouping import groups_of
-from convbench.judge.loop import unscored
+from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge
 from convbench.judge.turns import parts
 from convbench.options.shared import CallOptions
 from convbench.rollout.preview import dollars, headroom
-from convbench.schema import Conversation, Message, Verdict
+from convbench.schema import Conversation, Message
 from convbench.store import Run
 
 
@@ -26,9 +26,7 @@ def _talks(run: Run, judge: Judge, conversation: Conversation) -> Iterator[Conve
         yield from (part for _, part in parts(run.manifest.protocol, conversation))
 
 
-def _asked(
-    run: Run, judge: Judge, pending: Mapping[str, Verdict | None]
-) -> Iterator[list[Message]]:
+def _asked(run: Run, judge: Judge, pending: Pending) -> Iterator[list[Message]]:
     """Yield what would be sent, a list of messages a call."""
     if judge.spec.per == "group":
         yield from (group_messages(judge, one) for one in groups_of(run, judge, pending))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of
-from convbench.judge.loop import unscored
+from convbench.judge.pending import unscored
 from convbench.judge.ready import ready
 from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
 from convbench.schema.example import SPLITS
-from convbench.stats.estimate import estimate
+from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 from convbench.store.limits import interruptible
 from convbench.store.tables import connect
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+BATCH = 4096
+"""Rows that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -50,39 +56,163 @@ class Figures:
     """Conversations with findings of fidelity checks."""
 
 
+TALKS = """
+SELECT split, temperature, group_id, split_part(failure, ':', 1) AS failed, correct,
+  answer IS NULL AS unparsed, thinking, reasoned, cost_usd, prompt_tokens, completion_tokens,
+  cut_turns > 0 AS cut, len(flags) > 0 AS flagged
+FROM conversations
+"""
+GIVEN = """
+SELECT v.judge, c.split, c.group_id, v.reward
+FROM verdicts v JOIN (
+  SELECT k.conversation_id, e.split, e.group_id FROM raw.conversations k
+    LEFT JOIN raw.examples e ON e.run_no = k.run_no AND e.example_id = k.example_id
+) c USING (conversation_id)
+"""
+
+
 @interruptible()
 def figures(run: Run) -> Figures:
     """Count and average a run, for its card."""
     connection = connect([run])
     try:
-        rows = _dicts(connection, "SELECT * FROM conversations")
-        verdicts = _dicts(
-            connection,
-            "SELECT v.judge, c.split, c.group_id, v.reward, v.failure FROM verdicts v "
-            "JOIN conversations c USING (conversation_id)",
-        )
+        talks = _Talks()
+        for row in _dicts(connection, TALKS):
+            talks.add(row)
+        given: dict[tuple[str, str], _Given] = {}
+        for row in _dicts(connection, GIVEN):
+            given.setdefault((row["judge"], str(row["split"])), _Given()).add(row)
         spent, unknown = connection.execute(JUDGING, [paid([run])]).fetchall()[0]
     finally:
         connection.close()
-    done = [row for row in rows if row["failure"] is None]
+    prompt, completion = talks.prompt.total, talks.completion.total
     return Figures(
-        total=len(rows),
-        failed=len(rows) - len(done),
-        splits=_splits(rows),
-        policy=[_policy(part) for part in _parts(done, "split", "temperature")],
-        rewards=[_reward(part) for part in _parts(verdicts, "judge", "split")],
-        failures=sorted(_count((r["failure"] or "").split(":")[0] for r in rows if r["failure"])
-                        .items()),
-        cost_usd=_sum(row["cost_usd"] for row in done),
-        tokens=(_whole(_sum(row["prompt_tokens"] for row in done)),
-                _whole(_sum(row["completion_tokens"] for row in done))),
+        total=talks.total,
+        failed=talks.failures.total(),
+        splits={name: talks.splits[name] for name in SPLITS if name in talks.splits},
+        policy=[talks.parts[key].row() for key in sorted(talks.parts, key=_texts)],
+        rewards=[given[key].row(*key) for key in sorted(given)],
+        failures=sorted(talks.failures.items()),
+        cost_usd=talks.cost.total,
+        tokens=(_whole(prompt), _whole(completion)),
         judge_usd=judging(spent, unknown),
         untempered=frozenset(v.fingerprint for v in run.verdicts()
                              if TEMPERATURE in v.details.get(LEFT_OUT, ())),
         left_out=_left_out(run),
-        cut=sum(row["cut_turns"] > 0 for row in rows),
-        flagged=sum(bool(row["flags"]) for row in rows),
+        cut=talks.cut,
+        flagged=talks.flagged,
     )  # fmt: skip
+
+
+def _texts(key: tuple[object, ...]) -> tuple[str, ...]:
+    return tuple(map(str, key))
+
+
+class _Sum:
+    """A sum that is None where there is nothing, or any of it is unknown."""
+
+    def __init__(self) -> None:
+        self._known, self._unknown = array("d"), False
+
+    def add(self, value: float | None) -> None:
+        if value is None:
+            self._unknown = True
+        else:
+            self._known.append(value)
+
+    @property
+    def total(self) -> float | None:
+        return math.fsum(self._known) if self._known and not self._unknown else None
+
+
+class _Values:
+    """Values with their groups, 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._groups, self._values = array("q"), array("d")
+
+    def add(self, group: str, value: float) -> None:
+        self._groups.append(hash(group))
+        self._values.append(value)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def estimate(self) -> Estimate | None:
+        return estimate(zip(self._groups, self._values, strict=True))
+
+
+class _Part:
+    """The conversations of a split and temperature that ended well."""
+
+    def __init__(self, split: str, temperature: float | None) -> None:
+        self.split, self.temperature = split, temperature
+        self.count, self.unparsed = 0, 0
+        self.right, self.thinking, self.reasoned = _Values(), _Values(), _Values()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.count += 1
+        self.unparsed += row["unparsed"]
+        if row["correct"] is not None:
+            self.right.add(row["group_id"], float(row["correct"]))
+        self.thinking.add(row["group_id"], float(row["thinking"] or 0))
+        self.reasoned.add(row["group_id"], float(row["reasoned"] or 0))
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "split": self.split,
+            "temperature": self.temperature,
+            "n": self.count,
+            "accuracy": self.right.estimate(),
+            "unparsed": self.unparsed if self.right else None,
+            "thinking": self.thinking.estimate(),
+            "reasoned": self.reasoned.estimate(),
+        }
+
+
+class _Talks:
+    """All conversations, counted one by one."""
+
+    def __init__(self) -> None:
+        self.total, self.cut, self.flagged = 0, 0, 0
+        self.splits: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.parts: dict[tuple[str, float | None], _Part] = {}
+        self.cost, self.prompt, self.completion = _Sum(), _Sum(), _Sum()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.total += 1
+        self.splits[str(row["split"])] += 1
+        self.cut += bool(row["cut"])
+        self.flagged += bool(row["flagged"])
+        if row["failed"] is not None:
+            self.failures[row["failed"]] += 1
+            return
+        for total, name in ((self.cost, "cost_usd"), (self.prompt, "prompt_tokens"),
+                            (self.completion, "completion_tokens")):  # fmt: skip
+            total.add(row[name])
+        key = row["split"], row["temperature"]
+        self.parts.setdefault(key, _Part(*key)).add(row)
+
+
+class _Given:
+    """What one judge gave to the conversations of a split."""
+
+    def __init__(self) -> None:
+        self.count, self.rewards = 0, _Values()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.count += 1
+        if row["reward"] is not None:
+            self.rewards.add(row["group_id"], row["reward"])
+
+    def row(self, judge: str, split: str) -> dict[str, Any]:
+        return {
+            "judge": judge,
+            "split": split,
+            "reward": self.rewards.estimate(),
+            "failed": self.count - len(self.rewards),
+        }
 
 
 def _left_out(run: Run) -> dict[str, tuple[str, ...]]:
@@ -113,60 +243,10 @@ def judging(usd: float | None, unknown: bool | None) -> float | None:
     return None if unknown else usd or 0.0
 
 
-def _dicts(connection: DuckDBPyConnection, sql: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = connection.sql(sql).to_arrow_table().to_pylist()
-    return rows
-
-
-def _parts(rows: list[dict[str, Any]], *keys: str) -> list[list[dict[str, Any]]]:
-    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        parts.setdefault(tuple(str(row[key]) for key in keys), []).append(row)
-    return [parts[key] for key in sorted(parts)]
-
-
-def _splits(rows: list[dict[str, Any]]) -> dict[str, int]:
-    counts = _count(str(row["split"]) for row in rows)
-    return {name: counts[name] for name in SPLITS if name in counts}
-
-
-def _policy(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    graded = [
-        (row["group_id"], float(row["correct"])) for row in rows if row["correct"] is not None
-    ]
-    return {
-        "split": rows[0]["split"],
-        "temperature": rows[0]["temperature"],
-        "n": len(rows),
-        "accuracy": estimate(graded),
-        "unparsed": sum(row["answer"] is None for row in rows) if graded else None,
-        "thinking": estimate((row["group_id"], float(row["thinking"] or 0)) for row in rows),
-        "reasoned": estimate((row["group_id"], float(row["reasoned"] or 0)) for row in rows),
-    }
-
-
-def _reward(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    scored = [(row["group_id"], row["reward"]) for row in rows if row["reward"] is not None]
-    return {
-        "judge": rows[0]["judge"],
-        "split": rows[0]["split"],
-        "reward": estimate(scored),
-        "failed": len(rows) - len(scored),
-    }
-
-
-def _count(values: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    return counts
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    """Sum; None where there is nothing or any is unknown."""
-    known = list(values)
-    numbers = [value for value in known if value is not None]
-    return math.fsum(numbers) if known and len(numbers) == len(known) else None
+def _dicts(connection: DuckDBPyConnection, sql: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a query as mappings, some at a time in memory."""
+    for batch in connection.sql(sql).to_arrow_reader(BATCH):
+        yield from batch.to_pylist()
 
 
 def _whole(value: float | None) -> int | None:

@@ -98,7 +98,7 @@ def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:
 
 def _judge(run: Run, asked: str | None) -> str | None:
     """Return the judge of the column `reward`: the one asked for, or the only one that judged."""
-    names = list(dict.fromkeys(verdict.judge for verdict in run.verdicts()))
+    names = list(dict.fromkeys(judge for judge, _ in run.judged_by()))
     return one_judge(run, names, asked)
 
 

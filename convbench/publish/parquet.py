@@ -1,11 +1,14 @@
-"""The tables of a published set, as parquet files by config and split."""
+"""The tables of a published set, as parquet files by config and split, written batch by batch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from convbench.publish.leaks import leaks
 from convbench.schema import Example, Message, text_of
@@ -26,16 +29,20 @@ THOUGHT = "reasoning_content"
 """Name of reasoning in messages, as chat templates read it."""
 SHARD = 256 << 20
 """Bytes of one file, before compression."""
+BATCH = 4096
+"""Rows that are in memory at once."""
 
 CONVERSATIONS = """
 SELECT c.conversation_id, c.run, c.task, c.protocol, c.mode, c.example_id, c.group_id, c.split,
   c.policy, c.sample, c.temperature, c.seed, c.stop, c.failure, c.answer, c.correct, c.thinking,
   c.n_turns, c.words, c.flags, c.prompt_tokens, c.completion_tokens, c.cost_usd,
-  c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts, c.reasoned, c.reasoning_tokens
-FROM conversations c ORDER BY c.conversation_id
-"""
-REWARDS = """
-SELECT conversation_id, judge, reward FROM raw.verdicts ORDER BY rowid
+  c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts, c.reasoned, c.reasoning_tokens,
+  s.messages, v.rewards
+FROM conversations c JOIN said s USING (conversation_id) LEFT JOIN (
+  SELECT conversation_id, list({'judge': judge, 'reward': reward} ORDER BY rowid) AS rewards
+  FROM raw.verdicts GROUP BY conversation_id
+) v USING (conversation_id)
+ORDER BY c.conversation_id
 """
 TURNS = """
 SELECT t.conversation_id, t.turn_index, t.speaker, t.content, t.prompt_tokens,
@@ -73,18 +80,18 @@ def write_tables(
     """
     connection = connect([run])
     try:
-        tables = {
-            "conversations": _conversations(connection, run, judge),
-            "turns": _table(connection, TURNS),
-            "verdicts": _table(connection, _verdicts(run)),
-            "examples": _table(connection, EXAMPLES),
+        tables: dict[str, Callable[[], Iterator[Any]]] = {
+            "conversations": lambda: _conversations(connection, run, judge),
+            "turns": lambda: _batches(connection, TURNS),
+            "verdicts": lambda: _batches(connection, _verdicts(run)),
+            "examples": lambda: _batches(connection, EXAMPLES),
+        }
+        return {
+            config: _write((_kept(batch, without) for batch in batches()), folder / config)
+            for config, batches in tables.items()
         }
     finally:
         connection.close()
-    return {
-        config: dict(_write(_kept(table, without), folder / config))
-        for config, table in tables.items()
-    }
 
 
 def _verdicts(run: Run) -> str:
@@ -93,8 +100,12 @@ def _verdicts(run: Run) -> str:
     return VERDICTS.format(metrics=", ".join(f'v."{name}"' for name in metrics))
 
 
-def _table(connection: DuckDBPyConnection, sql: str) -> Any:
-    return connection.sql(sql).to_arrow_table()
+def _batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
+    """Yield what a query finds as Arrow tables of BATCH rows or fewer."""
+    import pyarrow
+
+    for batch in connection.sql(sql).to_arrow_reader(BATCH):
+        yield pyarrow.Table.from_batches([batch])
 
 
 def _kept(table: Any, without: frozenset[str]) -> Any:
@@ -108,56 +119,103 @@ def _kept(table: Any, without: frozenset[str]) -> Any:
     return table.filter(pyarrow.compute.invert(there))
 
 
-def _write(table: Any, folder: Path) -> Iterator[tuple[str, int]]:
-    """Write one config; a split without rows gets no file."""
+class _Shards:
+    """The files of one split, a new one wherever SHARD bytes are full."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+        self.rows, self._size, self._count = 0, 0, 0
+        self._writer: Any = None
+
+    def write(self, table: Any) -> None:
+        import pyarrow.parquet
+
+        if self._writer is None or self._size + table.nbytes > SHARD:
+            self._end()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path = self._named(self._count)
+            self._writer = pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd")
+            self._count, self._size = self._count + 1, 0
+        self._writer.write_table(table)
+        self._size += table.nbytes
+        self.rows += table.num_rows
+
+    def _named(self, number: int) -> Path:
+        return self.folder / f".{self.split}-{number:05d}.tmp"
+
+    def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def close(self) -> None:
+        """End the last file and give all their names."""
+        self._end()
+        for number in range(self._count):
+            name = f"{self.split}-{number:05d}-of-{self._count:05d}.parquet"
+            self._named(number).rename(self.folder / name)
+
+
+def _write(batches: Iterable[Any], folder: Path) -> dict[str, int]:
+    """Write one config; return its rows by split. A split without rows gets no file."""
     import pyarrow.compute
-    import pyarrow.parquet
 
-    for split in SPLITS:
-        part = table.filter(pyarrow.compute.equal(table.column("split"), split))
-        if not part.num_rows:
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        shards = max(1, -(-part.nbytes // SHARD))
-        size = -(-part.num_rows // shards)
-        for number in range(shards):
-            path = folder / f"{split}-{number:05d}-of-{shards:05d}.parquet"
-            rows = part.slice(number * size, size)
-            pyarrow.parquet.write_table(rows, path, compression="zstd", row_group_size=10_000)
-        yield split, part.num_rows
+    shards = {split: _Shards(folder, split) for split in SPLITS}
+    for batch in batches:
+        for split, files in shards.items():
+            part = batch.filter(pyarrow.compute.equal(batch.column("split"), split))
+            if part.num_rows:
+                files.write(part)
+    for files in shards.values():
+        files.close()
+    return {split: files.rows for split, files in shards.items() if files.rows}
 
 
-def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) -> Any:
+def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) -> Iterator[Any]:
     """The first config: `messages` as the policy saw them, what is known, the rewards."""
     import pyarrow
 
-    table = _table(connection, CONVERSATIONS)
-    ids: Sequence[str] = table.column("conversation_id").to_pylist()
-    said = dict(policy_messages(run))
-    rewards: dict[str, list[dict[str, Any]]] = {}
-    for owner, name, reward in connection.execute(REWARDS).fetchall():
-        rewards.setdefault(owner, []).append({"judge": name, "reward": reward})
-    one = [_of(rewards.get(i, ()), judge) for i in ids]
     names = ["role", "content"]
-    found = {name for seen in said.values() for message in seen for name in message}
+    found = _keep_messages(connection, run)
     names += [name for name in (THOUGHT, "tool_call_id", "name") if name in found]
     fields = [(name, pyarrow.string()) for name in names]
     if CALLS in found:
         fields.append((CALLS, pyarrow.list_(_call_type())))
     message = pyarrow.struct(fields)
     verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
-    columns: list[tuple[str, Any, Any]] = [
-        ("messages", [said.get(i, []) for i in ids], pyarrow.list_(message)),
-        ("reward", one, pyarrow.float64()),
-        ("rewards", [rewards.get(i, []) for i in ids], pyarrow.list_(verdict)),
-    ]
     tools = run.manifest.protocol.speakers[run.manifest.protocol.policy].offered
-    if tools:
-        told = json.dumps(tools)
-        columns.insert(1, ("tools", [told] * len(ids), pyarrow.string()))
-    for place, (name, values, kind) in enumerate(columns):
-        table = table.add_column(place, name, pyarrow.array(values, type=kind))
-    return table
+    for table in _batches(connection, CONVERSATIONS):
+        said = [orjson.loads(text) for text in table.column("messages").to_pylist()]
+        rewards = [given or [] for given in table.column("rewards").to_pylist()]
+        columns: list[tuple[str, Any, Any]] = [
+            ("messages", said, pyarrow.list_(message)),
+            ("reward", [_of(given, judge) for given in rewards], pyarrow.float64()),
+            ("rewards", rewards, pyarrow.list_(verdict)),
+        ]
+        if tools:
+            columns.insert(1, ("tools", [json.dumps(tools)] * len(said), pyarrow.string()))
+        table = table.drop_columns(["messages", "rewards"])
+        for place, (name, values, kind) in enumerate(columns):
+            table = table.add_column(place, name, pyarrow.array(values, type=kind))
+        yield table
+
+
+def _keep_messages(connection: DuckDBPyConnection, run: Run) -> set[str]:
+    """Make the table `said` of each conversation's messages as JSON; return their fields."""
+    import pyarrow
+
+    connection.execute("CREATE TABLE said (conversation_id VARCHAR, messages VARCHAR)")
+    found: set[str] = set()
+    told = policy_messages(run)
+    while rows := list(islice(told, BATCH)):
+        found.update(name for _, seen in rows for message in seen for name in message)
+        columns = {
+            "conversation_id": [name for name, _ in rows],
+            "messages": [orjson.dumps(seen).decode() for _, seen in rows],
+        }
+        connection.register("batch", pyarrow.table(columns))
+        connection.execute("INSERT INTO said SELECT * FROM batch")
+        connection.unregister("batch")
+    return found
 
 
 def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None:

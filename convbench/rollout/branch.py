@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from convbench.models.model import Model
-from convbench.rollout.plan import Rollout, conversation_id, digits
+from convbench.rollout.plan import OnDisk, Rollout, conversation_id, digits
 from convbench.rollout.using import Calls, offering
 from convbench.schema import (
     Branch,
@@ -29,7 +29,7 @@ def branches(
     parents: Iterable[Conversation],
     *,
     per_turn: int = 1,
-    on_disk: Mapping[str, tuple[int, bool]],
+    on_disk: OnDisk,
 ) -> Iterator[Rollout]:
     """Yield jobs that play each parent again from each policy turn on, to its end.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,9 @@ from convbench.store import Run, set_latest
 from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested
+
+UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?")
+"""Questions, which are written before the manifest."""
 
 Load = Callable[[TaskSpec, int], Loaded]
 """From a task and a seed to its questions."""
@@ -129,7 +133,8 @@ def _existing(path: Path | None) -> Run | None:
 
 def _unborn(name: str) -> bool:
     """Return whether a build that was killed before it wrote run.json leaves such a file."""
-    return name in ("examples.jsonl", ".lock") or (name[0] == "." and name.endswith(".tmp"))
+    began = name == ".lock" or UNBORN.fullmatch(name) is not None
+    return began or (name[0] == "." and name.endswith(".tmp"))
 
 
 def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifest, Loaded]:

@@ -16,6 +16,7 @@ from convbench.rollout.play import failed, play
 from convbench.rollout.toolbox import open_tools, tools_of
 from convbench.schema import Conversation
 from convbench.store import Run
+from convbench.store.keys import Names
 
 
 @dataclass
@@ -68,9 +69,8 @@ async def build(
     downloaded = manifest.pulled_from is not None
     checks = [function(c.function, downloaded=downloaded) for c in manifest.protocol.checks]
     tools_of(manifest)  # a function that is not there is found before any call
-    jobs = list(planned(run))
-    built = Built(kept=sum(good for _, good in run.attempts().values()))
-    keys = {job.key for job in jobs}
+    keys = Names(job.key for job in planned(run))
+    built = Built(kept=run.attempts().good)
 
     async def work(job: Rollout) -> Conversation:
         example = run.examples[job.example_id]
@@ -91,8 +91,9 @@ async def build(
         lambda conversation: conversation.failure is not None,
         lambda job, conversation: _count(built, manifest.protocol.policy, conversation),
     )
-    async with open_tools(manifest, start=bool(jobs)) as tools:
-        built.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, concurrency)
+    async with open_tools(manifest, start=bool(keys)) as tools:
+        jobs = planned(run) if keys else ()
+        built.jobs = await run_recorded(jobs, len(keys), work, recording, caller, concurrency)
     return built
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from convbench.schema import Branch, Example, RunManifest, Turn
 
@@ -25,6 +26,13 @@ class Rollout:
     """Turns taken over from the parent of a branch."""
 
 
+class OnDisk(Protocol):
+    """What was tried before: `Run.attempts()`."""
+
+    def get(self, key: str, default: tuple[int, bool], /) -> tuple[int, bool]:
+        """Return (number of attempts, whether the newest succeeded) of a key."""
+
+
 def digits(*parts: object) -> int:
     """Return a 63-bit number named by these parts, the same on every machine."""
     text = "/".join(str(part) for part in parts)
@@ -36,9 +44,7 @@ def conversation_id(run_id: str, key: str) -> str:
     return hashlib.sha256(f"{run_id}/{key}".encode()).hexdigest()[:20]
 
 
-def plan(
-    manifest: RunManifest, examples: Iterable[Example], on_disk: dict[str, tuple[int, bool]]
-) -> Iterator[Rollout]:
+def plan(manifest: RunManifest, examples: Iterable[Example], on_disk: OnDisk) -> Iterator[Rollout]:
     """Yield the jobs still to do: no finished key, failed keys again as a new attempt."""
     for example in examples:
         if manifest.split not in ("all", example.split):

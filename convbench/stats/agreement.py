@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -12,7 +13,7 @@ Level = Literal["nominal", "ordinal", "interval", "ratio"]
 
 
 def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:
-    """Return Krippendorff's alpha of `ratings[rater][unit]`; None marks a missing rating.
+    """Return Krippendorff's alpha of `ratings[rater][unit]`; None or nan marks a missing rating.
 
     1 is perfect agreement, 0 what chance gives. None where nothing can be compared: no unit has
     two ratings, or all ratings are equal. Krippendorff, "Computing Krippendorff's
@@ -20,7 +21,7 @@ def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -
     """
     pairs: Counter[tuple[float, float]] = Counter()
     for unit in zip(*ratings, strict=True):
-        counts = Counter(value for value in unit if value is not None)
+        counts = Counter(value for value in unit if value is not None and value == value)
         total = counts.total()
         for one, times in counts.items():
             for other, more in counts.items():
@@ -30,28 +31,41 @@ def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -
     margin: Counter[float] = Counter()
     for (one, _), weight in pairs.items():
         margin[one] += weight
-    apart = _distance(level, margin)
     count = sum(margin.values())
+    apart, chance = _distance(level, margin)
     seen = math.fsum(weight * apart(*pair) for pair, weight in pairs.items())
-    chance = math.fsum(
-        margin[one] * margin[other] * apart(one, other) for one in margin for other in margin
-    )
     return None if chance == 0 else 1 - (count - 1) * seen / chance
 
 
-def _distance(level: Level, margin: Counter[float]) -> Callable[[float, float], float]:
-    """Return the squared distance of two values at this level."""
+Distance = Callable[[float, float], float]
+
+
+def _distance(level: Level, margin: Counter[float]) -> tuple[Distance, float]:
+    """Return (the squared distance of two values at this level, its sum over all pairs of values
+    by chance). Where it is a square of a difference the sum is a variance, without the pairs."""
     if level == "nominal":
-        return lambda one, other: float(one != other)
-    if level == "interval":
-        return lambda one, other: (one - other) ** 2
+        total = sum(margin.values())
+        return lambda one, other: float(one != other), math.fsum(
+            weight * (total - weight) for weight in margin.values()
+        )
     if level == "ratio":
-        return lambda one, other: ((one - other) / (one + other)) ** 2 if one + other else 0.0
-    below, rank = 0.0, {}
-    for value in sorted(margin):
-        rank[value] = below + margin[value] / 2
-        below += margin[value]
-    return lambda one, other: (rank[one] - rank[other]) ** 2
+        return _ratio, math.fsum(
+            margin[one] * margin[other] * _ratio(one, other) for one in margin for other in margin
+        )
+    rank = {value: value for value in margin}
+    if level == "ordinal":
+        below = 0.0
+        for value in sorted(margin):
+            rank[value] = below + margin[value] / 2
+            below += margin[value]
+    total = sum(margin.values())
+    mean = math.fsum(w * rank[value] for value, w in margin.items()) / (total or 1)
+    spread = math.fsum(w * (rank[value] - mean) ** 2 for value, w in margin.items())
+    return lambda one, other: (rank[one] - rank[other]) ** 2, 2 * total * spread
+
+
+def _ratio(one: float, other: float) -> float:
+    return ((one - other) / (one + other)) ** 2 if one + other else 0.0
 
 
 def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -92,9 +106,9 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
     return along / math.sqrt(spread_a * spread_b) if spread_a and spread_b else None
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
+def _ranks(values: Sequence[float]) -> Sequence[float]:
+    order = array("q", sorted(range(len(values)), key=values.__getitem__))
+    ranks = array("d", bytes(8 * len(values)))
     start = 0
     while start < len(order):
         end = start

@@ -17,7 +17,8 @@ The estimators, once for all tables, cards, pages and panels:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,6 +27,8 @@ from convbench.stats.special import sign_test, t_critical, t_two_sided
 ErrorKind = Literal["clustered", "naive"]
 LEVEL = 0.95
 """Level of all intervals."""
+FEW = 4096
+"""So many pairs are summed without loading numpy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +65,48 @@ class Estimate:
         return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
 
 
-def estimate(pairs: Iterable[tuple[str, float]], kind: ErrorKind = "clustered") -> Estimate | None:
-    """Return the mean of (group, value) pairs, in whatever order; None where there are none."""
-    values = list(pairs)
+def estimate(
+    pairs: Iterable[tuple[Hashable, float]], kind: ErrorKind = "clustered"
+) -> Estimate | None:
+    """Return the mean of (group, value) pairs, in whatever order; None where there are none.
+
+    Memory holds 16 bytes of each pair.
+    """
+    units, values = array("q"), array("d")
+    for group, value in pairs:
+        units.append(hash(group))
+        values.append(value)
     if not values:
         return None
     n = len(values)
-    mean = math.fsum(value for _, value in values) / n
-    apart: dict[str, list[float]] = {}
-    for group, value in values:
-        apart.setdefault(group, []).append(value - mean)
-    groups = len(apart)
+    mean = math.fsum(values) / n
+    sums = _sums(units, values, mean)
+    groups = len(sums)
     df = (groups if kind == "clustered" else n) - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
     if kind == "naive":
-        error = math.sqrt(math.fsum((value - mean) ** 2 for _, value in values)) / n
+        error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / n
     else:
-        squares = math.fsum(math.fsum(parts) ** 2 for parts in apart.values())
+        squares = math.fsum(one**2 for one in sums)
         error = math.sqrt(groups / df * squares) / n
     # Sums of rounding errors are no variance: all values equal means an error of 0.
     return Estimate(mean, 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error, n, groups, df)
+
+
+def _sums(units: array[int], values: array[float], mean: float) -> Sequence[float]:
+    """Return each group's sum of deviations from the mean."""
+    if len(units) < FEW:
+        apart: dict[int, list[float]] = {}
+        for unit, value in zip(units, values, strict=True):
+            apart.setdefault(unit, []).append(value - mean)
+        return [math.fsum(parts) for parts in apart.values()]
+    import numpy as np
+
+    _, place = np.unique(np.frombuffer(units, np.int64), return_inverse=True)
+    found: array[float] = array("d")
+    found.frombytes(np.bincount(place, np.frombuffer(values, np.float64) - mean).tobytes())
+    return found
 
 
 def over(found: Estimate | None, n: int) -> Estimate | None:

@@ -1,7 +1,8 @@
 """JSON lines files that are only appended to, with a torn last line tolerated.
 
 A process killed while it writes leaves at most one line without its newline. Readers skip it;
-the next writer cuts it off.
+the next writer cuts it off. What has grown long is compressed beside the file (`store.parts`), and
+read as if it stood in it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,26 @@ from typing import Any, Self
 
 from convbench.blot import exact, known
 from convbench.errors import RunError
+from convbench.store.parts import LONG, WORTH, Sealer, streams
 from convbench.store.shape import LONGEST, an_object
 
 
 class Appender:
-    """Appends whole lines, without keys in use. Opening it cuts off a torn last line."""
+    """Appends whole lines, without keys in use. Opening it cuts off a torn last line. One process
+    at a time may have it open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._hidden = known()
         try:
-            self._file = path.open("ab+", buffering=0)
-            _cut_torn_line(self._file.fileno())
+            self._sealer = Sealer(path)
+            self._open()
         except OSError as error:
             raise disk_error(path, error) from None
+
+    def _open(self) -> None:
+        self._file = self.path.open("ab+", buffering=0)
+        self._size = _cut_torn_line(self._file.fileno())
 
     def write(self, line: bytes) -> None:
         """Append one line and hand it to the system at once, so that a kill cannot take it.
@@ -44,15 +51,30 @@ class Appender:
             descriptor = self._file.fileno()
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
             raise disk_error(self.path, error) from None
+        self._size += written
+        if self._size >= LONG:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        """Have what was written compressed, and go on with an empty file."""
+        try:
+            self._file.close()
+            self._sealer.rotate()
+            self._open()
+        except OSError as error:
+            raise disk_error(self.path, error) from None
 
     def close(self) -> None:
-        """Write the file to the disk and close it."""
+        """Write the file to the disk and close it; a long one is compressed."""
+        if self._size >= WORTH:
+            self._rotate()
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise disk_error(self.path, error) from None
         finally:
             self._file.close()
+            self._sealer.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +88,8 @@ class Appender:
         self.close()
 
 
-def _cut_torn_line(descriptor: int) -> None:
+def _cut_torn_line(descriptor: int) -> int:
+    """Cut off what follows the last line end; return the bytes that are left."""
     size = os.fstat(descriptor).st_size
     at = size
     while at > 0:
@@ -78,14 +101,16 @@ def _cut_torn_line(descriptor: int) -> None:
         at = start
     if at < size:
         os.ftruncate(descriptor, at)
+    return at
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number from 1, bytes) of every whole line; nothing where there is no file."""
+    """Yield (line number from 1, bytes) of every whole line, those of compressed parts first and
+    numbered on; nothing where there is no file."""
+    number = 0
     try:
-        with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LONGEST + 1):
+        for _, stream in streams(path):
+            while line := stream.readline(LONGEST + 1):
                 number += 1
                 if len(line) > LONGEST:
                     raise RunError(
@@ -93,8 +118,6 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     )
                 if line.endswith(b"\n") and line != b"\n":
                     yield number, line
-    except FileNotFoundError:
-        return
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 

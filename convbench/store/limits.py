@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convbench.errors import QueryError
@@ -24,6 +27,26 @@ GRACE_S = 5.0
 """Seconds after the limit in which DuckDB must have given up, for a program that may end."""
 MEMORY_MB = 2048
 """MiB a question may use beside the runs' own tables, of which it may hold three more copies."""
+
+LARGE = 256 << 20
+"""Bytes of records that a question may hold in memory."""
+HELD_MB = 512
+"""MiB that it holds of more."""
+SPILLED = 8
+"""Most bytes of temporary files for a byte of records."""
+
+
+def spill(connection: DuckDBPyConnection, size: int) -> bool:
+    """Have records of so many bytes kept in temporary files beyond HELD_MB of memory, where there
+    are more than LARGE; return whether they are. DuckDB removes its files when it is closed."""
+    if size <= LARGE:
+        return False
+    folder = Path(tempfile.gettempdir()) / f"convbench-{os.getpid()}-{secrets.token_hex(4)}"
+    place = str(folder).replace("'", "''")
+    connection.execute(f"SET temp_directory = '{place}'")
+    connection.execute(f"SET max_temp_directory_size = '{SPILLED * size}B'")
+    connection.execute(f"SET memory_limit = '{HELD_MB}MiB'")
+    return True
 
 
 def seal_memory(connection: DuckDBPyConnection) -> None:

@@ -6,16 +6,31 @@ The folder with its files; what `run.json` in it says is the record `schema.run.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
-from convbench.store.jsonl import disk_error, lines, records, write_whole
+from convbench.store.examples import read_examples
+from convbench.store.jsonl import Appender, disk_error, lines, records, write_whole
+from convbench.store.keys import Attempts, Hashes, named
 from convbench.store.locks import folder_lock, shared_folder_lock
+from convbench.store.parts import files
+from convbench.store.places import size_of
 from convbench.store.shape import Record, an_object, checked, read_model
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What names a conversation, and how it ended."""
+
+    conversation_id: str
+    example_id: str
+    ended: bool
+    """Whether it ended well: it has something to be judged."""
 
 
 class Run:
@@ -24,22 +39,31 @@ class Run:
     def __init__(self, path: Path, manifest: RunManifest) -> None:
         self.path = path
         self.manifest = manifest
+        self._attempts: tuple[int, Attempts] | None = None
+        """Size of the conversations, and what they said."""
 
     @classmethod
-    def create(cls, path: Path, manifest: RunManifest, examples: list[Example]) -> Run:
+    def create(cls, path: Path, manifest: RunManifest, examples: Iterable[Example]) -> Run:
         """Make a run; `run.json` comes last, so that a directory with one is a whole run."""
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(path, error) from None
-        run = cls(path, manifest)
-        with run.lock():
+        with cls(path, manifest).lock():
             if (path / "run.json").exists():
                 raise RunError(f"{path}: there is a run already; expected an empty directory")
-            body = b"".join(example.model_dump_json().encode() + b"\n" for example in examples)
-            write_whole(path / "examples.jsonl", body)
-            write_whole(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
-        return run
+            for left in files(path / "examples.jsonl"):  # of one that was killed before run.json
+                left.unlink()
+            with Appender(path / "examples.jsonl") as file:
+                for example in examples:
+                    file.write(example.model_dump_json().encode())
+            return cls.complete(path, manifest)
+
+    @classmethod
+    def complete(cls, path: Path, manifest: RunManifest) -> Run:
+        """Make a run of a folder that holds its records."""
+        write_whole(path / "run.json", manifest.model_dump_json(indent=1).encode() + b"\n")
+        return cls(path, manifest)
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -98,20 +122,9 @@ class Run:
         return [Run.open(path) for path in paths]
 
     @cached_property
-    def examples(self) -> dict[str, Example]:
-        """Return the run's questions by example_id."""
-        path = self.path / "examples.jsonl"
-        found: dict[str, Example] = {}
-        for number, line in lines(path):
-            an_object(f"{path}:{number}", line)
-            example = checked(f"{path}:{number}", line, Example)
-            if example.example_id in found:
-                raise RunError(
-                    f"{path}:{number}: found {example.example_id!r:.80} a second time; expected "
-                    "one line a question"
-                )
-            found[example.example_id] = example
-        return found
+    def examples(self) -> Mapping[str, Example]:
+        """Return the run's questions by example_id; those of a large run are read as needed."""
+        return read_examples(self.path / "examples.jsonl")
 
     def conversations(self) -> Iterator[Conversation]:
         """Yield the newest conversation of every key, in the order they were written.
@@ -119,30 +132,46 @@ class Run:
         Raises RunError for one of no question of the run, and for two of one id.
         """
         path = self.conversations_file
-        ids: set[str] = set()
+        ids, examples = Hashes(), self.examples
         for number, found in _newest(path, Conversation, ("key",)):
-            name, why = found.conversation_id, None
-            if found.example_id not in self.examples:
-                why = f"example_id: found {found.example_id!r:.80}, which is not in examples.jsonl"
-            elif name in ids:
-                why = f"conversation_id: found {name!r:.80} for two keys; expected one of its own"
-            if why:
-                raise RunError(f"{path}:{number}: {why}")
-            ids.add(name)
+            if found.example_id not in examples:
+                raise RunError(
+                    f"{path}:{number}: example_id: found {found.example_id!r:.80}, which is not in "
+                    "examples.jsonl"
+                )
+            ids.add(found.conversation_id)
             yield found
+        if twice := ids.repeated():
+            _refuse_twice(path, twice)
+
+    def heads(self) -> Iterator[Head]:
+        """Yield of every newest conversation what names it and how it ended, its texts unread."""
+        path = self.conversations_file
+        for number, line, _ in _newest_lines(path, ("key",)):
+            record = an_object(f"{path}:{number}", line, ("conversation_id", "example_id"))
+            well = record.get("failure") is None
+            yield Head(record["conversation_id"], record["example_id"], well)
+
+    def judged_by(self) -> dict[tuple[str, str], None]:
+        """Return (judge, fingerprint) of the newest verdicts, those that came first before."""
+        path, key = self.verdicts_file, ("conversation_id", "judge", "fingerprint")
+        found = _newest_lines(path, key[:2])
+        marks = (named(f"{path}:{number}", line, key) for number, line, _ in found)
+        return dict.fromkeys((judge, mark) for _, judge, mark in marks)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
         found = _newest(self.verdicts_file, Verdict, ("conversation_id", "judge"))
         return (verdict for _, verdict in found)
 
-    def attempts(self) -> dict[str, tuple[int, bool]]:
+    def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
-        found: dict[str, tuple[int, bool]] = {}
-        for record in records(self.conversations_file, "key"):
-            before = found.get(record["key"], (0, False))[0]
-            found[record["key"]] = (before + 1, record.get("failure") is None)
-        return found
+        size = size_of(self.conversations_file)
+        if self._attempts is None or self._attempts[0] != size:
+            found = records(self.conversations_file, "key")
+            tried = ((record["key"], record.get("failure") is None) for record in found)
+            self._attempts = size, Attempts(tried)
+        return self._attempts[1]
 
     def judge_specs(self) -> dict[str, JudgeSpec]:
         """Return the resolved spec of every judge this run was judged by, by fingerprint."""
@@ -169,17 +198,45 @@ class Run:
         return shared_folder_lock(self.path, doing)
 
 
-def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[tuple[int, Record]]:
-    """Yield (line, last record) of every key, the texts of these fields. Two passes, so that
-    memory holds keys alone."""
+def _newest_lines(path: Path, key: tuple[str, ...]) -> Iterator[tuple[int, bytes, int]]:
+    """Yield (line number, last line, hash) of every key, the texts of these fields. Two passes, so
+    that memory holds 8 bytes of each key."""
+    hashes = Hashes(named(f"{path}:{number}", line, key) for number, line in lines(path))
+    repeated = hashes.repeated()
     last: dict[tuple[str, ...], int] = {}
-    for number, line in lines(path):
-        record = an_object(f"{path}:{number}", line, key)
-        last[tuple(record[name] for name in key)] = number
-    wanted = set(last.values())
-    for number, line in lines(path):
-        if number in wanted:
-            yield number, checked(f"{path}:{number}", line, model)
+    if repeated:
+        for mark, (number, line) in zip(hashes.all, lines(path), strict=False):
+            if mark in repeated:
+                last[named(f"{path}:{number}", line, key)] = number
+    newest = set(last.values())
+    for mark, (number, line) in zip(
+        hashes.all, lines(path), strict=False
+    ):  # not those written since
+        if mark not in repeated or number in newest:
+            yield number, line, mark
+
+
+def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[tuple[int, Record]]:
+    """Yield (line number, last record) of every key."""
+    for number, line, mark in _newest_lines(path, key):
+        found = checked(f"{path}:{number}", line, model)
+        if hash(tuple(getattr(found, name) for name in key)) != mark:
+            raise RunError(f"{path}:{number}: found two values of {' or '.join(key)}; expected one")
+        yield number, found
+
+
+def _refuse_twice(path: Path, twice: set[int]) -> None:
+    """Raise RunError for two conversations of one id, of those whose ids have these hashes."""
+    seen: set[str] = set()
+    for number, found in _newest(path, Conversation, ("key",)):
+        name = found.conversation_id
+        if name in seen:
+            raise RunError(
+                f"{path}:{number}: conversation_id: found {name!r:.80} for two keys; expected one "
+                "of its own"
+            )
+        if hash(name) in twice:
+            seen.add(name)
 
 
 def set_latest(run: Run) -> None:
@@ -188,7 +245,7 @@ def set_latest(run: Run) -> None:
     link, path = Path("runs") / "latest", run.path
     if not path.resolve().is_relative_to(link.parent.resolve()):
         return
-    if not any(had for _, had in run.attempts().values()):
+    if not any(one.get("failure") is None for one in records(run.conversations_file, "key")):
         return
     temporary = link.with_name(f".latest.{os.getpid()}")
     try:

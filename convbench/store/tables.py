@@ -1,7 +1,8 @@
 """The records of one or several runs as DuckDB views, closed to the outside.
 
-The raw records are read into memory first, only those and only as wide as is needed; then the
-database is cut off from files and network for good, and the views are laid over them. What must
+The raw records are read first, only those and only as wide as is needed, those of large runs into
+temporary files; then the database is cut off from files and network for good, and the views are
+laid over them. What must
 be parsed from text (answer, correct, thinking) is a function, run where a query asks for it.
 """
 
@@ -19,9 +20,12 @@ from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
 from convbench.store import columns, grading, views
+from convbench.store.frames import checked_frames
 from convbench.store.jsonl import lines
 from convbench.store.label import read_label
-from convbench.store.limits import interruptible, seal_memory
+from convbench.store.limits import interruptible, seal_memory, spill
+from convbench.store.parts import SEALED, files
+from convbench.store.places import size_of
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked
 
@@ -83,6 +87,8 @@ def connect(
 
     connection = duckdb.connect(":memory:")
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
+    spilling = spill(connection, sum(size_of(run.path / f"{raw}.jsonl")
+                                     for run in runs for raw in needed))  # fmt: skip
     try:
         connection.execute("CREATE SCHEMA raw")
         _load_runs(connection, runs)
@@ -91,7 +97,8 @@ def connect(
     except RunError:
         connection.close()
         raise
-    seal_memory(connection)
+    if not spilling:
+        seal_memory(connection)
     grading.register(connection, runs)
     judges = (spec for run in runs for spec in run.judge_specs().values())
     for statement in (*CLOSED, *views.statements(views.metric_columns(judges))):
@@ -123,18 +130,25 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
         path = run.path / f"{name}.jsonl"
         if path.exists() and not path.is_file():
             raise RunError(f"{path}: found no file; expected JSON lines")
-        if path.exists() and path.stat().st_size:
+        if size_of(path):
             _read(connection, name, number, path, text)
-    if not runs:
-        return
-    if name == "examples":
+    if name == "examples" and _twice(connection, name, "run_no, example_id"):
         _refuse_twice(connection, name, "example_id", runs)
-    connection.execute(
-        f"DELETE FROM raw.{name} WHERE rowid NOT IN "  # noqa: S608 - names of our own
-        f"(SELECT max(rowid) FROM raw.{name} GROUP BY {key})"
-    )
-    if name == "conversations":
+    if _twice(connection, name, key):
+        connection.execute(
+            f"DELETE FROM raw.{name} WHERE rowid NOT IN "  # noqa: S608 - names of our own
+            f"(SELECT max(rowid) FROM raw.{name} GROUP BY {key})"
+        )
+    if name == "conversations" and _twice(connection, name, "run_no, conversation_id"):
         _refuse_twice(connection, name, "conversation_id", runs)
+
+
+def _twice(connection: DuckDBPyConnection, name: str, key: str) -> bool:
+    """Whether records may share these columns: whether any hashes are equal. It takes a tenth of
+    the memory that the columns themselves would."""
+    counts = f"SELECT count(*), count(DISTINCT hash({key})) FROM raw.{name}"  # noqa: S608
+    every, different = connection.execute(counts).fetchall()[0]
+    return bool(every != different)
 
 
 def _refuse_twice(
@@ -157,15 +171,17 @@ def _read(connection: DuckDBPyConnection, name: str, number: int, path: Path, te
     listed = ", ".join(f"'{column}': '{kind}'" for column, kind in read.items())
     with tempfile.TemporaryDirectory() as folder:
         for longest in LONGEST:  # and once more where the file grew while it was read
-            place = str(_readable(path, Path(folder))).replace("'", "''")
             try:
+                places = ", ".join(_literal(one) for one in _readable(path, Path(folder)))
+                if not places:
+                    return
                 connection.execute(
                     f"INSERT INTO raw.{name} (run_no, {', '.join(map(_quoted, read))}) "  # noqa: S608
-                    f"SELECT {number}, * FROM read_json('{place}', format='newline_delimited', "
+                    f"SELECT {number}, * FROM read_json([{places}], format='newline_delimited', "
                     f"maximum_object_size={longest << 20}, columns={{{listed}}})"
                 )
                 break
-            except duckdb.Error as error:
+            except (duckdb.Error, FileNotFoundError) as error:
                 _name_fault(path, name)
                 said = str(error).splitlines()[0]
         else:
@@ -184,20 +200,40 @@ def _name_fault(path: Path, name: str) -> None:
         checked(where, line, MODELS[name])
 
 
-def _readable(path: Path, folder: Path) -> Path:
-    """Return a file without a torn last line, of a name without a wildcard, which DuckDB would
-    follow: the file itself, a link to it, or a copy of its whole lines."""
-    whole = _whole(path)
-    if whole == path.stat().st_size and not set("*?[]{}") & set(str(path)):
-        return path
-    other = folder / path.name
-    if whole == path.stat().st_size:
-        other.symlink_to(path.resolve())
-        return other
+def _readable(path: Path, folder: Path) -> list[Path]:
+    """Return a file and its parts without a torn last line, of names without a wildcard, which
+    DuckDB would follow: the files themselves, links to them, or a copy of whole lines."""
+    found = []
+    for one in files(path):
+        sealed = one.suffix == SEALED
+        if sealed:
+            checked_frames(one)
+        whole = one.stat().st_size if sealed else _whole(one)
+        if not whole:
+            continue
+        cut = whole != one.stat().st_size
+        if not cut and not set("*?[]{}") & set(str(one)):
+            found.append(one)
+            continue
+        other = folder / f"{len(found)}-{one.name}"
+        other.unlink(missing_ok=True)
+        if cut:
+            _copy(one, other, whole)
+        else:
+            other.symlink_to(one.resolve())
+        found.append(other)
+    return found
+
+
+def _copy(path: Path, other: Path, length: int) -> None:
+    """Copy the first bytes of a file."""
     with path.open("rb") as source, other.open("wb") as target:
-        while part := source.read(min(whole - target.tell(), 1 << 20)):
+        while part := source.read(min(length - target.tell(), 1 << 20)):
             target.write(part)
-    return other
+
+
+def _literal(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _whole(path: Path) -> int:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
-from convbench.store.jsonl import lines
 from convbench.store.limits import bounded, interruptible
+from convbench.store.places import Places, placed, size_of
 from convbench.store.shape import an_object, checked
 
 if TYPE_CHECKING:
@@ -104,14 +104,16 @@ class Index:
         """Read one record from its file. Raises RunError where there is none of this id."""
         place = self.place(conversation_id)
         run = self.runs[place.run_no]
-        with run.conversations_file.open("rb") as file:
-            file.seek(place.start)
-            where = f"{run.conversations_file}: byte {place.start}"
-            found = checked(where, file.read(place.length), Conversation)
+        line = self._files[place.run_no].read(place.start, place.length)
+        found = checked(f"{run.conversations_file}: byte {place.start}", line, Conversation)
         example = run.examples.get(found.example_id)
         if example is None:
             raise RunError(f"{run.path}: found no example {found.example_id!r} in examples.jsonl")
         return run, found, example
+
+    @cached_property
+    def _files(self) -> list[Places]:
+        return [Places(run.conversations_file) for run in self.runs]
 
     def place(self, conversation_id: str) -> Place:
         """Return where a conversation lies. Raises RunError where there is none of this id."""
@@ -146,11 +148,7 @@ class Index:
 
 def sizes(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
     """Return the sizes in bytes of each run's conversations and verdicts."""
-    return tuple((_size(run.conversations_file), _size(run.verdicts_file)) for run in runs)
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    return tuple((size_of(run.conversations_file), size_of(run.verdicts_file)) for run in runs)
 
 
 @interruptible()
@@ -222,10 +220,6 @@ def _places(runs: Sequence[Run]) -> dict[str, Place]:
 
 def _records(path: Path) -> Iterator[tuple[str, str, int, int]]:
     """Yield (key, conversation_id, first byte, length) of every whole record."""
-    start, before = 0, 0
-    for number, line in lines(path):
-        if number != before + 1:  # empty lines are skipped by `lines`; each is one byte
-            start += number - before - 1
+    for number, start, line in placed(path):
         record = an_object(f"{path}:{number}", line, ("key", "conversation_id"))
         yield record["key"], record["conversation_id"], start, len(line)
-        start, before = start + len(line), number

@@ -1,0 +1,132 @@
+"""The questions that imported rows are about: each once, and whether its rows agree on it.
+
+They are kept in a temporary database of SQLite, which goes to the disk by itself, so that a file
+of any length is imported in the same memory.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import orjson
+
+from convbench.errors import DataError
+from convbench.formats.chats import Chat
+from convbench.schema import Choice, Example, fingerprint
+from convbench.schema.run import MOST
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+AGREED = ("split", "group_id", "answer", "hidden")
+"""Fields that all rows about one question share."""
+TABLES = (
+    "CREATE TABLE seen (key BLOB PRIMARY KEY, line INTEGER, samples INTEGER, said BLOB) "
+    "WITHOUT ROWID",
+    "CREATE TABLE units (unit BLOB PRIMARY KEY, line INTEGER, split TEXT) WITHOUT ROWID",
+)
+
+
+def key_of(chat: Chat) -> str:
+    """Return the id of the question a conversation belongs to."""
+    if chat.example is not None:
+        return chat.example
+    if chat.group is not None:
+        return chat.group
+    first = next((text for role, text in chat.messages if role == "user"), "")
+    return fingerprint(chat.system, chat.question, first)
+
+
+def example_of(name: str, chat: Chat) -> Example:
+    """Return the question that a row is about."""
+    first = next((text for role, text in chat.messages if role == "user"), "")
+    choices = tuple(
+        Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
+    )
+    key = key_of(chat)
+    return Example(
+        example_id=key,
+        task=name,
+        split=chat.split or "train",
+        group_id=chat.group or key,
+        question=chat.question or first,
+        choices=choices,
+        answer=chat.answer,
+        hidden=dict(chat.hidden),
+    )
+
+
+class Questions:
+    """Takes rows one by one and says which sample of which question each is."""
+
+    def __init__(self, place: str, base: sqlite3.Connection) -> None:
+        self.place = place
+        """What errors name."""
+        self._base = base
+
+    @classmethod
+    @contextmanager
+    def of(cls, place: str) -> Iterator[Questions]:
+        """Open the database, which is gone afterwards."""
+        with closing(sqlite3.connect("", isolation_level=None)) as base:
+            for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
+                base.execute(statement)
+            yield cls(place, base)
+
+    def __len__(self) -> int:
+        return int(self._base.execute("SELECT count(*) FROM seen").fetchone()[0])
+
+    def add(self, line: int, example: Example) -> int:
+        """Take a row; return its number among the samples of its question. Raises DataError where
+        it disagrees with an earlier row on its question, or on the split of its group."""
+        key = _bytes(example.example_id)
+        said = example.model_dump_json(include=set(AGREED)).encode()
+        found = self._base.execute("SELECT line, samples, said FROM seen WHERE key = ?", [key])
+        before = found.fetchone()
+        if before is None:
+            self._one_split(line, example)
+            self._base.execute("INSERT INTO seen VALUES (?, ?, 1, ?)", [key, line, said])
+            return 0
+        first, samples, agreed = before
+        if agreed != said:
+            self._disagree(line, first, example.example_id, said, agreed)
+        self._base.execute("UPDATE seen SET samples = samples + 1 WHERE key = ?", [key])
+        return int(samples)
+
+    def _disagree(self, line: int, first: int, key: str, said: bytes, agreed: bytes) -> None:
+        new, old = orjson.loads(said), orjson.loads(agreed)
+        for name in AGREED:
+            if (one := old[name]) != (other := new[name]):
+                raise DataError(
+                    f"{self.place}:{line}: {name} {other!r:.200}, but line {first} has "
+                    f"{one!r:.200} for the same question {key!r}; expected one for all its samples"
+                )
+
+    def _one_split(self, line: int, example: Example) -> None:
+        unit = _bytes(example.group_id)
+        found = self._base.execute("SELECT line, split FROM units WHERE unit = ?", [unit])
+        before = found.fetchone()
+        if before is None:
+            self._base.execute("INSERT INTO units VALUES (?, ?, ?)", [unit, line, example.split])
+        elif before[1] != example.split:
+            raise DataError(
+                f"{self.place}:{line}: group {example.group_id!r} is in {example.split}, but in "
+                f"{before[1]} on line {before[0]}; expected a group in one split"
+            )
+
+    def check(self) -> int:
+        """Return the most samples of a question; DataError for more than a run may have."""
+        found = self._base.execute(
+            "SELECT samples, key FROM seen ORDER BY samples DESC, line LIMIT 1"
+        ).fetchone()
+        if found[0] > MOST:
+            name = bytes(found[1]).decode("utf-8", "surrogatepass")
+            raise DataError(
+                f"{self.place}: found {found[0]:,} conversations about {name!r:.80}; expected at "
+                f"most {MOST:,} about one question; give rows an example_id"
+            )
+        return int(found[0])
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,153 @@
+"""What names the records of a file, in few bytes each: 64-bit hashes in an array.
+
+A million names take 8 MB so, where a set of them takes 150. Where two hashes are equal the names
+themselves are compared, if a record could get lost by it.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
+
+from convbench.errors import RunError
+from convbench.store.shape import an_object
+
+FEW = 4096
+"""So many are sorted without loading numpy."""
+
+
+class Hashes:
+    """Hashes of names in the order they were added."""
+
+    def __init__(self, names: Iterable[object] = ()) -> None:
+        self.all = array("q", map(hash, names))
+
+    def add(self, name: object) -> int:
+        """Add a name; return its hash."""
+        found = hash(name)
+        self.all.append(found)
+        return found
+
+    def in_order(self) -> array[int]:
+        """Return them sorted."""
+        found = array("q", self.all)
+        if len(found) < FEW:
+            return array("q", sorted(found))
+        import numpy as np
+
+        np.frombuffer(found, np.int64).sort()
+        return found
+
+    def repeated(self) -> set[int]:
+        """Return those that were added more than once."""
+        return set(_again(self.in_order()))
+
+
+def _again(ordered: array[int]) -> list[int]:
+    """Return each that is equal to the one before it."""
+    if len(ordered) < FEW:
+        pairs = zip(ordered, islice(ordered, 1, None), strict=False)
+        return [one for one, other in pairs if one == other]
+    import numpy as np
+
+    found = np.frombuffer(ordered, np.int64)
+    again: list[int] = found[1:][found[1:] == found[:-1]].tolist()
+    return again
+
+
+class Names(Collection[str]):
+    """A set of names that tells which are in it and how many, and not their texts."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._ordered = Hashes(names).in_order()
+        self._again = len(_again(self._ordered))
+
+    def __contains__(self, name: object) -> bool:
+        found = hash(name)
+        at = bisect_left(self._ordered, found)
+        return at < len(self._ordered) and self._ordered[at] == found
+
+    def __len__(self) -> int:
+        return len(self._ordered) - self._again
+
+    def __iter__(self) -> Iterator[str]:
+        raise TypeError("the names themselves are not kept")
+
+
+class Ordinals:
+    """The place of each name among names that are all different."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        self._ordered = hashes.in_order()
+        if len(self._ordered) < FEW:
+            self._place = array("q", sorted(range(len(hashes.all)), key=hashes.all.__getitem__))
+            return
+        import numpy as np
+
+        self._place = array("q")
+        self._place.frombytes(np.argsort(np.frombuffer(hashes.all, np.int64)).tobytes())
+
+    def of(self, name: str) -> int | None:
+        """Return where a name stands; None where it is not among them."""
+        found = hash(name)
+        at = bisect_left(self._ordered, found)
+        there = at < len(self._ordered) and self._ordered[at] == found
+        return self._place[at] if there else None
+
+
+class Attempts:
+    """How often each key was tried, and whether the newest attempt succeeded."""
+
+    def __init__(self, tried: Iterable[tuple[str, bool]]) -> None:
+        hashes, well = Hashes(), bytearray()
+        for key, good in tried:
+            hashes.add(key)
+            well.append(good)
+        self._ordered = hashes.in_order()
+        repeated = set(_again(self._ordered))
+        self._told: dict[int, tuple[int, bool]] = {}
+        """Of those that failed, or were tried more than once."""
+        for one, flag in zip(hashes.all, well, strict=True):
+            if not flag or one in repeated:
+                self._told[one] = (self._told.get(one, (0, False))[0] + 1, bool(flag))
+        self._once = len(self._ordered) - sum(count for count, _ in self._told.values())
+
+    def get(self, key: str, default: tuple[int, bool] = (0, False), /) -> tuple[int, bool]:
+        """Return (number of attempts, whether the newest succeeded) of a key."""
+        found = hash(key)
+        if found in self._told:
+            return self._told[found]
+        at = bisect_left(self._ordered, found)
+        there = at < len(self._ordered) and self._ordered[at] == found
+        return (1, True) if there else default
+
+    @property
+    def good(self) -> int:
+        """Number of keys whose newest attempt succeeded."""
+        return self._once + sum(good for _, good in self._told.values())
+
+    def __len__(self) -> int:
+        return self._once + len(self._told)
+
+
+def named(where: str, line: bytes, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of these fields of a record, which stand first in a line of ours; RunError
+    where one is no text."""
+    found = _first(names).match(line)
+    if found is not None:
+        try:
+            return tuple(one.decode() for one in found.groups())
+        except UnicodeDecodeError:
+            raise RunError(f"{where}: damaged, not JSON: not UTF-8") from None
+    record = an_object(where, line, names)
+    return tuple(record[name] for name in names)
+
+
+@lru_cache
+def _first(names: tuple[str, ...]) -> re.Pattern[bytes]:
+    fields = rb",".join(rb'"%b":"([^"\\\x00-\x1f]*)"' % re.escape(n.encode()) for n in names)
+    return re.compile(rb"\{" + fields)

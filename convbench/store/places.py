@@ -1,0 +1,112 @@
+"""Where each record of a file of JSON lines lies, and reading it there.
+
+A place is a byte of the file and its parts as one text: it stays the same when lines are moved
+into a compressed part.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+from convbench.errors import RunError
+from convbench.store.frames import Frame, checked_frames, contents
+from convbench.store.parts import SEALED, exists, files, streams
+from convbench.store.shape import LONGEST
+
+KEPT = 16
+"""Decompressed frames that are kept."""
+
+
+def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (line number from 1, first byte, line) of every whole line, as `jsonl.lines` does."""
+    number, start = 0, 0
+    try:
+        for _, stream in streams(path):
+            while line := stream.readline(LONGEST + 1):
+                number += 1
+                if len(line) > LONGEST:
+                    raise RunError(
+                        f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
+                    )
+                if line.endswith(b"\n") and line != b"\n":
+                    yield number, start, line
+                start += len(line)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+class Places:
+    """Reads a file of JSON lines at places. Safe to use from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        self._look()
+
+    def _look(self) -> None:
+        """Find out what lies in which part."""
+        self._pieces: list[tuple[Path, Frame | None]] = []
+        sizes: list[int] = []
+        for part in files(self.path):
+            if part.suffix != SEALED:
+                self._pieces.append((part, None))
+                sizes.append(part.stat().st_size)
+                continue
+            for frame in checked_frames(part):
+                self._pieces.append((part, frame))
+                sizes.append(frame.size)
+        self._starts = [0, *accumulate(sizes)]
+        self._kept.clear()
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return so many bytes from a place on. Raises RunError where they are not there."""
+        with self._lock:
+            try:
+                found = self._read(start, length)
+            except FileNotFoundError:
+                found = b""
+            if len(found) != length:  # the file has grown, or was compressed meanwhile
+                self._look()
+                found = self._read(start, length)
+        if len(found) != length:
+            raise RunError(f"{self.path}: byte {start}: found no record; the file has changed")
+        return found
+
+    def _read(self, start: int, length: int) -> bytes:
+        found = b""
+        while len(found) < length:
+            number = bisect_right(self._starts, start + len(found)) - 1
+            if number >= len(self._pieces):
+                break
+            inside = start + len(found) - self._starts[number]
+            more = self._piece(number, inside, length - len(found))
+            if not more:
+                break
+            found += more
+        return found
+
+    def _piece(self, number: int, inside: int, length: int) -> bytes:
+        path, frame = self._pieces[number]
+        if frame is None:
+            with path.open("rb") as file:
+                file.seek(inside)
+                return file.read(length)
+        if number in self._kept:
+            self._kept.move_to_end(number)
+        else:
+            with path.open("rb") as file:
+                self._kept[number] = contents(path, file, frame)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return self._kept[number][inside : inside + length]
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file and its parts as one text; 0 where there is none."""
+    return Places(path)._starts[-1] if exists(path) else 0

@@ -1,0 +1,45 @@
+"""Logs to import: conversations of six messages with rewards, as many as are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+SAMPLES = 4
+"""Conversations about one question, so that `train swift` has something to compare."""
+WORDS = 20_000
+"""Words of the language that they speak; the n-th is about 1/n as frequent (Zipf)."""
+
+
+def write_logs(path: Path, count: int, seed: int = 0) -> int:
+    """Write `count` conversations of about 2.8 kB; return the bytes. Texts do not repeat, so that
+    compression finds in them what it finds in prose."""
+    random_ = random.Random(seed)
+    letters = "etaoinshrdlucmfwypvbgk"
+    words = ["".join(random_.choices(letters, k=random_.randint(2, 9))) for _ in range(WORDS)]
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, WORDS + 1)))
+
+    def text(size: int) -> str:
+        return " ".join(random_.choices(words, cum_weights=weights, k=size))
+
+    with path.open("w") as file:
+        for number in range(count):
+            question = number // SAMPLES
+            right = random_.random() < 0.6
+            if number % SAMPLES == 0:
+                asked = f"({question}) {text(60)}?"
+            said = [asked, text(70), text(40), text(90), text(40),
+                    f"{text(100)}\nAnswer: {'B' if right else 'C'}"]  # fmt: skip
+            row = {
+                "messages": [
+                    {"role": ("user", "assistant")[place % 2], "content": one}
+                    for place, one in enumerate(said)
+                ],
+                "example_id": f"q{question}", "reward": round(random_.random() / 2 + right / 2, 3),
+                "answer": "B", "choices": ["one", "two", "three"],
+                "split": "test" if question % 5 == 4 else "train",
+            }  # fmt: skip
+            file.write(json.dumps(row) + "\n")
+    return path.stat().st_size
