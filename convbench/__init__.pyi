@@ -161,7 +161,7 @@ def report(
 ) -> Report: ...
 def train(
     recipe: str,
-    run: Run | str | os.PathLike[str] | None = None,
+    run: Run | str | os.PathLike[str] | None | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...] = None,
     *,
     model: str | None = None,
     judge: str | None = None,

@@ -10,16 +10,15 @@ from convbench.catalog import load
 from convbench.learn import pairs
 from convbench.learn.job import Job, script
 from convbench.learn.pairs import Pairs
-from convbench.learn.select import select
 from convbench.schema import ProtocolSpec
 
 
 def data(job: Job) -> Pairs:
     """Log, reward, pair."""
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     pairing = job.recipe.pairing
     direct = None  # imported conversations have no task whose prompt could be rendered
-    if job.run.manifest.kind != "import":
+    if any(run.manifest.kind != "import" for run in job.runs):
         direct = load(ProtocolSpec, "protocols", pairing.protocol or "direct")
     return pairs.final_replies(logged, direct, pairing, job.recipe.fit.seed)
 

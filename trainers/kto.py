@@ -10,7 +10,6 @@ divergence from the base (equations (7) and (8)). TRL's loss on our own token id
 from convbench.errors import TrainError
 from convbench.learn import weights
 from convbench.learn.job import Job, script
-from convbench.learn.select import select
 from convbench.learn.weights import Weighted
 
 OWN_LOSS = True
@@ -24,7 +23,7 @@ def data(job: Job) -> Weighted:
             "data.unit: found conversation; kto learns single replies; expected turn; add --set "
             "data.unit=turn"
         )
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 

@@ -8,13 +8,12 @@ Maximises E[ r(x, tau) * sum_t log pi(a_t | x, tau_<t) ], equation (5) of Mukher
 
 from convbench.learn import weights
 from convbench.learn.job import Job, script
-from convbench.learn.select import select
 from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
     """Log, reward, weigh."""
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     return weights.refit(logged, job.recipe.weighting)
 
 

@@ -8,13 +8,12 @@ high; Andukuri et al. (2024).
 
 from convbench.learn import weights
 from convbench.learn.job import Job, script
-from convbench.learn.select import select
 from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
     """Log, reward, weigh."""
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 

@@ -8,7 +8,6 @@ Mukherjee et al. (NeurIPS 2025); Andukuri et al. (2024).
 
 from convbench.learn import weights
 from convbench.learn.job import Job, script
-from convbench.learn.select import select
 from convbench.learn.teacher import teacher
 from convbench.learn.weights import Weighted
 
@@ -19,7 +18,7 @@ OWN_LOSS = True
 def data(job: Job) -> Weighted:
     """Log, reward, weigh; the teacher must be there."""
     teacher(job.run, job.recipe)
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     return weights.star_gate(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 

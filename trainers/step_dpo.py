@@ -10,7 +10,7 @@ turn and were sampled to the end and judged, as Chen et al. (2025) do (`convbenc
 from convbench.learn import pairs
 from convbench.learn.job import Job, Means, Preparation, script
 from convbench.learn.pairs import Pairs
-from convbench.learn.select import branches, select
+from convbench.learn.select import branches
 
 
 def prepare(job: Job, means: Means) -> Preparation | None:
@@ -24,7 +24,7 @@ def prepare(job: Job, means: Means) -> Preparation | None:
 
 def data(job: Job) -> Pairs:
     """Log, reward, pair."""
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     pairing = job.recipe.pairing
     if pairing.source == "logged":
         return pairs.logged_turns(logged, pairing, job.recipe.fit.seed)

@@ -10,6 +10,9 @@ from convbench.learn.job import Job, script
 from convbench.learn.select import select
 from convbench.learn.sweet.pairs import Sweet, Trajectories, trajectories
 
+ONE_RUN = True
+"""What it learns is of one run's conversations."""
+
 
 def data(job: Job) -> Trajectories:
     """Log, reward, pair."""

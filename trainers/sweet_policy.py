@@ -15,6 +15,9 @@ from convbench.learn.sweet.candidates import place, reply_of
 from convbench.learn.sweet.pairs import RANKED, Candidate, Place, Sweet, check_base, policy_pairs
 from convbench.store.jsonl import records
 
+ONE_RUN = True
+"""What it learns is of one run's conversations."""
+
 
 def prepare(job: Job, means: Means) -> Preparation:
     """Train the critic, sample candidates at every turn, rank them."""

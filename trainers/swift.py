@@ -8,13 +8,12 @@ section 3.3 of Mukherjee et al. (NeurIPS 2025).
 
 from convbench.learn import weights
 from convbench.learn.job import Job, script
-from convbench.learn.select import select
 from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
     """Log, reward, weigh."""
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     return weights.swift(logged, job.recipe.weighting)
 
 

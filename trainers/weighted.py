@@ -6,13 +6,12 @@ minimised. ReFit, SWiFt and STaR-GATE are settings of it; so are AWR, A-LoL, PPO
 
 from convbench.learn import weights
 from convbench.learn.job import Job, script
-from convbench.learn.select import select
 from convbench.learn.weights import Weighted
 
 
 def data(job: Job) -> Weighted:
     """Log, reward, weigh."""
-    logged = select(job.run, job.recipe.data)
+    logged = job.log()
     return weights.composed(logged, job.recipe.weighting, job.recipe.fit.seed)
 
 

@@ -35,6 +35,8 @@ from convbench.rollout.loop import Built
 
 Place = Run | str | os.PathLike[str] | None
 """A run, or its folder; None for the newest."""
+Places = Place | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...]
+"""The same, or several."""
 
 
 def _first(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -72,12 +74,13 @@ def judge(run: Place = None, *judge: str, **said: Any) -> Run:
     return open_run(run)
 
 
-@verb(TrainOptions, _first("recipe", str), _first("run", Place, None))
-def train(recipe: str, run: Place = None, **said: Any) -> Checkpoint:
-    """Train a recipe on a run; of several rounds return the last one's checkpoint."""
-    options = options_of(
-        TrainOptions, {"recipe": recipe, "run": open_run(run).path, **_placed(said)}
-    )
+@verb(TrainOptions, _first("recipe", str), _first("run", Places, None))
+def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint:
+    """Train a recipe on a run, or on several as one log; of several rounds return the last one's
+    checkpoint."""
+    places = run if isinstance(run, list | tuple) else (run,)
+    paths = tuple(open_run(place).path for place in places)
+    options = options_of(TrainOptions, {"recipe": recipe, "run": paths, **_placed(said)})
     done = train_command.train(options)
     if isinstance(done, train_command.Rounds):
         return Checkpoint(done.result.rounds.rounds[-1].checkpoint)

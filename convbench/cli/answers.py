@@ -152,8 +152,8 @@ class JudgeAnswer(Answer):
     """One a `--run`, in the order that was typed."""
 
 
-class EvalAnswer(Answer):
-    """`eval`: a policy on the parent's test questions."""
+class EvaluatedRun(Answer):
+    """A policy on one parent's test questions."""
 
     run: str
     """The child run."""
@@ -167,6 +167,13 @@ class EvalAnswer(Answer):
     """Conversations that ended in a recorded failure."""
     judged: JudgedRun | None
     """Its scores; null where the parent has no verdicts."""
+
+
+class EvalAnswer(EvaluatedRun):
+    """`eval`: a policy on the parent's test questions."""
+
+    others: list[EvaluatedRun] = Field(default_factory=list)
+    """The same policy on each further run that was named."""
 
 
 class RoundAnswer(Answer):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.answers import EvalAnswer
+from convbench.cli.answers import EvalAnswer, EvaluatedRun
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give
@@ -32,25 +32,34 @@ if TYPE_CHECKING:
 @command("eval", EvalOptions, EvalAnswer)
 def evaluate(options: EvalOptions) -> None:
     """Evaluate a policy."""
-    from convbench.judge.evaluate import evaluate as command
+    from convbench.commands.evaluate import evaluate_each
 
-    result = command(options)
-    m, judged = result.run.manifest, result.judged
-    give(
-        EvalAnswer(
-            run=shown(result.run.path),
-            parent=shown(result.parent.path),
-            policy=m.cast[m.protocol.policy].model,
-            conversations=result.built.had,
-            failed=result.built.lost,
-            judged=None if judged is None else answer_judge(judged),
-        )
+    parents, answers, failed = [], [], False
+    for result in evaluate_each(options):
+        parents.append(shown(result.parent.path))
+        answers.append(evaluated(result))
+        give(EvalAnswer(**dict(answers[0]), others=answers[1:]))
+        failed = say_eval(result, options.calls) or failed
+    if failed:
+        raise typer.Exit(1)
+    next_command("convbench report " + " ".join(parents))
+
+
+def evaluated(result: EvalResult) -> EvaluatedRun:
+    """Return what `eval` did on one run."""
+    manifest = result.run.manifest
+    return EvaluatedRun(
+        run=shown(result.run.path),
+        parent=shown(result.parent.path),
+        policy=manifest.cast[manifest.protocol.policy].model,
+        conversations=result.built.had,
+        failed=result.built.lost,
+        judged=None if result.judged is None else answer_judge(result.judged),
     )
-    say_eval(result, options.calls)
 
 
-def say_eval(result: EvalResult, calls: CallOptions) -> None:
-    """Print what `eval` did; an exit code where too much failed."""
+def say_eval(result: EvalResult, calls: CallOptions) -> bool:
+    """Print what `eval` did on one run; return whether too much failed."""
     path, parent = shown(result.run.path), shown(result.parent.path)
     manifest = result.run.manifest
     fact("run", path)
@@ -73,6 +82,4 @@ def say_eval(result: EvalResult, calls: CallOptions) -> None:
     done = [built.jobs]
     if result.judged is not None:
         done += [one.jobs for one in result.judged.judged]
-    if any(calls.fails(jobs.failed, jobs.failed + jobs.done) for jobs in done):
-        raise typer.Exit(1)
-    next_command(f"convbench report {parent}")
+    return any(calls.fails(jobs.failed, jobs.failed + jobs.done) for jobs in done)

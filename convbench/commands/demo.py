@@ -101,13 +101,13 @@ def _learnt(name: str, run: Run, options: DemoOptions, spec: ExperimentSpec, say
     say(f"train {name}", why.get(name, ""))
     folder = train_once(_training(name, options, spec), run.checkpoints / name)
     say(f"eval {name}", "The new policy answers the test questions, which it was not trained on.")
-    done = evaluate(EvalOptions(str(folder), run.path, calls=options.calls))
+    done = evaluate(EvalOptions(str(folder), (run.path,), calls=options.calls))
     check_evaluation(done, options.calls)
     return folder
 
 
 def _training(name: str, options: DemoOptions, spec: ExperimentSpec) -> TrainOptions:
     return TrainOptions(
-        recipe=name, run=options.run, judge=spec.judges[0],
+        recipe=name, run=(options.run,), judge=spec.judges[0],
         specs=SpecOptions(sets=as_sets(spec.sets_of(name))), in_process=True,
     )  # fmt: skip

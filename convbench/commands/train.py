@@ -23,7 +23,7 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
     """
     options = replace(options, specs=tracked(options.specs, options.track))
     asked = RoundsOptions(
-        options.recipe, options.rounds, options.run, options.judge,
+        options.recipe, options.rounds, options.first, options.judge,
         in_process=options.in_process, specs=options.specs, calls=options.calls,
     )  # fmt: skip
     found = recipe_of(asked)
@@ -47,6 +47,7 @@ def tracked(specs: SpecOptions, name: str | None) -> SpecOptions:
 def _of_one(options: TrainOptions) -> list[str]:
     """Return the options said that mean nothing over several rounds."""
     single = {
+        "--run, several": options.run[1:] or None,
         "--model": options.model,
         "--out": options.out,
         "--launch": options.launch,

@@ -74,7 +74,7 @@ def train_options(
     """Return how a learner is trained once on the run at `path`."""
     return TrainOptions(
         recipe=step.learner,
-        run=path,
+        run=(path,),
         judge=spec.judges[0],
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,

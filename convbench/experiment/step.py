@@ -126,5 +126,5 @@ def _evaluate(
     folder = path / "checkpoints" / step.checkpoint
     served = "policy" in devices_of(options.calls.devices).vllm
     policy = f"vllm:{folder}" if served else str(folder)
-    done = evaluate(EvalOptions(policy, path, specs=options.specs, calls=options.calls))
+    done = evaluate(EvalOptions(policy, (path,), specs=options.specs, calls=options.calls))
     return check_evaluation(done, options.calls)

@@ -87,8 +87,8 @@ def splits_of(run: Run) -> dict[Split, int]:
 
 def _parent(options: EvalOptions, folder: Path) -> Run:
     """Return the run given, the one the checkpoint lies in or was trained in, or the newest."""
-    if options.run is not None or not folder.is_dir():
-        return find_run(options.run)
+    if options.first is not None or not folder.is_dir():
+        return find_run(options.first)
     inside = folder.resolve().parent.parent
     if (inside / "run.json").exists():
         return Run.open(inside)

@@ -36,7 +36,7 @@ def learnt_of(
         "model": recipe.model or Checkpoint(folder).recipe.get("model"),
     }
     job = Job(recipe.model_copy(update=values), folder)
-    return job, module.data(job)
+    return job, job.learnt(module)
 
 
 def _loaded(name: str, specs: SpecOptions) -> Recipe:

@@ -143,7 +143,7 @@ def fit(job: Job, weighted: Weighted, teacher: str) -> None:
     assert how is not None
     check_model(teacher)
     unit = job.recipe.data.unit
-    rows = training_rows(weighted, job.chat, job.longest, unit)
+    rows = training_rows(weighted, job.chat, job.longest, unit, others=job.others)
     lora = job.recipe.lora if how.lora_on == "student" else None
     trainer = Distiller(
         rows=rows.rows,

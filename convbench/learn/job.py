@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any, Protocol, cast
 
 from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.launch import GUARDED, MARK
 from convbench.learn.losses import objective
+from convbench.learn.merged import log_of
+from convbench.learn.mixing import completed
 from convbench.learn.pairs import Pairs
 from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, load_tokenizer
@@ -71,6 +74,28 @@ class Job:
         assert self.recipe.run is not None
         return Run.open((self.folder / self.recipe.run).resolve())
 
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs it learns from as one log; the first is `run`."""
+        more = (Run.open((self.folder / path).resolve()) for path in self.recipe.runs)
+        return (self.run, *more)
+
+    def log(self) -> Selection:
+        """Return the logged conversations that train, of all runs."""
+        return log_of(self.runs, self.recipe.data)
+
+    def learnt(self, module: ModuleType) -> Learnt:
+        """Return what a trainer's module makes of the log, mixed as `data` says; TrainError where
+        it passes over a run."""
+        learnt: Learnt = module.data(self)
+        if self.recipe.runs and len(learnt.selection.parts) != len(self.runs):
+            raise TrainError(
+                f"trainer {self.recipe.trainer}: found {len(self.runs)} runs, and it learns from "
+                "one; expected one --run, or a trainer whose data come of job.log()"
+            )
+        own_loss = bool(getattr(module, "OWN_LOSS", False))
+        return cast("Learnt", completed(learnt, self.recipe.data, own_loss))
+
     @property
     def model(self) -> str:
         """Model to start from: a path or Hub id."""
@@ -80,13 +105,24 @@ class Job:
     @cached_property
     def chat(self) -> ChatTokens:
         """Tokenizer and chat template of the model."""
-        manifest = self.run.manifest
+        return self.chat_of(self.run)
+
+    def chat_of(self, run: Run) -> ChatTokens:
+        """Return tokenizer and chat template of the model with the tools of a run."""
+        manifest = run.manifest
         policy = manifest.cast.get(manifest.protocol.policy)
         return ChatTokens(
             load_tokenizer(self.model),
             reasoning=self.recipe.data.reasoning,
             options={**(policy.template if policy else {}), **_tools(manifest.protocol)},
         )
+
+    @cached_property
+    def others(self) -> dict[str, tuple[ChatTokens, Recorded | None]]:
+        """Chat and recorded log-probabilities of the runs after the first, by their ids."""
+        return {
+            run.manifest.id: (self.chat_of(run), recorded_for(self, run)) for run in self.runs[1:]
+        }
 
     @property
     def longest(self) -> int | None:
@@ -141,11 +177,12 @@ Prepare = Callable[[Job, Means], Preparation | None]
 """Optional: find out what must be done before `data`; None where nothing is. Writes nothing."""
 
 
-def recorded_for(job: Job) -> Recorded | None:
-    """Return what was recorded of the run's tokens where the job's objective goes by it."""
+def recorded_for(job: Job, run: Run | None = None) -> Recorded | None:
+    """Return what was recorded of a run's tokens (the job's first) where the job's objective goes
+    by it."""
     loss = job.recipe.loss
     wanted = loss.pi_0 == "recorded" and objective(loss).needs_pi_0
-    return Recorded(job.run.path) if wanted else None
+    return Recorded((run or job.run).path) if wanted else None
 
 
 def script(data: Data, fit: Fit) -> None:
@@ -157,7 +194,7 @@ def script(data: Data, fit: Fit) -> None:
         die_with_parent()  # a launcher that is killed takes none of its workers along
     try:
         job = Job.read(Path(arguments[1]))
-        fit(job, data(job))
+        fit(job, job.learnt(sys.modules[data.__module__]))
     except ConvbenchError as error:
         raise SystemExit(f"{MARK}{error}") from None
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -194,6 +231,7 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
                 "skipped": {**selection.skipped, **learnt.skipped},
                 "flagged": selection.flagged.record(),
                 **({"ties": ties.record()} if ties is not None else {}),
+                **({"runs": _runs(job, learnt)} if job.recipe.runs else {}),
                 **more,
                 "log": log,
             },
@@ -201,6 +239,13 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
         )
         + "\n"
     )
+
+
+def _runs(job: Job, learnt: Learnt) -> list[dict[str, Any]]:
+    """Return each run's part in the log, and the share it was mixed with."""
+    mix = job.recipe.data.mix or (1.0,) * len(job.runs)
+    parts = learnt.selection.parts
+    return [part.record() | {"share": share} for part, share in zip(parts, mix, strict=True)]
 
 
 def _tools(protocol: ProtocolSpec) -> dict[str, Any]:

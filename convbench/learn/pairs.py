@@ -80,6 +80,8 @@ class Pair:
     rejected: Reply
     date: str = ""
     """Date of the chosen conversation, ISO, for templates that tell it."""
+    run: str = ""
+    """Id of the run that holds the chosen conversation."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +131,19 @@ def final_replies(
     winner's policy was first asked. Where tools were called, the pair is of the first replies in
     which the final turns part, for later ones rest on results that are not the other's.
     """
-    manifest = selection.run.manifest
-    if direct is not None:
-        _check_tools(manifest, direct)
+    for part in selection.parts or (selection,):
+        if direct is not None and part.run.manifest.kind != "import":
+            _check_tools(part.run.manifest, direct)
     found, skipped, ties = extremes(selection, pairing, seed)
     items: list[Pair] = []
     for winner, loser in found:
-        asked = first_messages(manifest, direct, winner) if direct else opening(manifest, winner)
+        manifest = selection.run_of(winner).manifest
+        if direct is None or manifest.kind == "import":
+            asked = opening(manifest, winner)
+        else:
+            asked = first_messages(manifest, direct, winner)
         mine, theirs = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
-        items += _parting(manifest.protocol, asked, winner, mine, loser, theirs, skipped)
+        items += _parting(manifest, asked, winner, mine, loser, theirs, skipped)
     return _told_apart(selection, items, skipped, ties)
 
 
@@ -145,14 +151,15 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
     """StepDPO from the log: at each turn the winner's reply against the loser's, under the
     winner's history; winner and loser by trajectory reward. Of turns that called tools, each reply
     counts: the winner's n-th against the loser's n-th."""
-    protocol = selection.run.manifest.protocol
     found, skipped, ties = extremes(selection, pairing, seed)
     items: list[Pair] = []
     for winner, loser in found:
+        manifest = selection.run_of(winner).manifest
+        protocol = manifest.protocol
         turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
                     strict=False)  # fmt: skip
         for mine, theirs in turns:
-            items += _replies(protocol, winner, mine, loser, theirs)
+            items += _replies(manifest, winner, mine, loser, theirs)
     return _told_apart(selection, items, skipped, ties)
 
 
@@ -162,7 +169,8 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
     The two share the history before that turn; the higher trajectory reward wins. Where the turn
     called tools, the pair is of the first replies in which they part.
     """
-    protocol = selection.run.manifest.protocol
+    manifest = selection.run.manifest
+    protocol = manifest.protocol
     parents = {item.conversation.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
     items: list[Pair] = []
@@ -176,7 +184,7 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
         else:
             winner, loser = sorted((branch, parent), key=lambda item: -item.reward)
             asked = views.messages(protocol, winner.conversation, protocol.policy, left.turn)
-            items += _parting(protocol, asked, winner, left.turn, loser, left.turn, skipped)
+            items += _parting(manifest, asked, winner, left.turn, loser, left.turn, skipped)
     return _told_apart(selection, items, skipped)
 
 
@@ -232,20 +240,21 @@ def _last(protocol: ProtocolSpec, conversation: Conversation) -> int:
 
 
 def _replies(
-    protocol: ProtocolSpec, winner: Logged, mine: int, loser: Logged, theirs: int
+    manifest: RunManifest, winner: Logged, mine: int, loser: Logged, theirs: int
 ) -> Iterator[Pair]:
     """Yield the replies of the winner's turn `mine` against those of the loser's turn `theirs`,
     under the winner's history."""
+    protocol = manifest.protocol
     asked = views.messages(protocol, winner.conversation, protocol.policy, mine)
     turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
     for number, (chosen, rejected) in enumerate(
         zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
     ):
-        yield _pair(protocol, asked, winner, turn.rounds[:number], chosen, rejected)
+        yield _pair(manifest, asked, winner, turn.rounds[:number], chosen, rejected)
 
 
 def _parting(
-    protocol: ProtocolSpec,
+    manifest: RunManifest,
     asked: Sequence[Message],
     winner: Logged,
     mine: int,
@@ -260,7 +269,7 @@ def _parting(
     for number, (chosen, rejected) in enumerate(replies):
         ends = number in (len(turn.rounds), len(other.rounds))
         if ends or chosen.said != rejected.said:
-            yield _pair(protocol, asked, winner, turn.rounds[:number], chosen, rejected)
+            yield _pair(manifest, asked, winner, turn.rounds[:number], chosen, rejected)
             return
         told = ([r.content for r in t.rounds[number].results] for t in (turn, other))
         if len(set(map(tuple, told))) > 1:
@@ -269,7 +278,7 @@ def _parting(
 
 
 def _pair(
-    protocol: ProtocolSpec,
+    manifest: RunManifest,
     asked: Sequence[Message],
     winner: Logged,
     rounds: Sequence[ToolRound],
@@ -277,9 +286,10 @@ def _pair(
     rejected: Reply,
 ) -> Pair:
     """Two replies to what was asked and the rounds of tools after it."""
-    replay = winner.conversation.sent.get(protocol.policy, Sent()).replay
+    replay = winner.conversation.sent.get(manifest.protocol.policy, Sent()).replay
     seen = (*asked, *views.called(rounds, replay))
-    return Pair(winner.task, seen, chosen, rejected, winner.conversation.ended[:10])
+    date = winner.conversation.ended[:10]
+    return Pair(winner.task, seen, chosen, rejected, date, manifest.id)
 
 
 def _told_apart(

@@ -43,6 +43,8 @@ def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     enough = len(rows) >= processes * job.recipe.fit.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
+    if not job.recipe.shuffles:
+        values["train_sampling_strategy"] = "sequential"
     more = {"loss_type": [LOSSES[job.recipe.pairing.loss]], **more}
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
@@ -59,7 +61,7 @@ def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
 def fit(job: Job, pairs: Pairs, **more: Any) -> None:
     """Train the recipe's model on pairs and save it; `more` are further settings of DPOConfig."""
     fitting.quiet()
-    found = pair_rows(pairs, job.chat, job.longest)
+    found = pair_rows(pairs, job.chat, job.longest, job.others)
     trainer = trainer_for(job, found.rows, **more)
     fitting.train(trainer, job, Steps(len(found.rows), "pair", job.recipe.fit, whole=True))
     fitting.finish(trainer, job, pairs, counts=found.counts)

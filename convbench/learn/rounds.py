@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from convbench.judge import Judge
 from convbench.judge.all import judge_with, judge_with_model, judges_of
 from convbench.judge.evaluate import check_evaluation, evaluate, splits_of
 from convbench.judge.ready import ready as judges_ready
-from convbench.learn.start import sort_sets, train_once, trainable
+from convbench.learn.start import of_one_run, sort_sets, train_once, trainable
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.train import RoundsOptions, TrainOptions
@@ -69,13 +70,14 @@ def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
     if not _over(root, wanted, options):
         _preflight(root, judge, options)
     result = RoundsResult(root, judge.name)
-    run = root
+    run, earlier = root, list[Run]()
     for number in range(1, wanted + 1):
         score(run, judge, options.calls)
-        done = Round(number, run, _trained(run, judge, options))
+        done = Round(number, run, _trained(run, judge, options, earlier))
         result.rounds.append(done)
         if options.evaluate:
             done.evaluated = evaluate_round(root, done, judge, options)
+        earlier.append(run)
         if number < wanted:
             run = log_round(root, done.checkpoint, number + 1, options)
     return result
@@ -119,7 +121,14 @@ def _preflight(root: Run, judge: Judge, options: RoundsOptions) -> None:
     others = {**old.cast, old.protocol.policy: Member(model=SCRIPT)}
     ready_cast(Run(root.path, old.model_copy(update={"cast": others})), options.calls)
     judges_ready([judge], options.calls, root)
-    trainable(_training(root, judge, options), old.cast[old.protocol.policy])
+    recipe = trainable(_training(root, judge, options), old.cast[old.protocol.policy])
+    if recipe.replay and recipe.data.mix:
+        raise SpecError("replay: found data.mix beside it; expected one of them")
+    if recipe.replay and of_one_run(recipe):
+        raise SpecError(
+            f"replay: found {recipe.replay:g} for {recipe.name}, which samples or trains something "
+            "of its own round first; expected 0"
+        )
 
 
 def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
@@ -145,16 +154,34 @@ def score(run: Run, judge: Judge, calls: CallOptions) -> None:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
 
 
-def _trained(run: Run, judge: Judge, options: RoundsOptions) -> Path:
+def _trained(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
     """Return the round's checkpoint, trained now where it is not there."""
-    asked = _training(run, judge, options)
+    asked = replayed(_training(run, judge, options), recipe_of(options).replay, run, earlier)
     return train_once(asked, run.checkpoints / Path(options.recipe).stem)
+
+
+def replayed(asked: TrainOptions, share: float, run: Run, earlier: Sequence[Run]) -> TrainOptions:
+    """Return the training of a round with earlier rounds' logs mixed in, so that they give this
+    share of its conversations; all of them where they have fewer."""
+    if not share or not earlier:
+        return asked
+    old = sum(map(_logged, earlier))
+    mix = min(1.0, _logged(run) * share / (1 - share) / max(old, 1))
+    said = [1.0, *(round(mix, 4) for _ in earlier)]
+    specs = replace(asked.specs, sets=(*asked.specs.sets, f"data.mix={said}"))
+    return replace(asked, run=(run.path, *(one.path for one in earlier)), specs=specs)
+
+
+def _logged(run: Run) -> int:
+    """Return how many conversations about train questions a run has."""
+    train = {name for name, example in run.examples.items() if example.split == "train"}
+    return sum(one.example_id in train and one.failure is None for one in run.conversations())
 
 
 def _training(run: Run, judge: Judge, options: RoundsOptions) -> TrainOptions:
     return TrainOptions(
         recipe=options.recipe,
-        run=run.path,
+        run=(run.path,),
         judge=judge.name,
         specs=options.specs,
         calls=options.calls,
@@ -166,7 +193,7 @@ def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions)
     """Return the child run of a round's policy on the test split, built and judged."""
     name = f"{Path(options.recipe).stem}-round-{done.number}"
     asked = EvalOptions(
-        str(done.checkpoint), root.path, name, specs=replace(options.specs, sets=()),
+        str(done.checkpoint), (root.path,), name, specs=replace(options.specs, sets=()),
         calls=options.calls,
     )  # fmt: skip
     result = evaluate(asked)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from convbench import views
@@ -30,10 +31,12 @@ class Row:
     parts: int
     tokens: Tokens
     weight: float
+    plain: bool = False
+    """Learnt by plain likelihood, whatever the objective: it has no reward."""
 
     def fields(self) -> dict[str, Any]:
-        """Return what the trainer takes: ids, labels (-100 where masked), weight, and the share
-        of a conversation that this row is."""
+        """Return what the trainer takes: ids, labels (-100 where masked), weight, the share of a
+        conversation that this row is, and whether it is `plain` (0 or 1)."""
         return {
             "input_ids": list(self.tokens.ids),
             "labels": [
@@ -42,6 +45,7 @@ class Row:
             ],
             "weight": self.weight,
             "share": 1 / self.parts,
+            "plain": float(self.plain),
         }
 
 
@@ -89,15 +93,15 @@ def training_rows(
     max_length: int | None = None,
     unit: Unit = "conversation",
     recorded: Recorded | None = None,
+    others: Mapping[str, tuple[ChatTokens, Recorded | None]] = MappingProxyType({}),
 ) -> Rows:
     """Return the rows of weighted conversations, one a conversation or one a policy turn; with
     `recorded`, log pi_0 of their tokens as it was recorded, TrainError where some of it is missing
-    or is of other tokens.
+    or is of other tokens. `others`: chat and record of further runs, by their ids.
 
     Raises TrainError where a row has no token to learn from (an all-zero mask) before any is
     cut to `max_length`; rows that lose all such tokens by the cut are dropped and counted.
     """
-    protocol = weighted.selection.run.manifest.protocol
     if weighted.by_turn and unit != "turn":
         raise TrainError(
             f"data.unit: found {unit} where weighting.reward is turn; expected turn; add "
@@ -106,15 +110,20 @@ def training_rows(
     counts: Counter[str] = Counter()
     rows: list[Row] = []
     lost: Counter[str] = Counter()
+    further = 0
     for logged, weight in weighted.items:
         conversation = logged.conversation
-        turns = asked_by_turn(protocol, conversation, recorded)
+        name = conversation.conversation_id
+        manifest = weighted.selection.run_of(logged).manifest
+        words, told = others.get(manifest.id, (chat, recorded))
+        told = None if name in weighted.plain else told
+        turns = asked_by_turn(manifest.protocol, conversation, told)
         every = [one for turn in turns for one in turn]
-        if recorded is not None and any(one.probs is None for one in every):
+        if told is not None and any(one.probs is None for one in every):
             lost["none was recorded"] += 1
             continue
         try:
-            parts = chat.rows(every, conversation.ended[:10], unit)
+            parts = words.rows(every, conversation.ended[:10], unit)
         except Unaligned as error:
             lost[str(error)] += 1
             continue
@@ -125,11 +134,13 @@ def training_rows(
             parts = spoken
         counts["conversations"] += 1
         counts["conversations of several rows"] += len(parts) > 1
-        name = conversation.conversation_id
         weights = weighted.by_turn.get(name, (weight,) * len(parts))
         if name in weighted.by_turn:  # the replies of a turn that call tools count as the turn
             weights = tuple(w for w, turn in zip(weights, turns, strict=True) for _ in turn)
-        rows += _cut(name, parts, weights, max_length, counts)
+        made = _cut(name, parts, weights, max_length, counts)
+        had = len(rows)
+        rows += (replace(row, plain=True) for row in made) if name in weighted.plain else made
+        further += (len(rows) - had) * (manifest.id in others)
     if lost:
         why = "; ".join(f"{count} where {reason}" for reason, count in lost.most_common(3))
         raise TrainError(
@@ -143,6 +154,8 @@ def training_rows(
             "no row with a token to learn from; raise data.max_length or take another model"
         )
     counts["rows"] = len(rows)
+    if others:
+        counts["rows of further runs"] = further
     counts["tokens"] = sum(len(row.tokens.ids) for row in rows)
     counts["tokens with loss"] = sum(sum(row.tokens.mask) for row in rows)
     return Rows(tuple(rows), dict(counts))
@@ -208,10 +221,16 @@ class PairRows:
     counts: dict[str, int]
 
 
-def pair_rows(pairs: Pairs, chat: ChatTokens, max_length: int | None = None) -> PairRows:
+def pair_rows(
+    pairs: Pairs,
+    chat: ChatTokens,
+    max_length: int | None = None,
+    others: Mapping[str, tuple[ChatTokens, Recorded | None]] = MappingProxyType({}),
+) -> PairRows:
     """Return the rows of pairs; those whose prompt alone fills `max_length` are dropped and
-    counted, longer ones counted as truncated (TRL cuts them at their end)."""
-    rows = [_pair_row(pair, chat) for pair in pairs.items]
+    counted, longer ones counted as truncated (TRL cuts them at their end). `others` as in
+    `training_rows`."""
+    rows = [_pair_row(pair, others.get(pair.run, (chat, None))[0]) for pair in pairs.items]
     kept = [row for row in rows if max_length is None or len(row.prompt_ids) < max_length]
     if not kept:
         raise TrainError(
@@ -223,7 +242,13 @@ def pair_rows(pairs: Pairs, chat: ChatTokens, max_length: int | None = None) -> 
         for row in kept
         if max_length is not None
     )
-    counts = {"pairs": len(kept), "pairs truncated": long, "pairs dropped": len(rows) - len(kept)}
+    further = {"rows of further runs": sum(pair.run in others for pair in pairs.items)}
+    counts = {
+        "pairs": len(kept),
+        **(further if others else {}),
+        "pairs truncated": long,
+        "pairs dropped": len(rows) - len(kept),
+    }
     return PairRows(tuple(kept), counts)
 
 

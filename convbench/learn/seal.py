@@ -126,7 +126,7 @@ def with_filter(specs: SpecOptions, recipe: Recipe) -> SpecOptions:
 def learn_from(model: str, root: Run, options: RoundsOptions) -> None:
     """Have another model write self-edits of the test passages; the run's policy learns them."""
     plain = replace(options.specs, sets=())
-    done = evaluate(EvalOptions(model, root.path, specs=plain, calls=options.calls))
+    done = evaluate(EvalOptions(model, (root.path,), specs=plain, calls=options.calls))
     check_evaluation(done, options.calls)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 from convbench import rewards
 from convbench.errors import TrainError
@@ -16,6 +18,9 @@ from convbench.schema import Conversation, Example, Verdict, turn_scores
 from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
 from convbench.views import asking_turns, policy_turns
+
+UNREWARDED = ("not judged", "judge failed")
+"""Why a conversation that could train has no reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,15 @@ class Logged:
     reward: float
     turns: tuple[float, ...] = ()
     """Rewards of the policy's own turns, where their judge scored turns."""
+    run: Run | None = None
+    """The run that holds it, where a log has several."""
+    group: str = ""
+    """Name of the question where a log has several runs; else its id."""
 
     @property
     def task(self) -> str:
         """The context x: all conversations about one question share it."""
-        return self.example.example_id
+        return self.group or self.example.example_id
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,14 @@ class Selection:
     skipped: dict[str, int] = field(default_factory=dict)
     flagged: Flagged = field(default_factory=lambda: Flagged("drop"))
     """What the fidelity checks flagged among them."""
+    unrewarded: tuple[Logged, ...] = ()
+    """Conversations without a reward that are to be learnt all the same; theirs reads 0."""
+    parts: tuple[Selection, ...] = ()
+    """Of several runs each one's own, in their order; empty where there is one run."""
+
+    def run_of(self, item: Logged) -> Run:
+        """Return the run that holds a conversation."""
+        return item.run or self.run
 
     def tasks(self) -> dict[str, list[Logged]]:
         """Conversations by task, in the order of `in_order`."""
@@ -58,13 +75,36 @@ class Selection:
             f"{len(self.logged)} conversations about {len(self.tasks())} questions, "
             f"judge {self.judge}, metric {metric}"
         )
+        if self.unrewarded:
+            yield f"{len(self.unrewarded)} without a reward, learnt by plain likelihood"
+        for part in self.parts:
+            yield f"  {part.run.path}: {part.told()}"
         for reason, count in self.skipped.items():
             yield f"left out: {count} {reason}"
         yield from self.unfit()
         yield from self.flagged.describe()
 
+    def told(self) -> str:
+        """Return one run of several in words."""
+        bare = f" and {len(self.unrewarded)} without a reward" if self.unrewarded else ""
+        by = f", judge {self.judge}" if self.judge else ""
+        return f"{len(self.logged)} conversations{bare}, policy {policy_of(self.run)}{by}"
+
+    def record(self) -> dict[str, Any]:
+        """Return where conversations come from, as `training.json` holds it; no paths."""
+        manifest = self.run.manifest
+        return {
+            "run": manifest.id, "task": manifest.task.name, "protocol": manifest.protocol.name,
+            "policy": policy_of(self.run), "judge": self.judge,
+            "conversations": len(self.logged), "unrewarded": len(self.unrewarded),
+        }  # fmt: skip
+
     def unfit(self) -> Iterator[str]:
         """Yield why the judge is unfit to be learnt from, where its controls say so."""
+        for part in self.parts:
+            yield from part.unfit()
+        if self.parts:
+            return
         marks = {v.fingerprint for v in self.run.verdicts() if v.judge == self.judge}
         for mark in sorted(marks):
             yield from unfit(tried(self.run, self.judge, mark), self.judge)
@@ -76,26 +116,39 @@ def select(run: Run, data: Data) -> Selection:
     Raises TrainError where the run is not judged, several judges are there and none is named,
     verdicts of one judge are of two versions, nothing is left, or all rewards are equal.
     """
+    found = collect(run, data)
+    logged, skipped = list(found.logged), Counter(found.skipped)
+    if data.rows is not None:
+        logged = nearest(found, data.rows, data.unit)
+        skipped["beyond data.rows"] = len(found.logged) - len(logged)
+    check(found.run, found.judge, logged, skipped)
+    return replace(found, logged=tuple(logged), skipped=dict(skipped))
+
+
+def collect(run: Run, data: Data) -> Selection:
+    """Return `select`'s conversations, of which none need be left and all rewards may be equal; a
+    run without verdicts has unrewarded ones alone, where these are wanted."""
     verdicts = list(run.verdicts())
-    judge = choose_judge(run, verdicts, data.judge)
+    bare = data.unrewarded == "sft"
+    judge = choose_judge(run, verdicts, data.judge) if verdicts or not bare else ""
     by_id = {verdict.conversation_id: verdict for verdict in verdicts if verdict.judge == judge}
     one_version(run, judge, by_id.values())
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
-    logged = []
+    logged: list[Logged] = []
+    unrewarded: list[Logged] = []
     for conversation in in_order(run):
         reason, item = _judged(run, conversation, by_id.get(conversation.conversation_id), data)
+        plain = bare and reason in UNREWARDED
+        if plain:
+            example = run.examples[conversation.example_id]
+            item = Logged(conversation, example, 0.0)
         item = _unless_flagged(run, item, flagged)
         if item is None:
-            skipped[reason or "flagged"] += 1
+            skipped["flagged" if plain else reason or "flagged"] += 1
         else:
-            logged.append(item)
-    if data.rows is not None:
-        kept = nearest(run, logged, data.rows, data.unit)
-        skipped["beyond data.rows"] = len(logged) - len(kept)
-        logged = kept
-    _check(run, judge, logged, skipped)
-    return Selection(run, judge, tuple(logged), dict(skipped), flagged)
+            (unrewarded if plain else logged).append(item)
+    return Selection(run, judge, tuple(logged), dict(skipped), flagged, tuple(unrewarded))
 
 
 def in_order(run: Run) -> list[Conversation]:
@@ -104,26 +157,42 @@ def in_order(run: Run) -> list[Conversation]:
     return sorted(run.conversations(), key=lambda c: (c.example_id, c.sample, c.key))
 
 
-def nearest(run: Run, logged: list[Logged], rows: int, unit: Unit) -> list[Logged]:
+def nearest(found: Selection, rows: int, unit: Unit) -> list[Logged]:
     """Return the conversations of the tasks whose rows (conversations, or policy turns) add up
     nearest to `rows`.
 
     Tasks are taken in the order of a hash of their names, so that subsets are nested.
     """
     there: Counter[str] = Counter()
+    logged = found.logged
     for item in logged:
-        turns = policy_turns(run.manifest.protocol, item.conversation)
+        turns = policy_turns(found.run_of(item).manifest.protocol, item.conversation)
         there[item.task] += len(turns) if unit == "turn" else 1
     if there.total() < rows:
         raise TrainError(
-            f"data.rows: found {there.total()} rows (one a {unit}) in {run.path}; expected at "
-            f"least {rows}; build more questions, or take all with --set data.rows=null"
+            f"data.rows: found {there.total()} rows (one a {unit}) in {found.run.path}; expected "
+            f"at least {rows}; build more questions, or take all with --set data.rows=null"
         )
-    order = sorted(there, key=lambda task: hashlib.sha256(task.encode()).digest())
+    order = sorted(there, key=hashed)
     sums = list(itertools.accumulate(there[task] for task in order))
     best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
     kept = set(order[: best + 1])
     return [item for item in logged if item.task in kept]
+
+
+def hashed(name: str) -> bytes:
+    """Return what names are ordered by where their order must hang on nothing else."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def policy_of(run: Run) -> str:
+    """Return the model that had a run's conversations, of a folder its name alone; "" where the
+    log says none."""
+    manifest = run.manifest
+    member = manifest.cast.get(manifest.protocol.policy)
+    model = member.model if member else ""
+    kind, colon, place = model.rpartition(":")
+    return f"{kind}{colon}{Path(place).name}" if Path(place).is_absolute() else model
 
 
 def branches(selection: Selection, data: Data) -> Selection:
@@ -264,7 +333,8 @@ def reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversatio
     return verdict.reward
 
 
-def _check(run: Run, judge: str, logged: list[Logged], skipped: Counter[str]) -> None:
+def check(run: Run, judge: str, logged: Sequence[Logged], skipped: Counter[str]) -> None:
+    """Refuse a log of which nothing is left, or whose rewards are all equal."""
     if not logged:
         why = (
             ", ".join(f"{count} {reason}" for reason, count in skipped.items())

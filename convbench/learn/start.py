@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -62,9 +62,15 @@ def train(options: TrainOptions) -> TrainResult:
     SpecError. A failed worker becomes a TrainError with its last words.
     """
     load_plugins(options.specs)
-    run = find_run(options.run)
+    runs = [find_run(path) for path in options.run or (None,)]
+    run = runs[0]
     recipe_sets, launch_sets = sort_sets(options.specs.sets)
-    recipe = resolve(options, run, recipe_sets)
+    recipe = resolve(options, runs, recipe_sets)
+    if recipe.runs and of_one_run(recipe):
+        raise TrainError(
+            f"recipe {recipe.name!r}: found {len(runs)} runs, and it samples or trains something "
+            "of one first; expected one --run"
+        )
     launch, notes = choose_launch(
         options, recipe, launch_sets, launching.accelerators(options.calls)
     )
@@ -83,8 +89,10 @@ def train(options: TrainOptions) -> TrainResult:
         else:
             result.preview = list(describe(job, data_of(module, job), launch.processes))
         return result
-    with run.reading("training on this run") as lock:
-        means.locks.extend([] if lock is None else [lock])
+    with ExitStack() as held:
+        for one in runs:
+            lock = held.enter_context(one.reading("training on this run"))
+            means.locks.extend([] if lock is None else [lock])
         _fit(module, job, means, result)
     result.path = job.folder
     return result
@@ -93,7 +101,7 @@ def train(options: TrainOptions) -> TrainResult:
 def data_of(module: ModuleType, job: Job) -> Learnt:
     """Return what the trainer learns from; TrainError where turns should be weighed and are not."""
     objective(job.recipe.loss)
-    learnt: Learnt = module.data(job)
+    learnt = job.learnt(module)
     own = not isinstance(learnt, Weighted) or getattr(module, "OWN_LOSS", False)
     if own and job.recipe.loss != Loss():
         raise TrainError(
@@ -162,6 +170,13 @@ def trainable(options: TrainOptions, policy: Member | None = None) -> Recipe:
     return recipe
 
 
+def of_one_run(recipe: Recipe) -> bool:
+    """Whether a learner can learn from one run alone, as one does that samples of it first."""
+    module = launching.load(launching.locate(recipe.trainer or ""))
+    samples = hasattr(module, "prepare") and recipe.pairing.source != "logged"
+    return samples or bool(getattr(module, "ONE_RUN", False))
+
+
 def train_once(options: TrainOptions, folder: Path) -> Path:
     """Train into a folder, unless a finished checkpoint lies there; return the folder."""
     if not Checkpoint(folder).finished:
@@ -193,8 +208,10 @@ def recipe_of(options: TrainOptions, sets: dict[str, Any]) -> Recipe:
     return recipe
 
 
-def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
-    """Return the recipe with run, model and judge filled in."""
+def resolve(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) -> Recipe:
+    """Return the recipe with runs, model and judge filled in; the model is the first run's policy
+    unless another is named."""
+    run = runs[0]
     recipe = recipe_of(options, sets)
     model = options.model or recipe.model or policy_weights(run.manifest)
     place = named(model) or model
@@ -207,6 +224,7 @@ def resolve(options: TrainOptions, run: Run, sets: dict[str, Any]) -> Recipe:
         update={
             "model": model,
             "run": str(run.path.resolve()),
+            "runs": tuple(str(one.path.resolve()) for one in runs[1:]),
             "data": data,
         }
     )
@@ -280,8 +298,12 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     for reason, count in learnt.skipped.items():
         yield f"left out: {count} {reason}"
     yield from ties_of(learnt)
+    mix = zip(job.recipe.data.mix, job.runs, strict=False)
+    shares = ", ".join(f"{share:g} x {run.path.name}" for share, run in mix)
+    if shares:
+        yield f"mixed: {shares}"
     if isinstance(learnt, Pairs):
-        pairs = pair_rows(learnt, job.chat, job.longest)
+        pairs = pair_rows(learnt, job.chat, job.longest, job.others)
         for what, count in pairs.counts.items():
             yield f"{what}: {count}"
         yield Steps(len(pairs.rows), "pair", job.recipe.fit, processes, whole=True).describe()
@@ -294,7 +316,7 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     if job.recipe.loss != Loss():
         yield said_of_loss(job.recipe.loss)
     unit = job.recipe.data.unit
-    rows = training_rows(learnt, job.chat, job.longest, unit, recorded_for(job))
+    rows = training_rows(learnt, job.chat, job.longest, unit, recorded_for(job), job.others)
     for what, count in rows.counts.items():
         yield f"{what}: {count}"
     several = rows.counts["conversations of several rows"]

@@ -25,7 +25,7 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
     if means.in_process and means.launch.accelerate is None and names is None and not gpus:
         os.environ.update(launching.hush(gpus))
         module, own = launching.load(script), Job.read(file)
-        module.fit(own, module.data(own) if learnt is None else learnt)
+        module.fit(own, own.learnt(module) if learnt is None else learnt)
     else:
         port = None if names is None else free_port()
         parts = launching.command(means.launch, script, file, job.recipe.fit, gpus, port)

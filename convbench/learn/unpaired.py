@@ -94,8 +94,8 @@ def fit(job: Job, weighted: Weighted) -> None:
             "fit.batch_size: found 1; the KL term of KTO is estimated within a batch; expected at "
             "least 2"
         )
-    rows = training_rows(weighted, job.chat, job.longest, "turn")
-    found = labelled(rows.rows, settings.batch_size, settings.seed if settings.shuffle else None)
+    rows = training_rows(weighted, job.chat, job.longest, "turn", others=job.others)
+    found = labelled(rows.rows, settings.batch_size, settings.seed if job.recipe.shuffles else None)
     trainer = trainer_for(job, found)
     fitting.train(trainer, job, Steps(len(found), "turn", settings, whole=True))
     counts = {**rows.counts, "desirable": sum(one["label"] for one in found), "rows": len(found)}

@@ -37,7 +37,7 @@ KNOWN = ("pi_0", "base")
 
 class Collate:
     """Pad rows to one length: `input_ids`, `attention_mask`, `labels`, and where rows have them
-    `pi_0` and `base`, of shape (rows, tokens); `weight` and `share` of shape (rows,)."""
+    `pi_0` and `base`, of shape (rows, tokens); `weight`, `share` and `plain` of shape (rows,)."""
 
     def __init__(self, pad_token: int, dtype: torch.dtype = torch.float32) -> None:
         self.pad_token = pad_token
@@ -52,7 +52,10 @@ class Collate:
             "attention_mask": pad([torch.ones_like(row) for row in ids], padding_value=0),
             "labels": pad(labels, padding_value=-100),
             "weight": torch.tensor([row["weight"] for row in rows], dtype=self.dtype),
-            "share": torch.tensor([row["share"] for row in rows], dtype=self.dtype),
+            **{
+                name: torch.tensor([row[name] for row in rows], dtype=self.dtype)
+                for name in ("share", "plain")
+            },
             **{
                 name: pad(
                     [torch.tensor(row[name], dtype=self.dtype) for row in rows], padding_value=0
@@ -119,7 +122,8 @@ class WeightedSFT(SFTTrainer):
         self.wide = fitting.precision(job) == "fp64"  # TRL's fused head computes in float32
         pad_token = tokenizer.pad_token_id
         pad_token = tokenizer.eos_token_id if pad_token is None else pad_token
-        empty = {"input_ids": [pad_token] * 2, "labels": [-100] * 2, "weight": 0.0, "share": 0.0}
+        empty: dict[str, Any] = {"input_ids": [pad_token] * 2, "labels": [-100] * 2}
+        empty |= dict.fromkeys(("weight", "share", "plain"), 0.0)
         empty |= dict.fromkeys(known or {}, [0.0] * 2)
         super().__init__(
             train_dataset=Dataset.from_list([*columns(rows, known or {}), empty]),
@@ -141,7 +145,7 @@ class WeightedSFT(SFTTrainer):
         return Once(
             len(self.rows),
             self.args.world_size * self.args.per_device_train_batch_size,
-            fit.seed if fit.shuffle else None,
+            fit.seed if self.job.recipe.shuffles else None,
             lambda: math.floor((self.state.epoch or 0.0) + 1e-9),
         )
 
@@ -163,11 +167,13 @@ class WeightedSFT(SFTTrainer):
 
     def _shape(self, batches: list[Any], device: Any) -> None:
         """Make weights of the rewards of one optimiser step's rows, over all processes."""
-        own = torch.cat([torch.stack([b["weight"], b["share"]]) for b in batches], dim=1)
+        own = torch.cat(
+            [torch.stack([b["weight"], b["share"], b["plain"]]) for b in batches], dim=1
+        )
         rows = self.accelerator.gather(own.T.contiguous().to(device))
-        real = rows[:, 1] > 0
+        real = (rows[:, 1] > 0) & (rows[:, 2] == 0)
         found = shaped(rows[real, 0].tolist(), self.job.recipe.weighting)
-        weights = torch.zeros_like(rows[:, 0])
+        weights = rows[:, 0] * (rows[:, 2] > 0)
         weights[real] = weights.new_tensor([weight or 0.0 for weight in found])
         first = self.args.process_index * own.shape[1]
         for batch in batches:
@@ -200,7 +206,7 @@ class WeightedSFT(SFTTrainer):
         if num_items_in_batch is None:
             num_items_in_batch = self._get_num_items_in_batch([inputs], self.args.device)
         inputs = self._moving(inputs)
-        weight, share = inputs.pop("weight"), inputs.pop("share")
+        weight, share, plain = (inputs.pop(name) for name in ("weight", "share", "plain"))
         known = {name: inputs.pop(name)[:, 1:] for name in KNOWN if name in inputs}
         mask = inputs["labels"][:, 1:].ne(-100)
         loss = self.job.recipe.loss
@@ -209,6 +215,8 @@ class WeightedSFT(SFTTrainer):
             self.log_probs(model, inputs) if logits is None else picked(logits, inputs["labels"])
         )
         each = self.objective.loss(Seen(log_probs, mask, weight, known.get("pi_0")), loss)
+        if plain.any():  # what has no reward is learnt by its likelihood alone
+            each = torch.where(plain[:, None] > 0, -weight[:, None] * log_probs, each)
         if loss.anchored:
             each = each + loss.anchor_weight * self._anchor(
                 inputs, log_probs, logits, known.get("base")
@@ -373,7 +381,7 @@ def known_before(job: Job, rows: Sequence[Row], model: Any) -> dict[str, list[li
     found: dict[str, list[list[float]]] = {}
     needed = objective(loss).needs_pi_0
     if needed and loss.pi_0 == "recorded":
-        found["pi_0"] = [list(row.tokens.pi_0) for row in rows]
+        found["pi_0"] = [list(row.tokens.pi_0) or [0.0] * len(row.tokens.ids) for row in rows]
         needed = False
     if anchors.needs_base(loss) or needed:
         if not fitting.on_cpu():
@@ -394,7 +402,7 @@ def fit(job: Job, weighted: Weighted) -> None:
     """Train the recipe's model on weighted conversations and save it."""
     fitting.quiet()
     unit = job.recipe.data.unit
-    rows = training_rows(weighted, job.chat, job.longest, unit, recorded_for(job))
+    rows = training_rows(weighted, job.chat, job.longest, unit, recorded_for(job), job.others)
     trainer = trainer_for(job, rows.rows)
     fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))
     fitting.finish(trainer, job, weighted, counts=rows.counts, flat_tasks=weighted.flat_tasks)

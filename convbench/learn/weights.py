@@ -37,6 +37,8 @@ class Weighted:
     their own; None leaves a turn out. The conversation's weight is their mean."""
     ties: Ties | None = None
     """Tasks with several best conversations, where the best one is wanted."""
+    plain: frozenset[str] = frozenset()
+    """Conversations that have no reward and are learnt by plain likelihood."""
 
 
 def reward(rewards: Sequence[float]) -> list[float | None]:
@@ -123,18 +125,19 @@ def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
 def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, int]]:
     """Return the conversations all of whose turns were given credit, with it as their turns'
     rewards, and how many others there are. RunError where none was given."""
-    run = selection.run
-    there = turn_advantages(run, by.credit)
+    runs = [part.run for part in selection.parts] or [selection.run]
+    there = {run.manifest.id: turn_advantages(run, by.credit) for run in runs}
     found = []
     for item in selection.logged:
-        own = there.get(item.conversation.conversation_id, {})
-        turns = policy_turns(run.manifest.protocol, item.conversation)
+        manifest = selection.run_of(item).manifest
+        own = there[manifest.id].get(item.conversation.conversation_id, {})
+        turns = policy_turns(manifest.protocol, item.conversation)
         if all(turn in own for turn in turns):
             found.append(replace(item, turns=tuple(own[turn] for turn in turns)))
     if not found:
         raise TrainError(
-            f"{run.path}: weighting.reward: advantage: found no conversation all of whose turns "
-            "have credit; give it with convbench credit"
+            f"{selection.run.path}: weighting.reward: advantage: found no conversation all of "
+            "whose turns have credit; give it with convbench credit"
         )
     bare = len(selection.logged) - len(found)
     some = replace(selection, logged=tuple(found))

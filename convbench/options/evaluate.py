@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, RunDir, SpecOptions
+from convbench.options.shared import Asking, CallOptions, RunDirs, SpecOptions, run_paths
 from convbench.words import Split
 
 
@@ -17,6 +18,7 @@ class EvalOptions(Asking):
     EXAMPLES: ClassVar = (
         "convbench eval runs/latest/checkpoints/swift",
         "convbench eval openai/gpt-4o-mini --run runs/latest",
+        "convbench eval runs/arc/checkpoints/swift --run runs/arc --run runs/sciq",
     )
 
     policy: Annotated[
@@ -24,8 +26,9 @@ class EvalOptions(Asking):
         Opt("A checkpoint folder, or any model that build takes.", argument=True, names="policies"),
     ]
     """Checkpoint folder, or any model reference."""
-    run: RunDir = None
-    """The parent; without it the run the checkpoint was trained in, else the newest."""
+    run: RunDirs = ()
+    """The parent, or several; without any the run the checkpoint was trained in, else the
+    newest."""
     name: Annotated[str | None, Opt("Name of the child run; without it the checkpoint's.")] = None
     protocol: Annotated[
         str | None,
@@ -34,3 +37,12 @@ class EvalOptions(Asking):
     split: Annotated[Split, Opt("Which split to evaluate on.")] = "test"
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()
+
+    def __post_init__(self) -> None:
+        """Take one run's folder for a list of it."""
+        object.__setattr__(self, "run", run_paths(self.run))
+
+    @property
+    def first(self) -> Path | None:
+        """The parent named first; None for none."""
+        return self.run[0] if self.run else None

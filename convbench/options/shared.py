@@ -60,6 +60,13 @@ DryRun = Annotated[
 ]
 
 
+def run_paths(said: Any) -> tuple[Path, ...]:
+    """Return the folders of runs where one, several or none may be said."""
+    if isinstance(said, tuple | list):
+        return tuple(Path(one) for one in said)
+    return () if said is None else (Path(said),)
+
+
 def _temperatures(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))

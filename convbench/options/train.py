@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, RunDir, SpecOptions, Track
+from convbench.options.declare import WHERE, Opt
+from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions, Track, run_paths
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class TrainOptions(Asking):
         "convbench train swift --dry-run",
         "convbench train step-dpo --set pairing.source=resampled --budget 5",
         "convbench train swift --rounds 2",
+        "convbench train swift --run runs/arc --run runs/sciq --set data.mix=[1,0.5]",
         "convbench train swift --track tensorboard",
     )
 
@@ -35,7 +36,14 @@ class TrainOptions(Asking):
             names="recipes",
         ),
     ]
-    run: RunDir = None
+    run: Annotated[
+        tuple[Path, ...],
+        Opt(
+            "Run directory, several times to learn from several runs as one log; without it the "
+            "newest run.",
+            "--run", "DIR", WHERE, names="runs",
+        ),
+    ] = ()  # fmt: skip
     model: Annotated[
         str | None,
         Opt(
@@ -68,6 +76,15 @@ class TrainOptions(Asking):
     specs: SpecOptions = SpecOptions()
     in_process: bool = False
     """Train in this process where one is enough: saves loading torch again and again."""
+
+    def __post_init__(self) -> None:
+        """Take one run's folder for a list of it."""
+        object.__setattr__(self, "run", run_paths(self.run))
+
+    @property
+    def first(self) -> Path | None:
+        """The run that holds the checkpoint; None for the newest."""
+        return self.run[0] if self.run else None
 
 
 @dataclass(frozen=True)

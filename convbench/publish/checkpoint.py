@@ -139,7 +139,9 @@ def lay_out(
         place.mkdir(parents=True)
         for name in _names(checkpoint.folder):
             _put(checkpoint.folder / name, place / name)
-        recipe = portable_values({**checkpoint.recipe, "run": run.manifest.id})
+        parts = [str(part.get("run")) for part in checkpoint.training.get("runs", [])]
+        named = {"run": run.manifest.id, **({"runs": parts[1:]} if parts else {})}
+        recipe = portable_values({**checkpoint.recipe, **named})
         training = portable_values({"id": checkpoint.id, **checkpoint.training})
         (place / RECIPE).write_text(yaml.safe_dump(recipe, sort_keys=False))
         (place / TRAINING).write_text(json.dumps(training, indent=1) + "\n")

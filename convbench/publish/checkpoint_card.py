@@ -160,7 +160,21 @@ def _data(
         ("judge", f"{judge} (`{'`, `'.join(dict.fromkeys(models))}`)" if models else judge or "-"),
         ("reward", str((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
     ]  # fmt: skip
+    rows += [_part(part) for part in training.get("runs") or ()]
     return f"## Data\n\n{grid(('', ''), rows)}"
+
+
+def _part(part: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the line of one run of several that were learnt from as one log."""
+    bare = part.get("unrewarded") or 0
+    told = [
+        f"task {part.get('task')}, protocol {part.get('protocol')}, policy {part.get('policy')}",
+        f"judge {part.get('judge')}" if part.get("judge") else "no judge",
+        f"{part.get('conversations')} conversations"
+        + (f" and {bare} without a reward" if bare else ""),
+        f"share {part.get('share'):g}",
+    ]
+    return (f"log `{part.get('run')}`", "; ".join(told))
 
 
 def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:

@@ -19,9 +19,11 @@ from convbench.report.tables import (
     flagged_table,
     kind_table,
     main_table,
+    matrix_tables,
     meeting_table,
     panel_tables,
     reference_table,
+    rounds_table,
     run_table,
     strength_table,
     temperature_table,
@@ -86,7 +88,10 @@ def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
 def _across(
     sections: Sequence[Section], judge: str | None, kind: ErrorKind | None
 ) -> Iterator[Part]:
-    """Yield what compares sections that differ in their protocol alone."""
+    """Yield what compares sections: those that differ in their protocol alone, and tasks."""
+    errors = sections[0].errors(kind) if sections else None
+    for matrix in matrix_tables(sections, judge, errors):
+        yield Part(title="All tasks", tables=(_named(matrix, sections[0]),))
     alike: dict[tuple[str, str, str], list[Section]] = {}
     for section in sections:
         alike.setdefault((section.task, section.mode, section.regime), []).append(section)
@@ -130,6 +135,7 @@ def _tables(
         difference_table(section, judge, kind),
         *(difference_table(other, judge, kind) for other in _against(section, against)),
         win_table(section, judge, kind),
+        rounds_table(section, judge, kind),
         run_table(section, judge),
         temperature_table(section, judge, kind),
         flagged_table(section, judge, kind),

@@ -158,6 +158,15 @@ def _name(run: Run, recipe: Mapping[str, Any]) -> str:
     return NAMES.get(name, name) + (f" round {number[1]}" if number else "")
 
 
+def round_of(policy: Policy) -> tuple[str, int] | None:
+    """Return what a policy that was learnt in rounds is called without its round, and which it is;
+    None for any other."""
+    number = _ROUND.search(policy.run.path.name) if policy.recipe and not policy.is_base else None
+    if number is None:
+        return None
+    return policy.name.replace(f" round {number[1]}", ""), int(number[1])
+
+
 def _planned(run: Run, split: str) -> int:
     manifest = run.manifest
     if manifest.kind == "import":

@@ -6,7 +6,7 @@ weight or a pair, and how the model is fitted.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,9 @@ FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves", "right"]
 TieRule = Literal["random", "all", "drop"]
 Unit = Literal["conversation", "turn"]
+Align = Literal["none", "standard", "range", "rank"]
+Order = Literal["shuffled", "easy", "hard", "spread", "even"]
+Share = Annotated[float, Field(gt=0, le=100)]
 
 
 class Data(Noun):
@@ -49,6 +52,26 @@ class Data(Noun):
     max_length: int | None = Field(default=None, ge=8)
     """Longest row in tokens; a longer one is cut at its end and counted. Null: no limit but
     the model's own."""
+    mix: tuple[Share, ...] = ()
+    """Of several runs (`--run A --run B`) how often each one's questions are taken, in their order:
+    2 trains on every row twice, 0.5 on half of the questions, by a hash of their names. Empty takes
+    all once."""
+    judges: tuple[str, ...] = ()
+    """Of several runs each one's judge, in their order; empty takes `judge` for all, or each one's
+    only one."""
+    align: Align = "none"
+    """Rewards of judges that use other scales, made comparable over the conversations of one task
+    and judge: `standard` subtracts their mean and divides by their standard deviation, `range` puts
+    lowest and highest at 0 and 1, `rank` takes each one's rank, from 0 to 1."""
+    order: Order = "shuffled"
+    """Curriculum of questions: `easy` and `hard` begin with the highest and the lowest mean reward,
+    `spread` with the largest standard deviation, `even` with the smallest. Rows of equals are in an
+    order by a hash of their names, and every epoch goes the same way. `shuffled` has none."""
+    unrewarded: Literal["drop", "sft"] = "drop"
+    """Conversations that have no reward: left out, or learnt by plain likelihood, -log pi times
+    `unrewarded_weight`, whatever the objective (a run that nobody judged is such a whole)."""
+    unrewarded_weight: float = Field(default=1.0, gt=0)
+    """Weight of a conversation without a reward (`unrewarded: sft`)."""
 
 
 class Weighting(Noun):
@@ -297,6 +320,9 @@ class Recipe(Noun):
     rounds: int | None = Field(default=None, ge=1)
     """Rounds: log, reward, fit, then log again with the policy that came out; `train --rounds N`
     says the same. Null trains once, on the run as it is."""
+    replay: float = Field(default=0.0, ge=0, lt=1)
+    """Share of a later round's rows that earlier rounds' logs give (`rounds`), all of these alike;
+    where they have fewer, as many as they have. 0 learns from the round's own log alone."""
     filter: EditFilter | None = None
     """Which self-edits are learnt (`seal`). `best-of-k`: each passage's best one; `improves`: every
     one that raises the accuracy (SEAL, equation 2); `right`: every one after which the task is
@@ -312,6 +338,14 @@ class Recipe(Noun):
     """Where this learner is specified."""
     run: str | None = None
     """Filled in by `convbench train`: the run, relative to this file's folder or absolute."""
+    runs: tuple[str, ...] = ()
+    """Filled in by `convbench train --run A --run B`: the runs after the first, of one log with
+    it."""
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether rows are shuffled; a curriculum has its order."""
+        return self.fit.shuffle and self.data.order == "shuffled"
 
 
 class Launch(Noun):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,29 @@ def test_what_is_no_objective_is_refused(tmp_path: Path, make: Make) -> None:
         objective(Loss(name="ppo", negative="floor"))
     with pytest.raises(TrainError, match=r"weighting.over: found batch, which trainer swift"):
         make("swift", **{"weighting.over": "batch"})
+
+
+def test_a_row_without_a_reward_is_learnt_by_likelihood_alone(
+    make: Make, gradient: Gradient, other: Path
+) -> None:
+    """Beside PPO's rows, whose terms are as they were: its own gradient times its weight."""
+    job, weighted = make("ppo")
+    name = weighted.items[0][0].conversation.conversation_id
+    items = [(item, 0.7 if n == 0 else weight) for n, (item, weight) in enumerate(weighted.items)]
+    rows = training_rows(weighted, job.chat).rows
+    before = AutoModelForCausalLM.from_pretrained(other, dtype=torch.float64)
+    known = {"pi_0": reference.log_probs(before, rows)}
+
+    def of(recipe: str, weights: list[float], plain: bool = False) -> Gradients:
+        made, data = make(recipe)
+        named = frozenset([name]) if plain else frozenset()
+        kept = tuple((item, w) for (item, _), w in zip(items, weights, strict=True))
+        return gradient(made, replace(data, items=kept, plain=named), known=known)
+
+    every = [weight for _, weight in items]
+    first = [0.7] + [0.0] * (len(items) - 1)
+    rest = [0.0, *every[1:]]
+    alone, others = of("swift", first), of("ppo", rest)
+    found = of("ppo", every, plain=True)
+    assert apart(found, {key: alone[key] + others[key] for key in alone}) < 1e-9
+    assert apart(of("ppo", every), found) > 1e-3, "the objective was not another"

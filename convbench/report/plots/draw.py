@@ -11,7 +11,7 @@ from convbench.report.measures import ACCURACY
 from convbench.report.pairwise import tournaments
 from convbench.report.plots.dots import dots
 from convbench.report.plots.judges import judge_pairs
-from convbench.report.plots.lines import by_size, by_temperature, by_turns
+from convbench.report.plots.lines import by_rounds, by_size, by_temperature, by_turns
 from convbench.report.plots.radar import radar
 from convbench.report.plots.strengths import strengths
 from convbench.report.plots.style import drawing
@@ -58,7 +58,7 @@ def _strengths(sections: Sequence[Section], judge: str | None) -> Iterator[Pictu
 
 def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:
     found = [radar(section, judge, kind) if judge else None]
-    found += [by_temperature(section, judge, kind), by_size(section, judge, kind)]
+    found += [curve(section, judge, kind) for curve in (by_temperature, by_size, by_rounds)]
     yield from (item for item in found if item is not None)
 
 

@@ -13,7 +13,7 @@ from convbench.report.plots.dots import clipped
 from convbench.report.plots.style import GREY, headed, legend_below, looks, new_figure, picture
 from convbench.report.policies import NAMES, Policy
 from convbench.report.sections import Section
-from convbench.report.tables import headline
+from convbench.report.tables import headline, rounds_of
 from convbench.stats.estimate import ErrorKind, Estimate
 
 Points = dict[str, list[tuple[float, Estimate]]]
@@ -30,6 +30,7 @@ class Axis:
 
 TEMPERATURE = Axis("sampling temperature", "temperature")
 TURNS = Axis("policy turns n", "number of turns")
+ROUNDS = Axis("round", "round (0 is Base)")
 
 
 def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
@@ -101,6 +102,22 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
     measures = _measures([section], judge)
     axis = _axis(policy for found in several.values() for _, policy in found)
     return curves(section.title, measures, points, axis, judge, base=section.base, kind=kind)
+
+
+def by_rounds(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
+    """Return accuracy and reward after each round of learners that go in rounds, from Base, which
+    is round 0; None where none went through two."""
+    found = rounds_of(section)
+    if not found:
+        return None
+
+    def points(measure: Measure) -> Points:
+        return {
+            name: _known((float(n), measure.of(policy, kind)) for n, policy in policies.items())
+            for name, policies in found.items()
+        }
+
+    return curves(section.title, _measures([section], judge), points, ROUNDS, judge)
 
 
 def trained_rows(policy: Policy) -> int | None:

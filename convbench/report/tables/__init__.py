@@ -10,8 +10,10 @@ from convbench.report.tables.duels import meeting_table, strength_table
 from convbench.report.tables.few_shot import choice_table
 from convbench.report.tables.flagged import finding_table, flagged_table
 from convbench.report.tables.gold import gold_part
+from convbench.report.tables.matrix import matrix_tables
 from convbench.report.tables.panels import panel_tables
 from convbench.report.tables.results import main_table
+from convbench.report.tables.rounds import rounds_of, rounds_table
 from convbench.report.tables.runs import run_table
 from convbench.report.tables.training import training_table
 from convbench.report.tables.verdict import verdict_part
@@ -30,10 +32,13 @@ __all__ = [
     "headline",
     "kind_table",
     "main_table",
+    "matrix_tables",
     "measures_of",
     "meeting_table",
     "panel_tables",
     "reference_table",
+    "rounds_of",
+    "rounds_table",
     "run_table",
     "strength_table",
     "temperature_table",

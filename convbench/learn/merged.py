@@ -1,0 +1,182 @@
+"""Several runs as one log: their conversations together, rewards aligned, questions in order."""
+
+from __future__ import annotations
+
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from convbench.errors import TrainError
+from convbench.learn.flagged import Flagged
+from convbench.learn.select import Logged, Selection, check, collect, hashed, nearest, select
+from convbench.schema import fingerprint
+from convbench.schema.recipe import Align, Data, Order
+from convbench.store.run import Run
+
+
+def log_of(runs: Sequence[Run], data: Data) -> Selection:
+    """Return the conversations of all runs as one log.
+
+    Conversations of one question under one protocol are one group, whichever run holds them.
+    Raises TrainError as `select` does, and where a run comes twice, `data.mix` or `data.judges`
+    are not one a run, or rewards of several judges stand side by side unaligned.
+    """
+    _one_each(runs, data)
+    if len(runs) == 1:
+        found = select(runs[0], data)
+    else:
+        found = _joined([collect(run, _of_run(data, place)) for place, run in enumerate(runs)])
+        _comparable(found, data.align)
+        if data.rows is not None:
+            logged = nearest(found, data.rows, data.unit)
+            beyond = {"beyond data.rows": len(found.logged) - len(logged)}
+            found = replace(found, logged=tuple(logged), skipped=found.skipped | beyond)
+        check(found.run, found.judge, found.logged, Counter(found.skipped))
+    if data.align != "none":
+        found = replace(found, logged=tuple(_aligned(found, data.align)))
+    return _ordered(found, data.order)
+
+
+def _one_each(runs: Sequence[Run], data: Data) -> None:
+    """Refuse a run that comes twice, and lists that are not one a run."""
+    ids = Counter(run.manifest.id for run in runs)
+    twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
+    if twice is not None:
+        raise TrainError(f"--run {twice.path}: found it twice; expected each run once; to weigh it "
+                         "double: --set data.mix=[2,1]")  # fmt: skip
+    for name, said in (("mix", data.mix), ("judges", data.judges)):
+        if said and len(said) != len(runs):
+            raise TrainError(
+                f"data.{name}: found {len(said)} for {len(runs)} run(s); expected one for each "
+                "--run, in their order"
+            )
+
+
+def _of_run(data: Data, place: int) -> Data:
+    """Return the settings of one run of several."""
+    judge = data.judges[place] if data.judges else data.judge
+    return data.model_copy(update={"judge": judge})
+
+
+def _joined(parts: Sequence[Selection]) -> Selection:
+    """Return one selection of several; each conversation knows its run and its question's group."""
+    flagged = Flagged(parts[0].flagged.rule)
+    skipped: Counter[str] = Counter()
+    for part in parts:
+        skipped.update(part.skipped)
+        flagged.conversations += part.flagged.conversations
+        flagged.findings.update(part.flagged.findings)
+    names = _Names()
+    named = [
+        replace(
+            part,
+            logged=tuple(names.give(part.run, part.logged)),
+            unrewarded=tuple(names.give(part.run, part.unrewarded)),
+        )
+        for part in parts
+    ]
+    judges = dict.fromkeys(part.judge for part in named if part.judge)
+    return Selection(
+        named[0].run,
+        " + ".join(judges),
+        tuple(item for part in named for item in part.logged),
+        dict(skipped),
+        flagged,
+        tuple(item for part in named for item in part.unrewarded),
+        tuple(named),
+    )
+
+
+class _Names:
+    """Names of questions over runs: one for the same question under the same protocol."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, list[str]] = {}
+
+    def give(self, run: Run, items: Iterable[Logged]) -> Iterator[Logged]:
+        """Yield the items with their run and the name of their question."""
+        manifest = run.manifest
+        under = fingerprint(manifest.task.name, manifest.protocol, manifest.mode)
+        for item in items:
+            name = item.example.example_id
+            mark = fingerprint(under, item.example)
+            known = self.marks.setdefault(name, [])
+            if mark not in known:
+                known.append(mark)
+            number = known.index(mark) + 1
+            yield replace(item, run=run, group=name if number == 1 else f"{name}#{number}")
+
+
+def _comparable(found: Selection, align: Align) -> None:
+    """Refuse rewards of several judges side by side without `align`."""
+    versions = {
+        (part.judge, v.fingerprint)
+        for part in found.parts
+        if part.logged
+        for v in part.run.verdicts()
+        if v.judge == part.judge and v.failure is None
+    }
+    if len(versions) > 1 and align == "none":
+        told = ", ".join(
+            f"{part.run.path.name}: {part.judge}" for part in found.parts if part.judge
+        )
+        raise TrainError(
+            f"found rewards of {len(versions)} judges or versions of one ({told}), whose scales "
+            "may differ; expected one, or --set data.align=standard, range or rank"
+        )
+
+
+def _aligned(found: Selection, align: Align) -> Iterator[Logged]:
+    """Yield the conversations with their rewards on the scale of their task and judge; rewards of
+    turns on that of these turns."""
+    judges = {part.run.manifest.id: part.judge for part in found.parts}
+
+    def scale(item: Logged) -> tuple[str, str]:
+        manifest = found.run_of(item).manifest
+        return manifest.task.name, judges.get(manifest.id, found.judge)
+
+    whole: dict[tuple[str, str], list[float]] = {}
+    turns: dict[tuple[str, str], list[float]] = {}
+    for item in found.logged:
+        whole.setdefault(scale(item), []).append(item.reward)
+        turns.setdefault(scale(item), []).extend(item.turns)
+    maps = {name: aligner(values, align) for name, values in whole.items()}
+    inner = {name: aligner(values, align) for name, values in turns.items() if values}
+    for item in found.logged:
+        name = scale(item)
+        own = tuple(inner[name](value) for value in item.turns)
+        yield replace(item, reward=maps[name](item.reward), turns=own)
+
+
+def aligner(values: Sequence[float], align: Align) -> Callable[[float], float]:
+    """Return what puts a reward of these on the common scale; where all are equal `standard` gives
+    0, `range` and `rank` the middle."""
+    if align == "rank":
+        there, most = sorted(values), max(len(values) - 1, 1)
+        flat = there[0] == there[-1]
+        return lambda value: (
+            0.5 if flat else (bisect_left(there, value) + bisect_right(there, value) - 1) / 2 / most
+        )
+    if align == "range":
+        low, wide = min(values), max(values) - min(values)
+        return (lambda value: (value - low) / wide) if wide else lambda value: 0.5
+    mean, std = statistics.fmean(values), statistics.pstdev(values)
+    return (lambda value: (value - mean) / std) if std > 1e-12 else lambda value: 0.0
+
+
+def _ordered(found: Selection, order: Order) -> Selection:
+    """Return the log with its questions in the order of a curriculum."""
+    if order == "shuffled":
+        return found
+    rewards: dict[str, list[float]] = {}
+    for item in found.logged:
+        rewards.setdefault(item.task, []).append(item.reward)
+    if order in ("easy", "hard"):
+        keys = {task: statistics.fmean(some) for task, some in rewards.items()}
+    else:
+        keys = {task: statistics.pstdev(some) for task, some in rewards.items()}
+    sign = -1 if order in ("easy", "spread") else 1
+    logged = sorted(found.logged, key=lambda i: (sign * keys[i.task], hashed(i.task)))
+    return replace(found, logged=tuple(logged))

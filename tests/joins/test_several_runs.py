@@ -1,0 +1,130 @@
+"""Several runs as one log, with real parts: built, judged, trained, evaluated on each, reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convbench.commands.build import build
+from convbench.commands.evaluate import evaluate_each
+from convbench.commands.judge import judge
+from convbench.commands.publish import publish_model
+from convbench.commands.report import report
+from convbench.commands.train import Rounds, train
+from convbench.learn import launch
+from convbench.learn.job import Job
+from convbench.learn.rows import Row, training_rows
+from convbench.learn.start import TrainResult
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.report import ReportOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.train import TrainOptions
+from convbench.report.plots.lines import by_rounds
+from convbench.report.sections import sections
+from convbench.store.run import Run
+from tests.learn import tiny
+
+QUIET = CallOptions(quiet=True)
+SETS = (
+    "launch=none", "data.unit=conversation", "fit.gradient_checkpointing=false", "fit.save=end",
+    "fit.max_steps=2", "fit.precision=fp32", "lora=null",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Two judged runs of the embedded policy: questions, and wishes that a tool knows."""
+    root = tmp_path_factory.mktemp("runs")
+    for task in ("pocket", "pocket-tools"):
+        shape = Shape(max_tokens=96, samples=2, temperatures=(1.0,))
+        build(BuildOptions(task, tasks=8, model="local:pocket", run=root / task, calls=QUIET,
+                           shape=shape))  # fmt: skip
+        judge(JudgeOptions(("rules",), root / task, calls=QUIET))
+    return [Run.open(root / task) for task in ("pocket", "pocket-tools")]
+
+
+@pytest.fixture(scope="module")
+def trained(runs: list[Run]) -> Path:
+    """A checkpoint of both, the second counted twice."""
+    done = train(TrainOptions(
+        "refit", run=tuple(run.path for run in runs), calls=QUIET, in_process=True,
+        specs=SpecOptions(sets=(*SETS, "data.align=rank", "data.mix=[1,2]")),
+    ))  # fmt: skip
+    assert isinstance(done, TrainResult)
+    assert done.path is not None
+    return done.path
+
+
+def rows_of(run: Run, folder: Path, *others: Run) -> list[Row]:
+    named = {"runs": [str(one.path) for one in others], "data.align": "rank"}
+    job = Job.read(tiny.resolved(folder, "refit", run, Path("local:pocket"), **named))
+    weighted = job.learnt(launch.load(launch.locate("refit")))
+    return list(training_rows(weighted, job.chat, others=job.others).rows)
+
+
+def test_each_runs_rows_are_those_it_has_alone(runs: list[Run], tmp_path: Path) -> None:
+    """Under its own protocol and tools, whichever run is named first."""
+    alone = [rows_of(run, tmp_path / run.path.name) for run in runs]
+    together = rows_of(runs[1], tmp_path / "both", runs[0])
+    assert together == [*alone[1], *alone[0]]
+
+
+def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
+    runs: list[Run], trained: Path, tmp_path: Path
+) -> None:
+    assert trained.parent.parent == runs[0].path
+    told = json.loads((trained / "training.json").read_text())
+    assert [part["run"] for part in told["runs"]] == [run.manifest.id for run in runs]
+    assert [part["task"] for part in told["runs"]] == ["pocket", "pocket-tools"]
+    assert [part["share"] for part in told["runs"]] == [1, 2]
+    second = told["runs"][1]["conversations"]
+    assert told["counts"]["rows of further runs"] == 2 * second > 0
+    done = publish_model("me/both", trained, dry_run=True, target=tmp_path / "card")
+    card = (done.folder / "README.md").read_text()
+    assert f"log `{runs[1].manifest.id}`" in card
+    assert "task pocket-tools, protocol pocket-tools, policy local:pocket" in card
+    assert str(runs[1].path) not in (done.folder / "recipe.yaml").read_text()
+
+
+def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> None:
+    paths = tuple(run.path for run in runs)
+    done = list(evaluate_each(EvalOptions(str(trained), paths, calls=QUIET)))
+    assert [one.parent.path for one in done] == list(paths)
+    document = report(ReportOptions(runs=paths)).document
+    (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]
+    assert [column.head for column in matrix.columns] == [
+        "Method", "pocket", "pocket-tools", "Mean of tasks",
+    ]  # fmt: skip
+    by_name = {row[0].text: [float(cell.text) for cell in row[1:]] for row in matrix.rows}
+    assert set(by_name) == {"Base", "ReFit"}
+    for numbers in by_name.values():
+        assert numbers[2] == pytest.approx((numbers[0] + numbers[1]) / 2, abs=1e-4)
+
+
+def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
+    """Half of the second round's rows come from the first round's log."""
+    done = train(TrainOptions(
+        "refit", run=runs[0].path, rounds=2, calls=QUIET, in_process=True,
+        specs=SpecOptions(sets=(*SETS, "replay=0.5")),
+    ))  # fmt: skip
+    assert isinstance(done, Rounds)
+    second = done.result.rounds.rounds[1]
+    told = json.loads((second.checkpoint / "training.json").read_text())
+    assert [part["run"] for part in told["runs"]] == [second.run.manifest.id, runs[0].manifest.id]
+    assert told["counts"]["rows of further runs"] == pytest.approx(
+        told["counts"]["rows"] / 2, abs=1.1
+    )
+    document = report(ReportOptions(runs=(runs[0].path,))).document
+    (table,) = [t for part in document.parts for t in part.tables if t.label == "rounds"]
+    assert [(row[0].text, row[1].text) for row in table.rows] == [
+        ("ReFit", "0"), ("ReFit", "1"), ("ReFit", "2"),
+    ]  # fmt: skip
+    assert "(" in table.rows[2][2].text
+    (section,) = sections([Run.open(runs[0].path)])
+    picture = by_rounds(section, "rules", "clustered")
+    assert picture is not None
+    assert "round" in picture.caption
