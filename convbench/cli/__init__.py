@@ -9,6 +9,7 @@ from convbench.cli import (  # noqa: F401 - each adds its commands to the app
     credit,
     data,
     demo,
+    estimate,
     evaluate,
     experiment,
     gold,

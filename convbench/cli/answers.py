@@ -152,6 +152,49 @@ class JudgeAnswer(Answer):
     """One a `--run`, in the order that was typed."""
 
 
+class EstimatedValue(Answer):
+    """A mean reward with its 95% interval."""
+
+    estimator: str
+    """`direct`, `snips`, `doubly robust`; `gain` is SNIPS less the log's own policy."""
+    mean: float
+    low: float | None
+    """Null where there is no standard error."""
+    high: float | None
+    """Its upper end."""
+
+
+class EstimateAnswer(Answer):
+    """`estimate`: a policy's value from another one's log."""
+
+    run: str
+    """The log."""
+    policy: str
+    """Whose value it is."""
+    judge: str
+    """Whose verdicts are the reward."""
+    conversations: int
+    """Conversations that were weighed."""
+    left_out: dict[str, int]
+    """Conversations without a say, by reason."""
+    known: bool
+    """Whether the log says anything of the policy; else the exit code is 1."""
+    why: list[str]
+    """Why it does not."""
+    effective: float | None
+    """Effective sample size in conversations; null where no weight could be had."""
+    effective_questions: float | None
+    """The same in questions."""
+    largest: float | None
+    """Share of the largest weight."""
+    shape: float | None
+    """Pareto shape of the largest weights."""
+    logged: EstimatedValue | None
+    """The mean reward of the log's own policy."""
+    values: list[EstimatedValue]
+    """The estimates; of a policy that cannot be known the direct one at most."""
+
+
 class EvaluatedRun(Answer):
     """A policy on one parent's test questions."""
 

@@ -125,9 +125,10 @@ def select(run: Run, data: Data) -> Selection:
     return replace(found, logged=tuple(logged), skipped=dict(skipped))
 
 
-def collect(run: Run, data: Data) -> Selection:
+def collect(run: Run, data: Data, split: str = "train") -> Selection:
     """Return `select`'s conversations, of which none need be left and all rewards may be equal; a
-    run without verdicts has unrewarded ones alone, where these are wanted."""
+    run without verdicts has unrewarded ones alone, where these are wanted. `split` may be another,
+    or `all`."""
     verdicts = list(run.verdicts())
     bare = data.unrewarded == "sft"
     judge = choose_judge(run, verdicts, data.judge) if verdicts or not bare else ""
@@ -138,7 +139,8 @@ def collect(run: Run, data: Data) -> Selection:
     logged: list[Logged] = []
     unrewarded: list[Logged] = []
     for conversation in in_order(run):
-        reason, item = _judged(run, conversation, by_id.get(conversation.conversation_id), data)
+        verdict = by_id.get(conversation.conversation_id)
+        reason, item = _judged(run, conversation, verdict, data, split=split)
         plain = bare and reason in UNREWARDED
         if plain:
             example = run.examples[conversation.example_id]
@@ -264,12 +266,13 @@ def _judged(
     data: Data,
     *,
     branch: bool = False,
+    split: str = "train",
 ) -> tuple[str, Logged | None]:
     """Return the logged item, or the reason why this conversation does not train."""
     example = run.examples.get(conversation.example_id)
     specs = run.manifest.fingerprints.get("specs")
-    if example is None or example.split != "train":
-        return "not in split train", None
+    if example is None or split not in ("all", example.split):
+        return f"not in split {split}", None
     if (conversation.branch is not None) != branch or (
         specs and conversation.specs and conversation.specs != specs
     ):

@@ -18,6 +18,7 @@ FlaggedRule = Literal["drop", "keep", "zero"]
 EditFilter = Literal["best-of-k", "improves", "right"]
 TieRule = Literal["random", "all", "drop"]
 Unit = Literal["conversation", "turn"]
+Pi0 = Literal["base", "recorded"]
 Align = Literal["none", "standard", "range", "rank"]
 Order = Literal["shuffled", "easy", "hard", "spread", "even"]
 Share = Annotated[float, Field(gt=0, le=100)]
@@ -140,7 +141,7 @@ class Loss(Noun):
     multiplies by min(1, pi / pi_0)."""
     floor: float = Field(default=1.0, gt=0)
     """Nats a token below log pi_0 at which `negative: floor` stops."""
-    pi_0: Literal["base", "recorded"] = "base"
+    pi_0: Pi0 = "base"
     """Where log pi_0 of the logged tokens comes from, where the objective needs it: computed with
     the `base`, the model that training starts from, or `recorded` with the log."""
     anchor: Literal["none", "sft", "k3", "kl", "forward-kl"] = "none"

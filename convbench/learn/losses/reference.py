@@ -13,15 +13,18 @@ TOKENS = 2048
 """Most tokens, padding counted, that are read in one pass."""
 
 
-def log_probs(model: Any, rows: Sequence[Row], *, bf16: bool = False) -> list[list[float]]:
+def log_probs(
+    model: Any, rows: Sequence[Row], *, bf16: bool = False, heat: float = 1.0
+) -> list[list[float]]:
     """Return log pi of every token of every row, shape (tokens,) a row, 0 where masked and for the
-    first, which nothing precedes. The model is as it was afterwards."""
+    first, which nothing precedes; at a sampling temperature `heat`. The model is as it was
+    afterwards."""
     training = model.training
     model.eval()
     found: list[list[float]] = [[] for _ in rows]
     with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
         for places in _batches(rows):
-            picked = _picked(model, [rows[i] for i in places])
+            picked = _picked(model, [rows[i] for i in places], heat)
             for place, values in zip(places, picked, strict=True):
                 found[place] = [0.0, *values[: len(rows[place].tokens.ids) - 1]]
     model.train(training)
@@ -41,7 +44,7 @@ def _batches(rows: Sequence[Row]) -> Iterator[list[int]]:
         yield batch
 
 
-def _picked(model: Any, rows: Sequence[Row]) -> list[list[float]]:
+def _picked(model: Any, rows: Sequence[Row], heat: float) -> list[list[float]]:
     """Return log pi of every token but the first, shape (rows, longest - 1)."""
     ids, mask, real = (
         torch.nn.utils.rnn.pad_sequence([torch.tensor(part) for part in parts], batch_first=True)
@@ -54,5 +57,5 @@ def _picked(model: Any, rows: Sequence[Row]) -> list[list[float]]:
     ids, mask = ids.to(model.device), mask.to(model.device)
     logits = model(input_ids=ids, attention_mask=real.to(model.device), use_cache=False).logits
     wide = logits[:, :-1] if logits.dtype == torch.float64 else logits[:, :-1].float()
-    taken = wide.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    taken = (wide / heat).log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     return taken.masked_fill(mask[:, 1:] == 0, 0).double().tolist()  # type: ignore[no-any-return]

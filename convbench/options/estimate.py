@@ -1,0 +1,54 @@
+"""Options of `estimate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from convbench.options.declare import Opt
+from convbench.options.shared import RunDir, SpecOptions
+from convbench.words import SplitChoice
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """Estimate a policy's mean reward from another policy's log, without having it speak.
+
+    Every logged conversation counts by how much likelier the policy makes it. Where the log is too
+    far from the policy, nothing is estimated: the command says why and ends with exit code 1.
+    """
+
+    EXAMPLES: ClassVar = (
+        "convbench estimate runs/latest/checkpoints/swift",
+        "convbench estimate runs/latest/checkpoints/swift --pi-0 recorded --judge gpt-4o",
+        "convbench estimate runs/latest/checkpoints/swift --judge human --model-judge gpt-4o",
+    )
+
+    policy: Annotated[
+        str,
+        Opt("A checkpoint folder, or any model whose weights are here.", argument=True,
+            names="policies"),
+    ]  # fmt: skip
+    run: RunDir = None
+    judge: Annotated[
+        str | None, Opt("Whose verdicts are the reward, where several judged.", names="judges")
+    ] = None
+    metric: Annotated[str, Opt("`reward`, or the name of a score.")] = "reward"
+    model_judge: Annotated[
+        str | None,
+        Opt(
+            "A cheaper judge as the reward model, who judged the log and the policy's own "
+            "conversations (convbench eval): adds the direct estimate, and sharpens the doubly "
+            "robust one.",
+            names="judges",
+        ),
+    ] = None  # fmt: skip
+    split: Annotated[SplitChoice, Opt("Whose conversations are weighed.")] = "test"
+    pi_0: Annotated[
+        Literal["base", "recorded"],
+        Opt(
+            "Where the log's own probabilities come from: computed with its policy's weights, or "
+            "recorded by build --logprobs."
+        ),
+    ] = "base"
+    specs: SpecOptions = SpecOptions()

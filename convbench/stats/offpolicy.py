@@ -1,0 +1,246 @@
+"""Value of a policy from another one's log: importance weights, and when they say nothing.
+
+A logged conversation i of question x_i has the weight w_i = pi(tau_i | x_i) / pi_0(tau_i | x_i),
+a product over the policy's own tokens, since everyone else speaks alike under both.
+
+- *SNIPS* (Swaminathan and Joachims 2015, section 4.2): sum w r / sum w, on which a factor of all
+  weights has no bearing.
+- *doubly robust* (Dudik et al. 2011, section 2.2, with self-normalised weights): the mean of a
+  prediction q plus sum w (r - q) / sum w. Right where the weights are, whatever q; the better q,
+  the narrower. Without a reward model q is the mean reward of the question's other conversations.
+- *direct*: the mean of a reward model's predictions of conversations that the policy itself had.
+
+Standard errors are clustered by question: e_g is what group g adds to the linearised estimate, SE =
+sqrt(G/(G-1) sum e_g^2). Intervals use Student's t with (sum W_g)^2 / sum W_g^2 - 1 degrees of
+freedom, W_g the weight of group g: as many questions as the weights leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from convbench.stats.estimate import LEVEL, estimate
+from convbench.stats.special import t_critical
+
+LEAST = 30.0
+"""Effective questions below which an interval's coverage falls short (docs/results.md)."""
+HEAVY = 0.7
+"""Pareto shape of the largest weights above which their mean says nothing (Vehtari et al. 2024,
+section 3.2.4)."""
+FAR = 4.0
+"""Standard errors that the mean weight may be off 1, which is its expectation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One logged conversation."""
+
+    group: str
+    """Its question."""
+    log_ratio: float
+    """log pi - log pi_0 of all of the policy's tokens, nats."""
+    reward: float
+    predicted: float | None = None
+    """What a reward model says of it; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An estimated mean reward."""
+
+    mean: float
+    error: float | None
+    df: float
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% interval; None without a standard error."""
+        if self.error is None or self.df < 1:
+            return None
+        margin = t_critical(self.df, LEVEL) * self.error
+        return self.mean - margin, self.mean + margin
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How much a log tells of a policy."""
+
+    n: int
+    groups: int
+    effective: float
+    """(sum w)^2 / sum w^2: as many conversations of its own."""
+    effective_groups: float
+    """The same of the questions' summed weights."""
+    mean_weight: float
+    off: float
+    """Standard errors that the mean weight is off 1."""
+    shape: float | None
+    """Pareto shape of the largest weights; None where too few can be fitted, or all are alike."""
+    largest: float
+    """Share of the largest weight in their sum."""
+
+    def unknown(self, least: float = LEAST) -> list[str]:
+        """Return why the policy's value cannot be known from this log; nothing where it can."""
+        why = []
+        if self.effective_groups < least:
+            why.append(
+                f"the log is worth {self.effective_groups:.1f} questions of the policy's own "
+                f"({self.effective:.1f} conversations); expected at least {least:g}"
+            )
+        if self.shape is not None and self.shape > HEAVY:
+            why.append(
+                f"the largest weights have a tail of Pareto shape {self.shape:.2f}; expected at "
+                f"most {HEAVY:g}: a few conversations decide, and rarer ones, not here, would too"
+            )
+        if self.off > FAR:
+            why.append(
+                f"the mean weight is {self.mean_weight:.3g}, {self.off:.1f} standard errors off 1: "
+                "the policy says what the log has not"
+            )
+        return why
+
+
+def weights(draws: Sequence[Draw]) -> list[float]:
+    """Return the weights over their largest, which no estimate hangs on."""
+    most = max(draw.log_ratio for draw in draws)
+    return [math.exp(draw.log_ratio - most) for draw in draws]
+
+
+def snips(draws: Sequence[Draw]) -> Value:
+    """Return the self-normalised estimate of the policy's mean reward."""
+    return _weighted([(d.group, w, d.reward) for d, w in zip(draws, weights(draws), strict=True)])
+
+
+def gain(draws: Sequence[Draw]) -> Value:
+    """Return by how much the policy's mean reward is above that of the log's own."""
+    found, n = snips(draws), len(draws)
+    own = math.fsum(draw.reward for draw in draws) / n
+    w = weights(draws)
+    total = math.fsum(w)
+    parts = _sums(
+        (d.group, one * (d.reward - found.mean) / total - (d.reward - own) / n)
+        for d, one in zip(draws, w, strict=True)
+    )
+    return Value(found.mean - own, _error(parts), found.df)
+
+
+def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> Value:
+    """Return the doubly robust estimate.
+
+    `sampled` are (question, prediction) of conversations that the policy itself had, whose mean is
+    the direct part; then every draw needs its prediction. Without, a draw is predicted by the mean
+    reward of its question's other draws, or of all others where it is alone, which is the same
+    under both policies.
+    """
+    w = weights(draws)
+    total = math.fsum(w)
+    predicted = [d.predicted or 0.0 for d in draws] if sampled else others(draws)
+    direct = sampled or [(d.group, q) for d, q in zip(draws, predicted, strict=True)]
+    mean = math.fsum(q for _, q in direct) / len(direct)
+    apart = [d.reward - q for d, q in zip(draws, predicted, strict=True)]
+    change = math.fsum(one * a for one, a in zip(w, apart, strict=True)) / total
+    parts = _sums(
+        (d.group, one * (a - change) / total) for d, one, a in zip(draws, w, apart, strict=True)
+    )
+    for group, q in direct:
+        parts[group] = parts.get(group, 0.0) + (q - mean) / len(direct)
+    return Value(mean + change, _error(parts), _df(draws, w))
+
+
+def others(draws: Sequence[Draw]) -> list[float]:
+    """Return for each draw the mean reward of its question's others, of all others where it is
+    alone."""
+    sums: dict[str, tuple[float, int]] = {}
+    for draw in draws:
+        total, n = sums.get(draw.group, (0.0, 0))
+        sums[draw.group] = total + draw.reward, n + 1
+    whole, n = math.fsum(draw.reward for draw in draws), len(draws)
+    found = []
+    for draw in draws:
+        total, count = sums[draw.group] if sums[draw.group][1] > 1 else (whole, n)
+        found.append((total - draw.reward) / (count - 1) if count > 1 else draw.reward)
+    return found
+
+
+def direct(sampled: Iterable[tuple[str, float]]) -> Value | None:
+    """Return the mean prediction of the policy's own conversations; None where it had none."""
+    found = estimate(sampled)
+    return None if found is None else Value(found.mean, found.error, found.df)
+
+
+def overlap(draws: Sequence[Draw]) -> Overlap:
+    """Return what the weights leave of a log."""
+    w = weights(draws)
+    total, n = math.fsum(w), len(draws)
+    sums = _sums((d.group, one) for d, one in zip(draws, w, strict=True))
+    whole = [math.exp(min(d.log_ratio, 700.0)) for d in draws]
+    mean = estimate((d.group, one) for d, one in zip(draws, whole, strict=True))
+    assert mean is not None
+    off = 0.0
+    if mean.error is not None and abs(mean.mean - 1) > 1e-6:
+        off = abs(mean.mean - 1) / mean.error if mean.error else math.inf
+    return Overlap(
+        n,
+        len(sums),
+        total**2 / math.fsum(one * one for one in w),
+        _df(draws, w) + 1,
+        mean.mean,
+        off,
+        pareto_shape(w),
+        max(w) / total,
+    )
+
+
+def pareto_shape(values: Sequence[float]) -> float | None:
+    """Return the shape k of the generalised Pareto distribution of the largest values: of n the
+    min(n / 5, 3 sqrt(n)) largest (Vehtari et al. 2024), by Zhang and Stephens (2009), with their
+    weakly informative prior of 10 values at 0.5. None for fewer than 5 of them, or all alike."""
+    ordered = sorted(values)
+    m = math.ceil(min(len(ordered) / 5, 3 * math.sqrt(len(ordered))))
+    if m < 5:
+        return None
+    cut = ordered[-m - 1]
+    tail = [value - cut for value in ordered[-m:]]
+    if tail[-1] <= 1e-12 * max(ordered[-1], 1e-300) or tail[math.floor(m / 4 + 0.5) - 1] <= 0:
+        return None
+    quarter, top = tail[math.floor(m / 4 + 0.5) - 1], tail[-1]
+    grid = 30 + math.floor(math.sqrt(m))
+    bs = [1 / top + (1 - math.sqrt(grid / (j - 0.5))) / (3 * quarter) for j in range(1, grid + 1)]
+    ks = [math.fsum(math.log1p(-b * x) for x in tail) / m for b in bs]
+    likely = [m * (math.log(-b / k) - k - 1) for b, k in zip(bs, ks, strict=True)]
+    shares = [1 / math.fsum(math.exp(min(o - one, 700.0)) for o in likely) for one in likely]
+    b = math.fsum(x * s for x, s in zip(bs, shares, strict=True)) / math.fsum(shares)
+    k = math.fsum(math.log1p(-b * x) for x in tail) / m
+    return (m * k + 10 * 0.5) / (m + 10)
+
+
+def _weighted(rows: Sequence[tuple[str, float, float]]) -> Value:
+    total = math.fsum(w for _, w, _ in rows)
+    mean = math.fsum(w * r for _, w, r in rows) / total
+    parts = _sums((group, w * (r - mean) / total) for group, w, r in rows)
+    sums = _sums((group, w) for group, w, _ in rows)
+    return Value(mean, _error(parts), _effective(sums) - 1)
+
+
+def _df(draws: Sequence[Draw], w: Sequence[float]) -> float:
+    return _effective(_sums((d.group, one) for d, one in zip(draws, w, strict=True))) - 1
+
+
+def _effective(sums: dict[str, float]) -> float:
+    return math.fsum(sums.values()) ** 2 / math.fsum(one * one for one in sums.values())
+
+
+def _sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for group, value in parts:
+        found[group] = found.get(group, 0.0) + value
+    return found
+
+
+def _error(parts: dict[str, float]) -> float | None:
+    g = len(parts)
+    if g < 2:
+        return None
+    return math.sqrt(g / (g - 1) * math.fsum(one * one for one in parts.values()))

@@ -1,0 +1,150 @@
+"""Off-policy estimates against sums by hand, a world that can be enumerated, and their refusals."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from convbench.stats.offpolicy import (
+    Draw,
+    direct,
+    gain,
+    others,
+    overlap,
+    pareto_shape,
+    robust,
+    snips,
+)
+
+ACTIONS = 6
+
+
+def policy(weights: Sequence[float], heat: float) -> list[float]:
+    """Chances of the actions."""
+    mass = [math.exp(w / heat) for w in weights]
+    return [m / sum(mass) for m in mass]
+
+
+class World:
+    """Questions with six answers each, of known rewards, and two policies; all can be summed."""
+
+    def __init__(self, questions: int, apart: float, seed: int) -> None:
+        draw = random.Random(seed)
+        self.rewards = [[draw.random() for _ in range(ACTIONS)] for _ in range(questions)]
+        likes = [[draw.gauss(0, 1) for _ in range(ACTIONS)] for _ in range(questions)]
+        self.logging = [policy(one, 1.0) for one in likes]
+        self.new = [
+            policy([a + apart * r for a, r in zip(one, rewards, strict=True)], 1.0)
+            for one, rewards in zip(likes, self.rewards, strict=True)
+        ]
+
+    def value(self) -> float:
+        """The new policy's mean reward."""
+        found = [
+            sum(p * r for p, r in zip(chances, rewards, strict=True))
+            for chances, rewards in zip(self.new, self.rewards, strict=True)
+        ]
+        return sum(found) / len(found)
+
+    def log(self, questions: int, samples: int, seed: int) -> list[Draw]:
+        """A log of the logging policy on questions drawn with replacement."""
+        draw = random.Random(seed)
+        found = []
+        for place in range(questions):
+            x = draw.randrange(len(self.rewards))
+            for _ in range(samples):
+                a = draw.choices(range(ACTIONS), self.logging[x])[0]
+                ratio = math.log(self.new[x][a] / self.logging[x][a])
+                found.append(Draw(f"{place}", ratio, self.rewards[x][a]))
+        return found
+
+
+def test_by_hand() -> None:
+    draws = [
+        Draw("a", math.log(2), 1.0), Draw("a", 0.0, 0.0), Draw("b", math.log(3), 0.5),
+        Draw("b", math.log(0.5), 0.0),
+    ]  # fmt: skip
+    assert snips(draws).mean == pytest.approx((2 * 1 + 3 * 0.5) / 6.5)
+    assert gain(draws).mean == pytest.approx(3.5 / 6.5 - 1.5 / 4)
+    seen = overlap(draws)
+    assert seen.effective == pytest.approx(6.5**2 / (4 + 1 + 9 + 0.25))
+    assert seen.effective_groups == pytest.approx(6.5**2 / (3**2 + 3.5**2))
+    assert (seen.mean_weight, seen.largest) == pytest.approx((6.5 / 4, 3 / 6.5))
+    assert others(draws) == [0.0, 1.0, 0.0, 0.5]
+    apart = [1 - 0, 0 - 1, 0.5 - 0, 0 - 0.5]
+    change = sum(w * a for w, a in zip([2, 1, 3, 0.5], apart, strict=True)) / 6.5
+    assert robust(draws).mean == pytest.approx(0.375 + change)
+    parts = [2 * (1 - 3.5 / 6.5) - 3.5 / 6.5, 3 * (0.5 - 3.5 / 6.5) - 0.5 * 3.5 / 6.5]
+    error = math.sqrt(2 * sum((p / 6.5) ** 2 for p in parts))
+    assert snips(draws).error == pytest.approx(error)
+
+
+def test_the_same_policy_is_the_logs_own_mean_and_a_scale_of_weights_changes_nothing() -> None:
+    log = [Draw(d.group, 0.0, d.reward) for d in World(50, 1.0, 0).log(60, 3, 0)]
+    own = direct((d.group, d.reward) for d in log)
+    assert own is not None
+    assert snips(log).mean == pytest.approx(own.mean)
+    assert snips(log).error == pytest.approx(own.error)
+    assert gain(log).mean == pytest.approx(0) == gain(log).error
+    moved = [Draw(d.group, d.log_ratio + 900, d.reward) for d in log]
+    assert snips(moved) == snips(log)
+    assert overlap(log).unknown() == []
+
+
+def test_a_perfect_reward_model_leaves_the_direct_error_alone() -> None:
+    world = World(80, 1.0, 1)
+    log = [Draw(d.group, d.log_ratio, d.reward, d.reward) for d in world.log(80, 2, 1)]
+    sampled = [(d.group, d.reward) for d in world.log(80, 2, 2)]
+    told, plain = robust(log, sampled), direct(sampled)
+    assert plain is not None
+    assert (told.mean, told.error) == (pytest.approx(plain.mean), pytest.approx(plain.error))
+
+
+def test_intervals_hold_the_truth_where_the_log_tells() -> None:
+    """Small here; the large simulation, on the embedded world too, is `tests.bench.estimate`."""
+    world = World(400, 1.5, 3)
+    truth, held, known = world.value(), {"snips": 0, "robust": 0}, 0
+    for seed in range(160):
+        log = world.log(60, 2, seed)
+        if overlap(log).unknown():
+            continue
+        known += 1
+        for name, rule in (("snips", snips), ("robust", robust)):
+            interval = rule(log).interval
+            assert interval is not None
+            held[name] += interval[0] <= truth <= interval[1]
+    assert known > 140
+    for name, count in held.items():
+        assert 0.9 < count / known <= 1, name
+
+
+@pytest.mark.parametrize(("apart", "why"), [(14.0, "expected at least 30"), (0.5, "")])
+def test_a_log_too_far_from_the_policy_says_so(apart: float, why: str) -> None:
+    told = overlap(World(400, apart, 4).log(60, 1, 4)).unknown()
+    assert why in "; ".join(told)
+    assert bool(told) == bool(why)
+
+
+def test_a_policy_that_says_what_the_log_has_not_is_told_by_its_weights_mean() -> None:
+    """All weights alike and small: nothing else would show it."""
+    log = [Draw(f"{n}", -3 + 0.01 * (n % 5), 0.5) for n in range(200)]
+    assert "the policy says what the log has not" in "; ".join(overlap(log).unknown())
+
+
+def test_pareto_shape_of_known_tails() -> None:
+    """As the likeliest shape, which scipy looks for, drawn to 0.5 by ten values."""
+    from scipy.stats import genpareto
+
+    draw = random.Random(0)
+    for shape in (0.3, 0.9):
+        values = sorted((draw.random() ** -shape - 1) / shape for _ in range(4000))
+        m = math.ceil(3 * math.sqrt(4000))
+        likeliest = genpareto.fit([v - values[-m - 1] for v in values[-m:]], floc=0)[0]
+        assert pareto_shape(values) == pytest.approx((m * likeliest + 5) / (m + 10), abs=0.03)
+    assert pareto_shape([1.0] * 100) is None
+    assert pareto_shape([1.0, 2.0, 3.0]) is None
+    heavy = [Draw(f"{n}", 1.6 * math.log(1 / draw.random()), 0.5) for n in range(4000)]
+    assert "Pareto shape" in "; ".join(overlap(heavy).unknown())
