@@ -7,11 +7,9 @@ With objective `nll`, w_i * -log pi, it is equations (5) and (9); with all weigh
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from trl.trainer.utils import add_fused_lm_head, pad
 from convbench.learn import fitting
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.losses import Seen, anchors, objective, reference
+from convbench.learn.probe import Probe
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.shaping import shaped
 from convbench.learn.steps import Steps
@@ -300,63 +299,6 @@ def picked(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def collapsed(first: float, now: float, loss: float) -> bool:
     """Whether log pi of what was rewarded (nats a token) fell by over FALL, or is no number."""
     return not (math.isfinite(now) and math.isfinite(loss)) or now < first - FALL
-
-
-class Probe:
-    """The first batch of each process, on which log(pi / pi_0) is followed through training.
-
-    log pi_0 comes free of that batch's own training step, before which nothing has changed. It
-    is kept in the folder, so that a resumed training compares with the same.
-    """
-
-    def __init__(self, trainer: WeightedSFT) -> None:
-        self.trainer = trainer
-        size, rank = trainer.args.per_device_train_batch_size, trainer.args.process_index
-        first = list(trainer._get_train_sampler())[rank * size : (rank + 1) * size]
-        self.batch = trainer.data_collator([trainer.train_dataset[i] for i in first])
-        self.real = sum(i < len(trainer.rows) for i in first)
-        self.file = Path(trainer.args.output_dir) / f"probe-{rank}.json"
-        self.base: torch.Tensor | None = None
-
-    def start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
-        """Keep log pi_0 of the first training step; take it from the folder when resumed."""
-        if self.base is not None:
-            return
-        if self.trainer.state.global_step > 0:
-            kept = json.loads(self.file.read_text()) if self.file.exists() else []
-            self.base = torch.tensor(kept, dtype=torch.float64)
-            return
-        same = torch.equal(inputs["input_ids"].cpu(), self.batch["input_ids"])
-        rows = log_probs.sum(-1).cpu().double()
-        self.base = rows if same else torch.tensor([], dtype=torch.float64)
-        self.file.write_text(json.dumps(self.base.tolist()))
-
-    def ratio(self) -> float | None:
-        """Mean of log pi - log pi_0 over all processes' rows, nats a row; None without log pi_0.
-
-        Every process takes part, since sharded weights need all.
-        """
-        trainer = self.trainer
-        if self.base is None:
-            return None
-        now = self._now()
-        known = len(self.base) == len(now)
-        change = (now - self.base).sum().item() if known else 0.0
-        sums = torch.tensor([change, float(self.real if known else 0)])
-        total = trainer.accelerator.reduce(sums.to(trainer.args.device), "sum").tolist()
-        return total[0] / total[1] if total[1] else None
-
-    def _now(self) -> torch.Tensor:
-        """log pi of every row of the batch."""
-        trainer = self.trainer
-        training = trainer.model.training
-        names = ("input_ids", "attention_mask", "labels")
-        inputs = {name: self.batch[name].to(trainer.args.device) for name in names}
-        trainer.model.eval()
-        with torch.no_grad(), trainer.compute_loss_context_manager():
-            found = trainer.log_probs(trainer.model, inputs).sum(-1).cpu().double()
-        trainer.model.train(training)
-        return found
 
 
 def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:

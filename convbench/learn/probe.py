@@ -1,0 +1,67 @@
+"""How far a policy has moved on its first batch: log(pi / pi_0) through training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Probe:
+    """The first batch of each process, on which log(pi / pi_0) is followed through training.
+
+    log pi_0 comes free of that batch's own training step, before which nothing has changed. It
+    is kept in the folder, so that a resumed training compares with the same.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        """`trainer` is a `WeightedSFT`."""
+        self.trainer = trainer
+        size, rank = trainer.args.per_device_train_batch_size, trainer.args.process_index
+        first = list(trainer._get_train_sampler())[rank * size : (rank + 1) * size]
+        self.batch = trainer.data_collator([trainer.train_dataset[i] for i in first])
+        self.real = sum(i < len(trainer.rows) for i in first)
+        self.file = Path(trainer.args.output_dir) / f"probe-{rank}.json"
+        self.base: torch.Tensor | None = None
+
+    def start(self, inputs: dict[str, Any], log_probs: torch.Tensor) -> None:
+        """Keep log pi_0 of the first training step; take it from the folder when resumed."""
+        if self.base is not None:
+            return
+        if self.trainer.state.global_step > 0:
+            kept = json.loads(self.file.read_text()) if self.file.exists() else []
+            self.base = torch.tensor(kept, dtype=torch.float64)
+            return
+        same = torch.equal(inputs["input_ids"].cpu(), self.batch["input_ids"])
+        rows = log_probs.sum(-1).cpu().double()
+        self.base = rows if same else torch.tensor([], dtype=torch.float64)
+        self.file.write_text(json.dumps(self.base.tolist()))
+
+    def ratio(self) -> float | None:
+        """Mean of log pi - log pi_0 over all processes' rows, nats a row; None without log pi_0.
+
+        Every process takes part, since sharded weights need all.
+        """
+        trainer = self.trainer
+        if self.base is None:
+            return None
+        now = self._now()
+        known = len(self.base) == len(now)
+        change = (now - self.base).sum().item() if known else 0.0
+        sums = torch.tensor([change, float(self.real if known else 0)])
+        total = trainer.accelerator.reduce(sums.to(trainer.args.device), "sum").tolist()
+        return total[0] / total[1] if total[1] else None
+
+    def _now(self) -> torch.Tensor:
+        """log pi of every row of the batch."""
+        trainer = self.trainer
+        training = trainer.model.training
+        names = ("input_ids", "attention_mask", "labels")
+        inputs = {name: self.batch[name].to(trainer.args.device) for name in names}
+        trainer.model.eval()
+        with torch.no_grad(), trainer.compute_loss_context_manager():
+            found = trainer.log_probs(trainer.model, inputs).sum(-1).cpu().double()
+        trainer.model.train(training)
+        return found
