@@ -9,6 +9,7 @@ output grid, and self-edits of which each part is drawn alike, where it is on th
 from __future__ import annotations
 
 import argparse
+import copy
 import random
 import sys
 import time
@@ -34,6 +35,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--start", type=Path, help="weights to go on from; else from scratch")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--stop", type=int, help="end after this many of the steps")
+    parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
     parser.add_argument("--sides", type=int, nargs="+", default=list(SIDES), help="of grids")
     parser.add_argument("--shown", type=int, default=2, help="most demonstrations")
     parser.add_argument("--rows", type=int, default=32, help="tasks of a single rule a step")
@@ -165,6 +167,8 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
             line = f"step {step + 1} context {sums[0]:.3f} edits {sums[1]:.3f} tokens {tokens}"
             print(f"{line} ({speed:.0f}/s)", file=sys.stderr, flush=True)
             sums = [0.0, 0.0]
+        if (step + 1) % args.save_every == 0:
+            save(model, tok, args.out)
         if step + 1 == args.stop:
             break
     return model, tok
@@ -175,7 +179,7 @@ def save(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> No
     model.generation_config = GenerationConfig(
         eos_token_id=tok.eos_token_id, pad_token_id=tok.pad_token_id, do_sample=True
     )
-    model.to(torch.float16).save_pretrained(out)
+    copy.deepcopy(model).to(torch.float16).save_pretrained(out)
     tok.save_pretrained(out, save_jinja_files=False)
 
 

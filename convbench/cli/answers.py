@@ -560,7 +560,7 @@ class CreditAnswer(Answer):
     run: str
     """The run that keeps it."""
     source: str
-    """Who said it: `critic:NAME`, `branches:JUDGE`."""
+    """Who said it: `critic:NAME`, `critic-raw:NAME`, `branches:JUDGE`."""
     turns: int
     """Policy turns with credit."""
     conversations: int

@@ -40,13 +40,15 @@ def credit(options: CreditOptions) -> Credited:
     Raises ConvbenchError where nobody can say.
     """
     run = find_run(options.run)
+    if options.source == BRANCHES and options.raw:
+        raise TrainError("--raw: goes with a critic; branches have no log-ratios")
     if options.source == BRANCHES:
         return _by_branches(run, options)
     if options.judge is not None:
         raise TrainError("--judge: goes with `branches`; a critic needs no judge")
     place = Path(options.source).expanduser()
-    source = f"critic:{place.resolve().name}"
-    told = by_critic(critic_job(place), run, source)
+    source = f"critic{'-raw' if options.raw else ''}:{place.resolve().name}"
+    told = by_critic(critic_job(place), run, source, raw=options.raw)
     return _kept(run, source, told.credit, told.left_out)
 
 

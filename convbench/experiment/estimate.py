@@ -19,12 +19,16 @@ from convbench.experiment.cells import Part
 from convbench.experiment.preflight import Preflight, Ready, rows_of
 from convbench.experiment.weights import weights_of
 from convbench.judge import Judge, judge_messages
+from convbench.judge.adaptation.runner import settings_of as adaptation_settings
+from convbench.judge.adaptation.texts import steps as texts_steps
+from convbench.judge.kinds import kind_of
 from convbench.learn.steps import Steps
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import ask_again
 from convbench.rollout.preview import Preview, dollars, headroom, preview
 from convbench.schema import Member, ProtocolSpec
 from convbench.schema.recipe import Recipe
+from convbench.tasks.arc_agi.edit import MOST_STEPS
 
 FLOPS = 4e14
 """Floating-point operations a second that one accelerator is taken to do in training and in
@@ -34,6 +38,10 @@ WRITING = 2e13
 of 8 billion weights."""
 TRAINED, READ = 6, 2
 """Operations a weight and token."""
+STEP_S = 0.1
+"""Seconds that one step of an adaptation takes at least: its batch is too small for `FLOPS`."""
+LINE = 40
+"""Tokens of a self-edit that become one text."""
 RECORDED = 12
 """Bytes on disk a token of a conversation: its record, its calls in the journal, its verdicts."""
 KEPT, SAVED = 2, 14
@@ -170,6 +178,8 @@ class _Cell:
         """Return what it takes to judge them: one ask a conversation, or a turn of it where turns
         are judged, its reply at full length."""
         count = shown.conversations
+        if kind_of(judge.spec).measures in ("adaptations", "solutions"):
+            return self._adapted(shown, judge)
         if judge.model is None:
             return Amount(verdicts=count)
         asks = count * (max(1, self.ready.manifest.turns) if judge.spec.per == "turn" else 1)
@@ -182,6 +192,27 @@ class _Cell:
         return Amount(
             verdicts=count, tokens=asks * (prompt + reply), usd=asks * (price or 0.0),
             unpriced=set() if price is not None else {judge.model},
+        )  # fmt: skip
+
+    def _adapted(self, shown: Preview, judge: Judge) -> Amount:
+        """Return what it takes to adapt to every self-edit: steps of the inner loop, each seed's,
+        then the answers, which go together."""
+        policy = self.ready.manifest.cast[self.ready.manifest.protocol.policy]
+        learner = str(judge.spec.args.get("learner") or "") or None
+        size = self._weights(policy, learner)
+        tokens = _longest(shown)
+        if kind_of(judge.spec).measures == "solutions":
+            steps, texts, written = MOST_STEPS, 2 * tokens, 0
+        else:
+            inner = adaptation_settings(judge).inner
+            found = 1 + math.ceil(shown.replies / LINE)
+            steps = texts_steps(found, inner) * inner.seeds
+            texts, written = math.ceil(tokens * steps / max(1, found)), inner.max_tokens
+        adapting = max(steps * STEP_S, TRAINED * (size or 0) * texts / FLOPS)
+        seconds = shown.conversations * (adapting + written * STEP_S / 4)
+        return Amount(
+            verdicts=shown.conversations, hours=seconds / 3600 if size else 0.0,
+            unweighed=set() if size else {learner or policy.model},
         )  # fmt: skip
 
     def _trained(self, one: Part, policy: Member) -> Amount:

@@ -5,6 +5,10 @@ No measure of looks starts at 0, so each score stands beside two baselines: `bla
 empty page scores here, `random_pair` the mean of what the wanted pages of `args.pairs` other tasks
 of the run score here, drawn with `args.seed` (left out where the run has one task).
 
+`args.pictures: one` has one photo stand for every random one, and `args.page: first` takes the
+first page of a reply, else its body: both as ColBench was released (`render-paper`). Ours give
+every address a picture of its own and take the last page.
+
 `args.measure: similarity` is the offline default (`render_similarity`); `clip` is the paper's:
 the cosine of normalised CLIP image embeddings, for which the weights must be here.
 """
@@ -23,11 +27,12 @@ from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import PageError, Shot, shoot
-from convbench.sandbox.looks import html_of
+from convbench.sandbox.looks import first_html, html_of
+from convbench.sandbox.pictures import one_photo
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
 from convbench.views import policy_turns
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
 BLANK = "<html><body></body></html>"
 KEPT = 64
@@ -50,7 +55,7 @@ async def score(
     others = tuple(_reference(other, spec.args) for other in partners(example, examples, spec.args))
     try:
         wanted = await kept(reference)
-        made, why = await _made(last_page(conversation, protocol))
+        made, why = await _made(_own_page(conversation, protocol, spec.args))
         found = measure(made, wanted, spec.args)
         baselines = await _baselines(reference, others, spec.args)
     except MissingDependency as error:
@@ -85,7 +90,26 @@ def _reference(example: Example, args: Mapping[str, Any]) -> str:
             f"example {example.example_id}: found no page in the hidden field {field!r}; it has "
             f"{sorted(example.hidden)}"
         )
-    return found
+    return _prepared(found, args)
+
+
+def _prepared(page: str, args: Mapping[str, Any]) -> str:
+    """Return a page with the pictures that the judge wants."""
+    name = args.get("pictures", "each")
+    if name not in ("each", "one"):
+        raise RunError(f"judge render: args.pictures: found {name!r}; expected each or one")
+    return one_photo(page) if name == "one" else page
+
+
+def _own_page(
+    conversation: Conversation, protocol: ProtocolSpec, args: Mapping[str, Any]
+) -> str | None:
+    """Return the page that the policy made; None where it made none."""
+    name = args.get("page", "last")
+    if name not in ("first", "last"):
+        raise RunError(f"judge render: args.page: found {name!r}; expected first or last")
+    found = last_page(conversation, protocol, first=name == "first")
+    return None if found is None else _prepared(found, args)
 
 
 async def _made(page: str | None) -> tuple[Shot, str | None]:
@@ -129,10 +153,14 @@ def measure(one: Shot, two: Shot, args: Mapping[str, Any]) -> dict[str, float]:
     raise RunError(f"judge render: args.measure: found {name!r}; expected similarity or clip")
 
 
-def last_page(conversation: Conversation, protocol: ProtocolSpec) -> str | None:
-    """Return the last `<html>...</html>` that the policy wrote; None where it wrote none."""
+def last_page(
+    conversation: Conversation, protocol: ProtocolSpec, *, first: bool = False
+) -> str | None:
+    """Return the last `<html>...</html>` that the policy wrote, or (`first`) the first page or body
+    of its last reply with one; None where it wrote none."""
+    page_of = first_html if first else html_of
     for index in reversed(policy_turns(protocol, conversation)):
-        found = html_of(visible(text_of(conversation.turns[index].content)))
+        found = page_of(visible(text_of(conversation.turns[index].content)))
         if found is not None:
             return found
     return None

@@ -12,6 +12,7 @@ from convbench.judge import Judge
 from convbench.judge.all import judge_with, judge_with_model, judges_of
 from convbench.judge.evaluate import check_evaluation, evaluate, splits_of
 from convbench.judge.ready import ready as judges_ready
+from convbench.learn.fresh import fresh
 from convbench.learn.start import of_one_run, sort_sets, train_once, trainable
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
@@ -20,7 +21,7 @@ from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast, share_led
 from convbench.rollout.cast import asked_alike, make_member
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
-from convbench.schema import Member
+from convbench.schema import Example, Member
 from convbench.schema.recipe import Recipe
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
@@ -50,9 +51,10 @@ class RoundsResult:
 def rounds(options: RoundsOptions) -> RoundsResult:
     """Run the rounds, or go on where they stopped: what is on disk is not done again.
 
-    Round 1 learns from the run given. Every later round builds the same train questions with the
-    policy of the round before, in `RUN/rounds/RECIPE/N`, lets the same judge score them, and
-    trains on from that policy. Every policy is evaluated in `RUN/evals/RECIPE-round-N`.
+    Round 1 learns from the run given. Every later round builds the same train questions, or new
+    ones with the recipe's `fresh`, with the policy of the round before, in `RUN/rounds/RECIPE/N`,
+    lets the same judge score them, and trains on from that policy. Every policy is evaluated in
+    `RUN/evals/RECIPE-round-N`.
     """
     wanted = options.rounds or recipe_of(options).rounds
     if wanted is None:
@@ -69,6 +71,8 @@ def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
     options = replace(options, calls=calls)
     if not _over(root, wanted, options):
         _preflight(root, judge, options)
+        if wanted > 1 and recipe_of(options).fresh:
+            fresh(root, (), wanted - 1)  # refuses now where the source has too few
     result = RoundsResult(root, judge.name)
     run, earlier = root, list[Run]()
     for number in range(1, wanted + 1):
@@ -205,7 +209,10 @@ def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions)
 def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> Run:
     """Return the run of a later round: the root's train questions asked of a new policy."""
     path = round_folder(root, Path(options.recipe).stem, number)
-    run = Run.open(path) if (path / "run.json").exists() else _new(root, policy, path, options)
+    if (path / "run.json").exists():
+        run = Run.open(path)
+    else:
+        run = _new(root, policy, path, options, examples_of(root, number, options))
     own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
     built = fill(run, options.calls.naming(own))
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
@@ -223,11 +230,24 @@ def round_folder(root: Run, recipe: str, number: int) -> Path:
     return root.path / "rounds" / recipe / str(number)
 
 
-def _new(root: Run, policy: Path, path: Path, options: RoundsOptions) -> Run:
+def examples_of(root: Run, number: int, options: RoundsOptions) -> list[Example]:
+    """Return what a later round's run holds: the root's questions, or new ones to train on beside
+    those that are evaluated on."""
+    if not recipe_of(options).fresh:
+        return list(root.examples.values())
+    stem = Path(options.recipe).stem
+    seen = [Run.open(round_folder(root, stem, earlier)) for earlier in range(2, number)]
+    held = [example for example in root.examples.values() if example.split != "train"]
+    return [*fresh(root, seen), *held]
+
+
+def _new(
+    root: Run, policy: Path, path: Path, options: RoundsOptions, examples: list[Example]
+) -> Run:
     old = root.manifest
     limit = old.cast[old.protocol.policy].sampling.max_tokens
     member = make_member(str(policy), limit, None, options.specs)
     member = asked_alike(member, old.cast[old.protocol.policy])
     cast = {**old.cast, old.protocol.policy: member}
     manifest = ask_again(old, cast, checkpoint=str(policy))
-    return Run.create(path, manifest, list(root.examples.values()))
+    return Run.create(path, manifest, examples)

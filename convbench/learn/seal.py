@@ -161,8 +161,8 @@ def baseline_accuracies(runner: Runner) -> dict[str, Values]:
     """Return accuracies of the policy as it is and after training on the passage alone."""
     asked = [example for example in runner.run.examples.values() if example.split == "test"]
     return {
-        NOTHING: [(e.group_id, runner.before(e)) for e in asked],
-        PASSAGE: [(e.group_id, runner.outcome(e, None).accuracy) for e in asked],
+        NOTHING: runner.spread(lambda e: (e.group_id, runner.before(e)), asked),
+        PASSAGE: runner.spread(lambda e: (e.group_id, runner.outcome(e, None).accuracy), asked),
     }
 
 

@@ -28,3 +28,10 @@ class CreditOptions:
     judge: Annotated[str | None, Opt("Whose rewards of branches count, where several judged.")] = (
         None
     )
+    raw: Annotated[
+        bool,
+        Opt(
+            "A critic's log-ratios as they are, equation (3): without taking off what the base's "
+            "own words would get in the same place."
+        ),
+    ] = False

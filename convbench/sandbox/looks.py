@@ -7,7 +7,14 @@ import re
 from convbench.sandbox.page import Box
 
 LINES = 60
+_BODY = re.compile(r"<body\b.*?</body\s*>", re.IGNORECASE | re.DOTALL)
 _PAGE = re.compile(r"<html\b.*?</html\s*>", re.IGNORECASE | re.DOTALL)
+
+
+def first_html(text: str) -> str | None:
+    """Return the first whole page in a text, else the first body of one."""
+    found = _PAGE.search(text) or _BODY.search(text)
+    return found[0] if found else None
 
 
 def html_of(text: str) -> str | None:

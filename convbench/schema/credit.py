@@ -16,7 +16,7 @@ class TurnCredit(Noun):
     turn_index: Count
     """Index of the turn among all turns of the conversation, from 0."""
     source: str = Field(min_length=1, max_length=200)
-    """Who says so: `critic:NAME` of a checkpoint, `branches:JUDGE`."""
+    """Who says so: `critic:NAME` of a checkpoint, `critic-raw:NAME`, `branches:JUDGE`."""
     advantage: float
-    """In log-probability a token for a critic (Zhou et al. 2025, equation 3), in units of the
-    reward for branches."""
+    """In log-probability a token for a critic (Zhou et al. 2025, equation 3, with mean 0 under the
+    base), in units of the reward for branches."""

@@ -324,6 +324,9 @@ class Recipe(Noun):
     replay: float = Field(default=0.0, ge=0, lt=1)
     """Share of a later round's rows that earlier rounds' logs give (`rounds`), all of these alike;
     where they have fewer, as many as they have. 0 learns from the round's own log alone."""
+    fresh: bool = False
+    """Every later round draws train questions from the task's source that no earlier one saw, as
+    many as the first has, in place of asking the same anew."""
     filter: EditFilter | None = None
     """Which self-edits are learnt (`seal`). `best-of-k`: each passage's best one; `improves`: every
     one that raises the accuracy (SEAL, equation 2); `right`: every one after which the task is

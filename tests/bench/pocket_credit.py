@@ -40,11 +40,15 @@ def main() -> None:
     path = Path(folder) / seed
     run, decisive = planted(path, 160, 6, int(seed))
     policy = talking(run)
-    asked = {"args.critic": {"epochs": 0.5, "learning_rate": 3e-4}, "model": str(policy)}
+    asked = {"args.critic": {"epochs": 1, "learning_rate": 3e-4}, "model": str(policy)}
     said = {key: yaml.safe_load(value) for key, _, value in (one.partition("=") for one in sets)}
     done = critic(run, **{**asked, **said})
-    credit(CreditOptions(str(done), run.path))
-    print(json.dumps({"seed": int(seed), "sets": said, **found(run, decisive)}))
+    measured = {}
+    for raw in (True, False):
+        credit(CreditOptions(str(done), run.path, raw=raw))
+        name = f"critic{'-raw' if raw else ''}:{done.name}"
+        measured["raw" if raw else "centred"] = found(run, decisive, name)
+    print(json.dumps({"seed": int(seed), "sets": said, **measured}))
 
 
 def talking(run: Run) -> Path:
@@ -57,9 +61,9 @@ def talking(run: Run) -> Path:
     return file.parent
 
 
-def found(run: Run, decisive: dict[str, int]) -> dict[str, Any]:
+def found(run: Run, decisive: dict[str, int], source: str) -> dict[str, Any]:
     """Return the measures on test questions, intervals by bootstrap over these."""
-    credited = turn_advantages(run)
+    credited = turn_advantages(run, source)
     by_question: dict[str, list[tuple[float, float]]] = {}
     for talk in run.conversations():
         turn = decisive.get(talk.conversation_id)

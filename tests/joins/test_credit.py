@@ -113,6 +113,12 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     (file, *_) = sorted((tmp_path / "set" / "turns").iterdir())
     assert {"advantage", "advantage_by"} <= set(pq.read_table(file).column_names)
 
+    told = credit(CreditOptions(str(folder), other.path, raw=True))
+    assert told.source == "critic-raw:sweet"
+    assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
+    with pytest.raises(TrainError, match="--raw: goes with a critic"):
+        credit(CreditOptions("branches", other.path, raw=True))
+
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     run = branched(tmp_path / "run")

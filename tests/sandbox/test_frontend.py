@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import io
 import json
 import socket
 import threading
@@ -18,8 +19,8 @@ from convbench.judge.render import BLANK, partners
 from convbench.judge.render_similarity import black, similarity
 from convbench.sandbox import tailwind
 from convbench.sandbox.browser import Shot, chromium, shoot
-from convbench.sandbox.looks import html_of, visible
-from convbench.sandbox.pictures import placeholder, size_of
+from convbench.sandbox.looks import first_html, html_of, visible
+from convbench.sandbox.pictures import one_photo, placeholder, size_of
 from convbench.schema import Example
 from convbench.store import Run
 from tests.excerpts import Source
@@ -64,6 +65,24 @@ def test_placeholders_have_the_size_that_is_asked_for(url: str, size: tuple[int,
 def test_what_counts_as_the_page() -> None:
     assert html_of("a <HTML lang=x>1</HTML> b <html>2</html > c") == "<html>2</html >"
     assert html_of("<html> cut") is None
+    assert first_html("a <html lang=x>1</html> b <html>2</html>") == "<html lang=x>1</html>"
+    assert first_html("<html> cut <body>1</body> <body>2</body>") == "<body>1</body>"
+    assert first_html("<p>no page</p>") is None
+
+
+def test_random_photos_become_one_in_their_size() -> None:
+    """The released code's two rules for addresses; others stay."""
+    page = (
+        '<img src="https://source.unsplash.com/random/300x200/?city=a"><img '
+        'src="https://picsum.photos/40/30"><img src="https://picsum.photos/id/7/5/6">'
+        '<img src="https://example.org/logo.png">'
+    )
+    assert one_photo(page) == (
+        '<img src="https://picsum.photos/id/48/300/200"><img '
+        'src="https://picsum.photos/id/48/40/30"><img src="https://picsum.photos/id/7/5/6">'
+        '<img src="https://example.org/logo.png">'
+    )
+    assert one_photo(one_photo(page)) == one_photo(page)
 
 
 def test_random_pairs_are_drawn_from_the_run_and_never_the_task_itself() -> None:
@@ -83,8 +102,14 @@ def test_random_pairs_are_drawn_from_the_run_and_never_the_task_itself() -> None
 
 @renders
 def test_placeholders_are_the_same_each_time() -> None:
+    from PIL import Image
+
     url = "https://picsum.photos/id/7/40/30"
     assert placeholder(url) == placeholder(url) != placeholder(url.replace("7", "8"))
+    wide = placeholder("https://picsum.photos/id/7/80/60")
+    with Image.open(io.BytesIO(wide)) as large, Image.open(io.BytesIO(placeholder(url))) as small:
+        assert (large.size, small.size) == ((80, 60), (40, 30))
+        assert large.getpixel((0, 0)) == small.getpixel((0, 0)), "one photo, in two sizes"
 
 
 PICTURE = (

@@ -37,6 +37,12 @@ def key(
         for part in (questions, guard)
     ]
     said = inner.model_dump(mode="json", exclude=_LIMITS)
+    # What was kept before there was a choice is found again. A server's port is no part of it.
+    if inner.tuning == "lora":
+        said.pop("tuning")
+    served = said.pop("server") is not None
+    if served:
+        said["server"] = "vllm"
     return fingerprint(policy, list(texts), asked, said, grader)
 
 

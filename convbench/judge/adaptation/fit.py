@@ -13,6 +13,7 @@ from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.lora import Stack
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import steps
+from convbench.judge.adaptation.whole import Whole
 
 BETAS, EPS = (0.9, 0.999), 1e-8
 """AdamW's, as torch has them."""
@@ -26,7 +27,7 @@ class Diverged(Exception):
 
 def fit(
     model: Any,
-    stack: Stack,
+    stack: Stack | Whole,
     rows: Sequence[Sequence[int]],
     inner: Inner,
     clock: Clock,
@@ -69,7 +70,7 @@ def _steps(count: int, seeds: Sequence[int], inner: Inner) -> Iterator[list[list
 
 def _gradient(
     model: Any,
-    stack: Stack,
+    stack: Stack | Whole,
     found: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]],
     orders: Sequence[Sequence[int]],
     inner: Inner,
@@ -126,7 +127,7 @@ def share(done: int, total: int, inner: Inner) -> float:
 class Adam:
     """AdamW without weight decay, over all adapters at once, each clipped by its own norm."""
 
-    def __init__(self, stack: Stack, inner: Inner, total: int) -> None:
+    def __init__(self, stack: Stack | Whole, inner: Inner, total: int) -> None:
         self.stack, self.inner, self.total, self.done = stack, inner, total, 0
         self.mean = torch.zeros_like(stack.flat)
         self.square = torch.zeros_like(stack.flat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -17,6 +18,8 @@ from convbench.schema import Message
 
 if TYPE_CHECKING:
     from convbench.judge.adaptation.lora import Stack
+    from convbench.judge.adaptation.served import Server
+    from convbench.judge.adaptation.whole import Whole
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,48 @@ class Outcome:
         return self.accuracy - self.before
 
 
+Replies = tuple[tuple[str, ...], ...]
+"""Replies [seeds][questions]."""
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What was answered after an adaptation, before anybody grades it."""
+
+    replies: Replies
+    guarded: Replies = ()
+    """Replies to the questions that guard against regressions."""
+    texts: int = 0
+    """Texts trained on."""
+    steps: int = 0
+    """Optimiser steps of every seed."""
+    seconds: float = 0.0
+    """Wall time."""
+    passes: float = 0.0
+    """Seconds of it within forward and backward passes."""
+    reason: str | None = None
+    """Why nothing was trained; None where it was."""
+
+
+def outcome_of(
+    taught: Taught,
+    questions: Sequence[Question],
+    before: float,
+    grade: Grade,
+    guard: Sequence[Question] = (),
+) -> Outcome:
+    """Return what an adaptation taught, from its replies and the accuracy before it."""
+    spent = {"texts": taught.texts, "seconds": taught.seconds, "passes": taught.passes}
+    if taught.reason is not None:
+        return Outcome(before, before, reason=taught.reason, **spent)  # type: ignore[arg-type]
+    by_seed = tuple(accuracy(questions, said, grade) for said in taught.replies)
+    guarded = fmean(accuracy(guard, said, grade) for said in taught.guarded) if guard else None
+    return Outcome(
+        fmean(by_seed), before, by_seed, taught.replies, taught.texts, taught.steps,
+        taught.seconds, taught.passes, guarded=guarded,
+    )  # fmt: skip
+
+
 def by_rule(inner: Inner) -> Grade:
     """Return the grade of the settings, where it needs no model."""
     rule = GRADES.get(inner.grade)
@@ -77,13 +122,56 @@ def by_rule(inner: Inner) -> Grade:
     ]
 
 
+class Pupil(ABC):
+    """Who learns from texts and is asked: a learner here, or one in a process of its own."""
+
+    @abstractmethod
+    def teach(
+        self,
+        texts: Sequence[str],
+        questions: Sequence[Question],
+        inner: Inner,
+        guard: Sequence[Question] = (),
+    ) -> Taught:
+        """Train on texts and return what is then answered, ungraded; without texts nothing is
+        trained. The policy is afterwards what it was."""
+
+    def adapt(
+        self,
+        texts: Sequence[str],
+        questions: Sequence[Question],
+        inner: Inner,
+        grade: Grade | None = None,
+        *,
+        before: float | None = None,
+        guard: Sequence[Question] = (),
+    ) -> Outcome:
+        """Train on texts, ask the questions closed book, undo it.
+
+        The outcome depends on the arguments alone, not on what was adapted before: every batch
+        holds one edit's seeds and no more. `before` saves asking the unadapted policy again;
+        `guard` are questions about other passages, asked in batches of their own.
+        """
+        grade = grade or by_rule(inner)
+        if before is None:
+            before = self.before(questions, inner, grade)
+        taught = self.teach(texts, questions, inner, guard)
+        return outcome_of(taught, questions, before, grade, guard)
+
+    def before(self, questions: Sequence[Question], inner: Inner, grade: Grade) -> float:
+        """Return the unadapted policy's accuracy."""
+        return accuracy(questions, self.teach([], questions, inner).replies[0], grade)
+
+
 @dataclass
-class Learner:
+class Learner(Pupil):
     """The model, its tokenizer, and what ends a reply."""
 
     model: Any
     tokenizer: Any
     ends: frozenset[int] = field(default_factory=frozenset)
+    path: str = ""
+    """Where the weights were loaded from."""
 
     @classmethod
     def load(cls, path: str, device: str | None = None) -> Learner:
@@ -99,7 +187,9 @@ class Learner:
             model, tokenizer = load_model(path, device), load_tokenizer(path)
         except (OSError, ValueError) as error:
             raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
-        return cls.of(model, tokenizer)
+        found = cls.of(model, tokenizer)
+        found.path = path
+        return found
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any) -> Learner:
@@ -109,64 +199,85 @@ class Learner:
         ids = {*(named if isinstance(named, list) else [named]), tokenizer.eos_token_id}
         return cls(model, tokenizer, frozenset(i for i in ids if i is not None))
 
-    def adapt(
+    def teach(
         self,
         texts: Sequence[str],
         questions: Sequence[Question],
         inner: Inner,
-        grade: Grade | None = None,
-        *,
-        before: float | None = None,
         guard: Sequence[Question] = (),
-    ) -> Outcome:
-        """Train fresh adapters on texts, ask the questions closed book, take the adapters off.
-
-        The outcome depends on the arguments alone, not on what was adapted before: every batch
-        holds one edit's seeds and no more. `before` saves asking the unadapted policy again;
-        `guard` are questions about other passages, asked in batches of their own.
-        """
+    ) -> Taught:
+        """Train fresh adapters (or a copy) on texts, ask, take them off."""
         from convbench.judge.adaptation.fit import Diverged
+        from convbench.judge.adaptation.whole import Whole
 
-        grade = grade or by_rule(inner)
-        if before is None:
-            before = self.before(questions, inner, grade)
-        clock = Clock()
-        try:
-            stack, steps = self.train(texts, inner, clock)
-        except Diverged as error:
-            return Outcome(before, before, texts=len(texts), seconds=clock.total,
-                           passes=clock.passes, reason=str(error))  # fmt: skip
-        with stack.worn():
-            replies = self.ask(questions, inner, clock, copies=inner.seeds)
-            others = self.ask(guard, inner, clock, copies=inner.seeds)
-        seconds = clock.total
-        by_seed = tuple(accuracy(questions, said, grade) for said in replies)
-        guarded = fmean(accuracy(guard, said, grade) for said in others) if guard else None
-        return Outcome(
-            fmean(by_seed), before, by_seed, tuple(map(tuple, replies)), len(texts), steps,
-            seconds, clock.passes, guarded=guarded,
-        )  # fmt: skip
+        clock, server = Clock(), None
+        if inner.server is not None:
+            from convbench.judge.adaptation.served import Server
+
+            server = Server(inner.server, self.path)
+        if not texts:
+            if server is not None:
+                return Taught((self._served(server, server.model(), questions, inner),))
+            return Taught(self._replies(questions, inner, clock, 1))
+        one_by_one = inner.tuning == "full"
+        seeds = range(inner.seed, inner.seed + inner.seeds)
+        parts = [inner]
+        if one_by_one:
+            parts = [inner.model_copy(update={"seed": seed, "seeds": 1}) for seed in seeds]
+        replies: Replies = ()
+        others: Replies = ()
+        steps = 0
+        for part in parts:
+            try:
+                stack, steps = self.train(texts, part, clock)
+            except Diverged as error:
+                return Taught((), texts=len(texts), seconds=clock.total, passes=clock.passes,
+                              reason=str(error))  # fmt: skip
+            if server is not None and not isinstance(stack, Whole):
+                server.model()  # refuses other weights
+                with server.adapters(stack) as names:
+                    replies += tuple(self._served(server, n, questions, part) for n in names)
+                    if guard:
+                        others += tuple(self._served(server, n, guard, part) for n in names)
+                continue
+            with stack.worn():
+                replies += self._replies(questions, part, clock, part.seeds)
+                others += self._replies(guard, part, clock, part.seeds) if guard else ()
+        return Taught(replies, others, len(texts), steps, clock.total, clock.passes)
+
+    def _served(
+        self, server: Server, model: str, questions: Sequence[Question], inner: Inner
+    ) -> tuple[str, ...]:
+        prompts = [self._prompt(question) for question in questions]
+        return server.greedy(model, prompts, self.ends, inner.max_tokens)
+
+    def _replies(
+        self, questions: Sequence[Question], inner: Inner, clock: Clock, copies: int
+    ) -> Replies:
+        return tuple(map(tuple, self.ask(questions, inner, clock, copies=copies)))
 
     def twin(self) -> Learner:
         """Return a learner that shares the weights and has layers of its own to hang adapters
         on, so that another thread can adapt it at the same time."""
         weights = {id(t): t for t in (*self.model.parameters(), *self.model.buffers())}
         model = copy.deepcopy(self.model, weights)
-        return Learner(model, copy.deepcopy(self.tokenizer), self.ends)
+        return Learner(model, copy.deepcopy(self.tokenizer), self.ends, self.path)
 
-    def before(self, questions: Sequence[Question], inner: Inner, grade: Grade) -> float:
-        """Return the unadapted policy's accuracy."""
-        return accuracy(questions, self.ask(questions, inner, Clock())[0], grade)
-
-    def train(self, texts: Sequence[str], inner: Inner, clock: Clock) -> tuple[Stack, int]:
-        """Return trained adapters and the steps they took; fit.Diverged where they did not."""
+    def train(self, texts: Sequence[str], inner: Inner, clock: Clock) -> tuple[Stack | Whole, int]:
+        """Return trained adapters, or all weights of one seed (`inner.tuning: full`), and the steps
+        they took; fit.Diverged where they did not."""
         from convbench.judge.adaptation.fit import Diverged, fit
         from convbench.judge.adaptation.lora import Stack
+        from convbench.judge.adaptation.whole import Whole
 
         rows = [row for row in (self._row(text, inner) for text in texts) if len(row) > 1]
         if not rows:
             raise Diverged("has no text of two tokens or more")
-        stack = Stack(self.model, inner, range(inner.seed, inner.seed + inner.seeds))
+        stack: Stack | Whole
+        if inner.tuning == "full":
+            stack = Whole(self.model, inner.seed)
+        else:
+            stack = Stack(self.model, inner, range(inner.seed, inner.seed + inner.seeds))
         return stack, fit(self.model, stack, rows, inner, clock)
 
     def _row(self, text: str, inner: Inner) -> list[int]:

@@ -6,8 +6,10 @@ its own adapter. Imports torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,6 +76,24 @@ class Stack:
             return output + (delta * scale).reshape(output.shape).to(output.dtype)
 
         return add
+
+    def save(self, folder: Path, row: int, base: str) -> None:
+        """Write one seed's adapter as peft has them, for whoever serves it."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True)
+        tensors, rank = {}, self.pairs[0][0].shape[-1]
+        for (name, _), (first, second) in zip(self.layers, self.pairs, strict=True):
+            for letter, one in (("A", first), ("B", second)):
+                whole = one[row].detach().T.contiguous().cpu()
+                tensors[f"base_model.model.{name}.lora_{letter}.weight"] = whole
+        save_file(tensors, str(folder / "adapter_model.safetensors"))
+        config = {
+            "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base,
+            "r": rank, "lora_alpha": self.scale * rank, "lora_dropout": 0.0, "bias": "none",
+            "target_modules": sorted({name.rpartition(".")[2] for name, _ in self.layers}),
+        }  # fmt: skip
+        (folder / "adapter_config.json").write_text(json.dumps(config))
 
     def merge(self, model: Any, row: int = 0) -> None:
         """Add one seed's update to the weights of `model`, a copy of the base."""

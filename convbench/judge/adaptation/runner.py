@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -21,10 +22,13 @@ from convbench.judge.adaptation.texts import training_texts
 from convbench.judge.adaptation.twins import Twins
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import check_model, named, policy_weights
+from convbench.options.shared import CallOptions
+from convbench.rollout.calls import placement
 from convbench.schema import Example, ProtocolSpec
 from convbench.schema.noun import Name, Noun
 from convbench.store import Run
 
+T = TypeVar("T")
 CPT: Mapping[str, Any] = {
     "epochs": 3, "learning_rate": 1e-3, "batch_size": 4, "accumulation": 2, "texts": "whole",
 }  # fmt: skip
@@ -114,12 +118,14 @@ class Runner:
     protocol: ProtocolSpec
     kept: cache.Cache[Outcome]
     grade: Grade | None = None
+    devices: tuple[str, ...] = ()
+    """Devices of the processes that learn side by side; none: it is done here."""
     _before: dict[str, float] = field(default_factory=dict)
     _written: dict[str, Example] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
-        self.twins = Twins(self.learning.path)
+        self.twins = Twins(self.learning.path, self.devices)
 
     def outcome(self, example: Example, edit: str | None) -> Outcome:
         """Return what an edit taught (None: the passage alone), from the cache where it is there.
@@ -147,9 +153,10 @@ class Runner:
         name = self.key(texts, questions, guard)
         found = self.kept.get(name)
         if found is None:
-            found = self.ready().adapt(
-                texts, questions, inner, self.graded(), before=before, guard=guard
-            )
+            with self.twins.pupil() as pupil:
+                found = pupil.adapt(
+                    texts, questions, inner, self.graded(), before=before, guard=guard
+                )
             self.kept.put(name, found)
         return found
 
@@ -170,7 +177,8 @@ class Runner:
                 name = self.key([], questions)
                 found = self.kept.get(name)
                 if found is None:
-                    value = self.ready().before(questions, self.settings.inner, self.graded())
+                    with self.twins.pupil() as pupil:
+                        value = pupil.before(questions, self.settings.inner, self.graded())
                     found = Outcome(value, value)
                     self.kept.put(name, found)
                 self._before[example.example_id] = found.accuracy
@@ -189,6 +197,11 @@ class Runner:
                     )  # fmt: skip
                 example = self._written[example.example_id]
         return questions_of(task, example, self.protocol)
+
+    def spread(self, work: Callable[[Example], T], examples: Sequence[Example]) -> list[T]:
+        """Return what `work` does with each example, one at a time in each process that learns."""
+        with ThreadPoolExecutor(max(1, len(self.devices)), "adaptation") as threads:
+            return list(threads.map(work, examples))
 
     def others(self, example: Example) -> list[Example]:
         """Return the passages that guard against regressions: of this one's split, so that no
@@ -223,10 +236,29 @@ class Runner:
         return self.grade or by_rule(self.settings.inner)
 
 
-def open_runner(run: Run, settings: Settings, kept: cache.Cache[Outcome]) -> Runner:
+def open_runner(
+    run: Run, settings: Settings, kept: cache.Cache[Outcome], devices: tuple[str, ...] = ()
+) -> Runner:
     """Return a runner for the run; nothing is loaded yet."""
     protocol = catalog.load(ProtocolSpec, "protocols", settings.protocol)
-    return Runner(run, settings, Learning.of(run, settings.learner), protocol, kept)
+    learning = Learning.of(run, settings.learner)
+    return Runner(run, settings, learning, protocol, kept, devices=devices)
+
+
+def devices_for(calls: CallOptions) -> tuple[str, ...]:
+    """Return the devices that adaptations are spread over, those of the judge; "" is the CPU. None
+    where nothing is said of them."""
+    found = placement(calls, "judge")
+    if found is None or found.names is None:
+        return ()
+    return found.names or ("",)
+
+
+def threads_for(calls: CallOptions, devices: Sequence[str]) -> int:
+    """Return how many adaptations go at once: one a device, else one, unless the user says."""
+    if devices:
+        return min(len(devices), calls.concurrency or len(devices))
+    return calls.concurrency or 1
 
 
 def cache_of(run: Run) -> cache.Cache[Outcome]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from convbench.schema.noun import Noun
 
@@ -15,6 +15,10 @@ class Inner(Noun):
     The paper is silent on schedule and clipping; linear decay and 1.0 are the Trainer's defaults.
     """
 
+    tuning: Literal["lora", "full"] = "lora"
+    """What is trained: adapters, or all weights (`full`, continued pre-training in the paper's
+    second version; seeds then train one after the other, and r, alpha and target_modules count for
+    nothing). A rate that suits adapters is too high for all weights."""
     r: int = Field(default=32, ge=1)
     """Rank of the adapter."""
     alpha: float = Field(default=64, gt=0)
@@ -64,6 +68,18 @@ class Inner(Noun):
     """Longest answer in tokens; greedy."""
     ask_at_once: int = Field(default=64, ge=1)
     """Questions asked in one batch."""
+    server: str | None = None
+    """Address of a vLLM server on this machine that serves the learner's weights and takes
+    adapters while it runs: questions are asked there, each edit's adapters swapped in. Null asks
+    in this process. Its arithmetic may differ in a last digit, so that a reply may too."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.server is not None and self.tuning == "full":
+            raise ValueError("server: found one with tuning full; expected tuning lora: a server "
+                             "takes adapters, no whole weights")  # fmt: skip
+        return self
+
     grade: Literal["recall", "exact", "f1", "contains", "model"] = "recall"
     """`recall`: most words of a gold answer stand in the reply, in this form or another; `exact`:
     the answer is one of the gold ones after SQuAD's normalisation; `f1`: its word overlap with

@@ -12,7 +12,14 @@ from convbench.engine import run as run_loop
 from convbench.engine.caller import Caller
 from convbench.errors import DataError
 from convbench.judge.adaptation.grader import by_model
-from convbench.judge.adaptation.runner import Runner, cache_of, open_runner, settings_of
+from convbench.judge.adaptation.runner import (
+    Runner,
+    cache_of,
+    devices_for,
+    open_runner,
+    settings_of,
+    threads_for,
+)
 from convbench.judge.case import Case
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored
@@ -45,7 +52,7 @@ def with_runner(
             by_model(run, chosen.grader, chosen.inner, caller, calls) as grade,
         ):
             with cache_of(run) as kept:
-                runner = open_runner(run, chosen, kept)
+                runner = open_runner(run, chosen, kept, devices_for(calls))
                 runner.grade = grade
                 done = asyncio.get_running_loop().run_in_executor(None, work, runner)
                 try:
@@ -54,6 +61,8 @@ def with_runner(
                     runner.twins.halted.set()
                     await asyncio.wait([done])
                     raise
+                finally:
+                    await asyncio.to_thread(runner.twins.close)
 
     with run.lock():
         return run_loop(go)
@@ -63,23 +72,25 @@ def with_runner(
 async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     """Open the learner, its cache, and the grader where a model grades.
 
-    Every adaptation has a thread of its own, one at once unless the user says more. What is
-    finished is in the run's cache before its verdict is kept, so that a crash loses the
-    adaptations in flight and no more.
+    Every adaptation has a thread of its own: one for each of the judge's devices, with a process
+    on it, else one at once unless the user says more. What is finished is in the run's cache before
+    its verdict is kept, so that a crash loses the adaptations in flight and no more.
     """
-    settings, many = settings_of(work.judge), work.calls.concurrency or 1
+    settings, devices = settings_of(work.judge), devices_for(work.calls)
+    many = threads_for(work.calls, devices)
     threads = ThreadPoolExecutor(many, "adaptation")
     async with (
         work.calling(at_once(work.calls, [])) as caller,
         by_model(work.run, settings.grader, settings.inner, caller, work.calls) as grade,
     ):
         with cache_of(work.run) as kept:
-            runner = open_runner(work.run, settings, kept)
+            runner = open_runner(work.run, settings, kept, devices)
             runner.grade = grade
             try:
                 yield caller, Tools(caller, many, (runner, threads))
             finally:  # the loop goes on meanwhile, so that a grade in flight can end
                 await asyncio.to_thread(threads.shutdown)
+                await asyncio.to_thread(runner.twins.close)
 
 
 async def score(case: Case, tools: Tools) -> Verdict:

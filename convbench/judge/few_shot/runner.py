@@ -11,6 +11,7 @@ from convbench.judge.adaptation.runner import Learning
 from convbench.judge.adaptation.twins import Twins
 from convbench.judge.few_shot.settings import Settings
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
+from convbench.judge.few_shot.worker import MODULE, TRIAL, line_of
 from convbench.judge.resolve import Judge
 from convbench.schema import Example, fingerprint
 from convbench.store import Run
@@ -33,9 +34,11 @@ class Runner:
     settings: Settings
     learning: Learning
     kept: Cache[Trial]
+    devices: tuple[str, ...] = ()
+    """Devices of the processes that learn side by side; none: it is done here."""
 
     def __post_init__(self) -> None:
-        self.twins = Twins(self.learning.path)
+        self.twins = Twins(self.learning.path, self.devices, MODULE)
 
     def plain(self, example: Example) -> Trial:
         """Return what the policy answers as it is (in-context learning)."""
@@ -64,8 +67,13 @@ class Runner:
         name = self._key(problem, edit)
         found = self.kept.get(name)
         if found is None:
-            solver = Solver(self.twins.own(), self.settings)
-            found = solver.plain(problem) if edit is None else solver.adapted(problem, edit)
+            with self.twins.hand() as hand:
+                if hand is not None:
+                    done = hand.do(line_of(problem, edit, self.settings))
+                    found = TRIAL.validate_python(done)
+                else:
+                    solver = Solver(self.twins.own(), self.settings)
+                    found = solver.plain(problem) if edit is None else solver.adapted(problem, edit)
             self.kept.put(name, found)
         return found
 
@@ -108,9 +116,11 @@ def _no_task(example: Example, why: str) -> DataError:
     )
 
 
-def open_runner(run: Run, settings: Settings, kept: Cache[Trial]) -> Runner:
+def open_runner(
+    run: Run, settings: Settings, kept: Cache[Trial], devices: tuple[str, ...] = ()
+) -> Runner:
     """Return a runner for the run; nothing is loaded yet."""
-    return Runner(settings, Learning.of(run, settings.learner), kept)
+    return Runner(settings, Learning.of(run, settings.learner), kept, devices)
 
 
 def cache_of(run: Run) -> Cache[Trial]:

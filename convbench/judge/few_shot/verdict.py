@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 from convbench.engine.caller import Caller
+from convbench.judge.adaptation.runner import devices_for, threads_for
 from convbench.judge.adaptation.verdict import edit_of
 from convbench.judge.case import Case
 from convbench.judge.few_shot.runner import (
@@ -27,19 +28,22 @@ from convbench.schema import Conversation, Example, ProtocolSpec, Verdict
 
 @asynccontextmanager
 async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
-    """Open the learner and what is finished. Every trial has a thread of its own, one at once
-    unless the user says more; it is kept before its verdict is, so that a crash loses the trials in
+    """Open the learner and what is finished. Every trial has a thread of its own: one
+    for each of the judge's devices, with a process on it, else one at once unless the user says
+    more. It is kept before its verdict is, so that a crash loses the trials in
     flight and no more."""
-    settings, many = settings_of(work.judge), work.calls.concurrency or 1
+    settings, devices = settings_of(work.judge), devices_for(work.calls)
+    many = threads_for(work.calls, devices)
     threads = ThreadPoolExecutor(many, "few-shot")
     async with work.calling(at_once(work.calls, [])) as caller:
         with cache_of(work.run) as kept:
-            runner = open_runner(work.run, settings, kept)
+            runner = open_runner(work.run, settings, kept, devices)
             try:
                 yield caller, Tools(caller, many, (runner, threads))
             finally:
                 runner.twins.halted.set()
                 await asyncio.to_thread(threads.shutdown)
+                await asyncio.to_thread(runner.twins.close)
 
 
 async def score(case: Case, tools: Tools) -> Verdict:

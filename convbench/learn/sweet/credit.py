@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
@@ -45,9 +46,10 @@ def critic_job(checkpoint: Path) -> Job:
     return job
 
 
-def by_critic(job: Job, run: Run, source: str) -> Told:
+def by_critic(job: Job, run: Run, source: str, *, raw: bool = False) -> Told:
     """Return what the critic says of every policy turn of a run's conversations, of any split and
-    any policy: mean log-ratio to the base over the turn's tokens, with the reference shown."""
+    any policy: mean log-ratio to the base over the turn's tokens, with the reference shown, less
+    what the base's own words would get there on average; `raw` leaves that out, equation (3)."""
     settings = Sweet.of(job.recipe.args, job.recipe.name)
     protocol = run.manifest.protocol
     left_out: dict[str, int] = {}
@@ -73,7 +75,7 @@ def by_critic(job: Job, run: Run, source: str) -> Told:
         said = ", ".join(f"{n} {why}" for why, n in left_out.items()) or "none there"
         raise TrainError(f"{run.path}: found no conversation for the critic to credit ({said})")
     credit = []
-    gains = _gains(job, [rows for _, rows in found], settings)
+    gains = _gains(job, [rows for _, rows in found], settings, raw)
     for (conversation, _), values in zip(found, gains, strict=True):
         told = list(_of_turns(run, conversation, values, source))
         credit += told
@@ -83,16 +85,23 @@ def by_critic(job: Job, run: Run, source: str) -> Told:
     return Told(tuple(credit), left_out)
 
 
-def _gains(job: Job, rows: Sequence[Sequence[CriticRow]], settings: Sweet) -> list[list[float]]:
+def _gains(
+    job: Job, rows: Sequence[Sequence[CriticRow]], settings: Sweet, raw: bool
+) -> list[list[float]]:
     """Return A of every stretch of policy tokens of every conversation."""
     from convbench.learn import fitting
     from convbench.learn.sweet import critic as advantage
 
-    pad = job.chat.tokenizer.pad_token_id or 0
-    said = []
-    for path in (str(job.folder / CRITIC), None):
-        model = fitting.load_model(job, path, trained=False).to(advantage.device())
-        said.append(advantage.scores(model, rows, pad, mean=bool(settings.normalize)))
+    pad, mean = job.chat.tokenizer.pad_token_id or 0, bool(settings.normalize)
+
+    def loaded(path: str | None) -> Any:
+        return fitting.load_model(job, path, trained=False).to(advantage.device())
+
+    critic = str(job.folder / CRITIC)
+    if not raw:
+        now, then = loaded(critic).eval(), loaded(None).eval()
+        return [a.tolist() for a in advantage.centred(now, then, rows, pad, mean=mean)]
+    said = [advantage.scores(loaded(path), rows, pad, mean=mean) for path in (critic, None)]
     return [(a.double() - b.double()).tolist() for a, b in zip(*said, strict=True)]
 
 

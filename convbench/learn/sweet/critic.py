@@ -170,6 +170,67 @@ def scores(
     return [by_place[i] for i in range(len(rows))]
 
 
+def shared_scores(
+    model: Any, rows: Sequence[Sequence[CriticRow]], pad: int, *, mean: Mean, bf16: bool = False
+) -> list[torch.Tensor]:
+    """Return `scores`, each process of a launcher doing its share of the rows: dealt out by length,
+    so that all have about as much to do, and put together on every one of them."""
+    from accelerate import PartialState
+
+    state = PartialState()
+    if state.num_processes == 1:
+        return scores(model, rows, pad, mean=mean, bf16=bf16)
+    order = sorted(
+        range(len(rows)), key=lambda i: -max((len(row.ids) for row in rows[i]), default=0)
+    )
+    own = order[state.process_index :: state.num_processes]
+    found = scores(model, [rows[i] for i in own], pad, mean=mean, bf16=bf16)
+    told: list[Any] = [None] * state.num_processes
+    torch.distributed.all_gather_object(told, list(zip(own, found, strict=True)))
+    whole = dict(pair for part in told for pair in part)
+    return [whole[i] for i in range(len(rows))]
+
+
+def centred(
+    model: Any,
+    reference: Any,
+    rows: Sequence[Sequence[CriticRow]],
+    pad: int,
+    *,
+    mean: bool,
+    tokens: int = 8192,
+) -> list[torch.Tensor]:
+    """Return the advantage of the turns of each trajectory, with mean 0 under the reference.
+
+    The log-ratio of a token less what the reference's own tokens get in the same place on average,
+    E_{a ~ pi_ref}[log pi - log pi_ref] = -KL(pi_ref || pi): equation (2) sees sums over a
+    trajectory alone, so that a critic may lower all that is said in a bad state, whatever it is;
+    that is the state's value and no action's. Over a turn's tokens the mean, or the sum.
+    """
+    found: dict[int, torch.Tensor] = {}
+    where = next(model.parameters()).device
+    for places in in_budget(rows, tokens):
+        batch = {k: v.to(where) for k, v in padded([rows[i] for i in places], pad).items()}
+        asked = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        with torch.no_grad():
+            logits = [one(**asked).logits for one in (model, reference)]
+        marks = batch["turns"][:, 1:]
+        on = marks >= 0
+        values = []
+        for i in range(len(marks)):
+            now, then = (one[i, :-1][on[i]].float().log_softmax(-1) for one in logits)
+            ratio = now - then
+            said = ratio.gather(-1, batch["input_ids"][i, 1:][on[i]][:, None]).squeeze(-1)
+            values.append(said - (then.exp() * ratio).sum(-1))
+        flat, turns = torch.cat(values).double(), marks[on]
+        sums = flat.new_zeros(len(batch["owner"])).index_add(0, turns, flat)
+        if mean:
+            sums /= torch.bincount(turns, minlength=len(sums)).clamp(min=1)
+        for number, place in enumerate(places):
+            found[place] = sums[batch["owner"] == number].cpu()
+    return [found[i] for i in range(len(rows))]
+
+
 def in_budget(rows: Sequence[Sequence[CriticRow]], tokens: int) -> Iterator[list[int]]:
     """Yield the places of trajectories, the longest first, in batches of at most so many positions
     (rows times the longest of them)."""
@@ -252,21 +313,22 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
     model = fitting.load_model(job).to(device())
     pad = job.chat.tokenizer.pad_token_id or 0
     bf16 = fitting.precision(job) == "bf16"
-    reference = scores(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
-    if lora is not None:
-        from peft import get_peft_model
-
-        model = get_peft_model(model, fitting.adapter(lora))
-        model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
     values = fitting.arguments(job)
     values.pop("max_length")
     # accelerate would refill the last batch with pairs of the first and count these twice
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     enough = len(table.pairs) >= processes * job.recipe.fit.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
+    args = TrainingArguments(**values)  # these say that there are several processes
+    reference = shared_scores(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
+    if lora is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, fitting.adapter(lora))
+        model.enable_input_require_grads()  # or gradient checkpointing would find none to pass on
     trainer = Critic(
         settings, table.rows, reference, pad,
-        model=model, args=TrainingArguments(**values), train_dataset=table.pairs,
+        model=model, args=args, train_dataset=table.pairs,
     )  # fmt: skip
     return trainer, table
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from convbench.commands.train import train_rounds
-from convbench.errors import RunError, SpecError
+from convbench.errors import DataError, RunError, SpecError
 from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.passages import forgetting, pretrained
 from convbench.judge.all import judges_of
-from convbench.learn.rounds import RoundsResult
+from convbench.learn.fresh import fresh
+from convbench.learn.rounds import RoundsResult, examples_of
 from convbench.learn.seal import seal
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import RoundsOptions
@@ -26,7 +28,7 @@ from tests.learn.seal import runs
 
 SETS = (
     "fit.max_steps=2", "fit.batch_size=4", "fit.accumulation=1", "fit.precision=fp32",
-    "fit.gradient_checkpointing=false", "fit.save=end", "lora.r=4",
+    "fit.gradient_checkpointing=false", "fit.save=end", "lora.r=4", "fresh=true",
 )  # fmt: skip
 QUIET = CallOptions(quiet=True)
 JUDGE = """title: quick
@@ -80,9 +82,9 @@ def test_each_round_learns_from_its_own_policy(done: tuple[Run, Path, RoundsResu
     assert Path(policy.removeprefix("local:")) == first.checkpoint.resolve()
     base = json.loads((second.checkpoint / "training.json").read_text())["base"]
     assert Path(base) == first.checkpoint.resolve()
-    assert {c.example_id for c in second.run.conversations()} == {
-        e.example_id for e in run.examples.values() if e.split == "train"
-    }
+    asked = {c.example_id for c in second.run.conversations()}
+    assert len(asked) == sum(e.split == "train" for e in run.examples.values())
+    assert not asked & run.examples.keys(), "the recipe's `fresh`: passages that nobody saw"
     learners = {v.details["learner"] for v in second.run.verdicts() if v.failure is None}
     before = {v.details["learner"] for v in run.verdicts() if v.failure is None}
     assert len(learners) == len(before) == 1
@@ -113,6 +115,22 @@ def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]
     seal(options(run, judge), baselines=False)
     assert {v.conversation_id: v.scores for v in result.rounds[1].run.verdicts()} == whole
     assert kept.stat().st_size == size
+
+
+def test_new_passages_are_none_of_the_old_and_too_few_are_said(
+    done: tuple[Run, Path, RoundsResult],
+) -> None:
+    run, judge, result = done
+    held = {e.group_id for e in run.examples.values()}
+    more = fresh(run, [result.rounds[1].run], 2)
+    seen = held | {e.group_id for e in result.rounds[1].run.examples.values()}
+    assert len(more) == 4
+    assert {e.split for e in more} == {"train"}
+    assert not seen & {e.group_id for e in more}
+    again = {e.example_id for e in examples_of(run, 2, options(run, judge, "fresh=false"))}
+    assert again == run.examples.keys()
+    with pytest.raises(DataError, match=r"more train questions in task pocket-notes; expected 198"):
+        seal(replace(options(run, judge), rounds=100))
 
 
 def test_an_unknown_filter_is_said(done: tuple[Run, Path, RoundsResult]) -> None:

@@ -19,6 +19,7 @@ from convbench.learn.select import select
 from convbench.learn.start import train
 from convbench.learn.sweet.critic import (
     advantages,
+    centred,
     in_budget,
     padded,
     pair_loss,
@@ -73,6 +74,30 @@ def test_batches_keep_a_budget_of_tokens_longest_first() -> None:
         scores(Uniform([0.1] * VOCABULARY), rows, 0, mean=True, tokens=t) for t in (1, 10**6)
     )
     assert [a.tolist() for a in one] == [b.tolist() for b in many]
+
+
+def test_a_centred_advantage_is_0_on_average_under_the_reference() -> None:
+    """Over the whole vocabulary at one place; a critic that lowers alike all that is likely
+    there credits nobody for it, and raw log-ratios blame everybody."""
+    reference = Uniform([0.5, -1.0, 2.0, 0.0, -30.0])
+    critic = Uniform([1.5, -2.0, 0.1, 0.3, 1.0])
+    rows = [[row((-1, [0, 1]), (0, [token]))] for token in range(5)]
+    found = torch.cat(centred(critic, reference, rows, 0, mean=True))
+    chances = reference.bias.detach().softmax(-1)
+    assert float((chances * found).sum()) == pytest.approx(0, abs=1e-6)
+    now, then = (scores(one, rows, 0, mean=True) for one in (critic, reference))
+    raw = torch.cat(now) - torch.cat(then)
+    assert torch.allclose(raw - found, (raw - found)[:1].expand(5), atol=1e-5), "one shift a place"
+    lower = Uniform([0.5, -1.0, 2.0, 0.0, 4.0])
+    ratios = torch.cat(scores(lower, rows, 0, mean=True)) - torch.cat(then)
+    assert all(float(ratio) < -1 for ratio in ratios[:4])
+    gone = torch.cat(centred(lower, reference, rows, 0, mean=True))
+    assert gone[:4].abs().max() < 1e-6
+    both = [[row((-1, [0]), (0, [1, 2]), (-1, [3]), (1, [4]))]]
+    (turns,) = centred(critic, reference, both, 0, mean=True)
+    assert turns.tolist() == pytest.approx([float(found[1:3].mean()), float(found[4])], abs=1e-6)
+    (sums,) = centred(critic, reference, both, 0, mean=False)
+    assert sums.tolist() == pytest.approx([float(found[1:3].sum()), float(found[4])], abs=1e-6)
 
 
 def test_over_all_tokens_of_the_trajectory_by_hand() -> None:

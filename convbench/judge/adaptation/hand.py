@@ -1,0 +1,127 @@
+"""A learner in a process of its own, on a device of its own: one of those that a judge's devices
+give. It does what `Learner.teach` does, for one thread at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+from pydantic import TypeAdapter
+
+from convbench.errors import TrainError
+from convbench.judge.adaptation.learner import Pupil, Question, Taught
+from convbench.judge.adaptation.settings import Inner
+from convbench.models.devices import VISIBLE
+
+MODULE = "convbench.judge.adaptation.worker"
+LINE = 64 << 20
+"""Longest line of the process in bytes."""
+END_S = 10.0
+"""Seconds that the process gets to end when it is asked to."""
+TAUGHT = TypeAdapter(Taught)
+
+
+class Hand(Pupil):
+    """One process and its weights; it starts with the first adaptation."""
+
+    def __init__(self, path: str, device: str, module: str = MODULE) -> None:
+        """`device` is what CUDA_VISIBLE_DEVICES calls it; "" is the CPU. `module` is what runs."""
+        self.path, self.device, self.module = path, device, module
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None
+
+    def teach(
+        self,
+        texts: Sequence[str],
+        questions: Sequence[Question],
+        inner: Inner,
+        guard: Sequence[Question] = (),
+    ) -> Taught:
+        """As `Learner.teach`; TrainError where the process broke down."""
+        line = {
+            "texts": list(texts), "questions": [asdict(one) for one in questions],
+            "inner": inner.model_dump(mode="json"), "guard": [asdict(one) for one in guard],
+        }  # fmt: skip
+        return TAUGHT.validate_python(self.do(line))
+
+    def do(self, asked: Mapping[str, Any]) -> Any:
+        """Return the answer to one line, as plain data; TrainError where the process broke
+        down."""
+        if self._process is None:
+            self._start()
+        return self._answer("done", orjson.dumps(asked) + b"\n")
+
+    def _start(self) -> None:
+        parent = str(Path(str(resources.files("convbench"))).parent)
+        paths = [parent, os.environ.get("PYTHONPATH")]
+        environment = {
+            **os.environ, VISIBLE: self.device, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        }  # fmt: skip
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", self.module, self.path],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, env=environment,
+            start_new_session=True,  # Ctrl-C is for us: adaptations in flight end first
+        )  # fmt: skip
+        self._answer("ready")
+
+    def _answer(self, name: str, line: bytes = b"") -> Any:
+        """Send a line and return what the process says under this name."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+            found = orjson.loads(process.stdout.readline(LINE) or b"null")
+        except (OSError, ValueError):
+            found = None
+        if isinstance(found, dict) and name in found:
+            return found[name]
+        why = found.get("broken") if isinstance(found, dict) else None
+        code = self._end()
+        where = f"device {self.device}" if self.device else "the CPU"
+        raise TrainError(
+            f"{self.path}: its process on {where} "
+            + (f"broke down: {why}" if why else f"ended with exit code {code}{self._tail()}")
+        )
+
+    def _tail(self) -> str:
+        """Return the last line of what the process wrote, for the end of a sentence."""
+        if self._said is None:
+            return ""
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 20_000))
+        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
+        return f": {lines[-1][-300:]}" if lines else ""
+
+    def _end(self) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except OSError:  # what was not sent yet goes nowhere
+                continue
+        try:
+            return process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def close(self) -> None:
+        """End the process and wait until it is gone, and its memory with it."""
+        self._end()
+        if self._said is not None:
+            self._said.close()
+            self._said = None

@@ -1,0 +1,118 @@
+"""Answers from a vLLM server into which an edit's adapters are swapped, in place of passes here.
+
+The server is on this machine, since it reads adapters from a folder: `vllm serve WEIGHTS
+--enable-lora --max-lora-rank R --max-loras SEEDS`, with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
+"""
+
+from __future__ import annotations
+
+import http.client
+import secrets
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from convbench.errors import SpecError, TrainError
+from convbench.judge.adaptation.lora import Stack
+
+HERE = ("127.0.0.1", "localhost", "::1")
+MOST_BYTES = 64 << 20
+"""Longest answer of the server that is read."""
+TIMEOUT_S = 600.0
+
+
+class Server:
+    """A server by its address, such as `http://127.0.0.1:8000`."""
+
+    def __init__(self, base: str, weights: str) -> None:
+        """`weights` are those of the learner; SpecError for an address that is not here."""
+        parts = urlsplit(base)
+        if parts.scheme != "http" or parts.hostname not in HERE:
+            raise SpecError(
+                f"args.inner.server: found {base!r:.80}; expected a vLLM server on this machine, "
+                "such as http://127.0.0.1:8000, which can read the adapters' folder"
+            )
+        self.base, self.weights = base, weights
+        self._host, self._port = parts.hostname, parts.port or 80
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+
+    def model(self) -> str:
+        """Return the name of the served base; TrainError where other weights are served."""
+        served = self._ask("GET", "/v1/models").get("data") or []
+        for one in served:
+            root = str(one.get("root") or one.get("id"))
+            if not one.get("parent") and _same(root, self.weights):
+                return str(one["id"])
+        found = ", ".join(str(one.get("root") or one.get("id")) for one in served) or "nothing"
+        raise TrainError(
+            f"{self.base}: serves {found:.200}; expected the learner's weights, {self.weights}"
+        )
+
+    @contextmanager
+    def adapters(self, stack: Stack) -> Iterator[list[str]]:
+        """Load each seed's adapter and yield their names; they are gone afterwards."""
+        with tempfile.TemporaryDirectory(prefix="adapters-") as folder, ExitStack() as loaded:
+            names = []
+            for row in range(len(stack.seeds)):
+                name = f"edit-{secrets.token_hex(6)}"
+                path = Path(folder) / name
+                stack.save(path, row, self.weights)
+                asked = {"lora_name": name, "lora_path": str(path)}
+                self._ask("POST", "/v1/load_lora_adapter", asked)
+                loaded.callback(self._ask, "POST", "/v1/unload_lora_adapter", {"lora_name": name})
+                names.append(name)
+            yield names
+
+    def greedy(
+        self, model: str, prompts: Sequence[Sequence[int]], ends: Collection[int], most: int
+    ) -> tuple[str, ...]:
+        """Return the replies to prompts of token ids, each of at most `most` tokens."""
+        if not prompts:
+            return ()
+        asked = {
+            "model": model, "prompt": [list(one) for one in prompts], "temperature": 0,
+            "max_tokens": most, "stop_token_ids": sorted(ends),
+        }  # fmt: skip
+        choices = self._ask("POST", "/v1/completions", asked).get("choices") or []
+        found = {one.get("index"): one.get("text") for one in choices}
+        said = [found.get(number) for number in range(len(prompts))]
+        if not all(isinstance(one, str) for one in said):
+            raise TrainError(f"{self.base}: found {len(choices)} answers to {len(prompts)} prompts")
+        return tuple(map(str, said))
+
+    def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """Return the JSON object that a request gives; {} where the server answers in words."""
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            data = None if body is None else orjson.dumps(body)
+            connection.request(
+                method, self._prefix + path, data, {"Content-Type": "application/json"}
+            )
+            reply = connection.getresponse()
+            said = reply.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise TrainError(f"{self.base}{path}: {type(error).__name__}: {error}") from None
+        finally:
+            connection.close()
+        if reply.status != 200:
+            words = said[:200].decode("utf-8", "replace")
+            more = ""
+            if path.endswith("lora_adapter"):
+                more = "; start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+            raise TrainError(f"{self.base}{path}: status {reply.status}: {words}{more}")
+        try:
+            found = orjson.loads(said)
+        except ValueError:
+            found = {}
+        return found if isinstance(found, dict) else {}
+
+
+def _same(one: str, two: str) -> bool:
+    """Whether two names of weights are the same one, or the same folder."""
+    paths = [Path(name).expanduser() for name in (one, two)]
+    return one == two or (all(p.exists() for p in paths) and paths[0].samefile(paths[1]))

@@ -1,0 +1,70 @@
+"""Full fine-tuning in place of adapters: every weight is trained, on a copy, the base untouched.
+
+Zweiger et al. 2025 (SEAL), second version: continued pre-training. Imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+class Whole:
+    """A copy of all weights of one seed. They lie in `flat` [1, numbers], in float32 whatever the
+    model's own precision, which the passes keep; tied weights stay tied. Memory: four times the
+    model in float32 (weights, gradient, two moments)."""
+
+    def __init__(self, model: Any, seed: int) -> None:
+        """Start from the model's weights; the seed gives the order of the texts alone."""
+        self.seeds = (seed,)
+        self.model = model
+        base = list(dict.fromkeys(model.parameters()))
+        self.flat = torch.empty(1, sum(one.numel() for one in base), device=model.device)
+        self._leaf: dict[Any, Any] = {}
+        at = 0
+        for one in base:
+            end = at + one.numel()
+            self.flat[0, at:end] = one.detach().reshape(-1).float()
+            self._leaf[one] = self.flat[0, at:end].view(one.shape).requires_grad_()
+            at = end
+
+    def gradient(self, loss: Any) -> Any:
+        """Return the gradient of a loss [1, numbers]; a weight without a part in it gets 0."""
+        leaves = list(self._leaf.values())
+        found = torch.autograd.grad(loss, leaves, allow_unused=True)
+        pairs = zip(found, leaves, strict=True)
+        flat = [(torch.zeros_like(b) if a is None else a).reshape(-1) for a, b in pairs]
+        return torch.cat(flat)[None]
+
+    @contextmanager
+    def worn(self) -> Iterator[None]:
+        """Have the model's modules use the copy while the block runs. It hides their own weights
+        and replaces none, so that twins, which share them, can go on meanwhile."""
+        places = [
+            (module, name, one)
+            for module in self.model.modules()
+            for name, one in module.named_parameters(recurse=False)
+        ]
+
+        def wear(*_: Any) -> None:
+            cast = {one: leaf.to(one.dtype) for one, leaf in self._leaf.items()}
+            for module, name, one in places:
+                module.__dict__[name] = cast[one]
+
+        held = self.model.register_forward_pre_hook(wear)
+        try:
+            yield
+        finally:
+            held.remove()
+            for module, name, _ in places:
+                module.__dict__.pop(name, None)
+
+    def merge(self, model: Any) -> None:
+        """Put the trained weights into `model`, a copy of the base."""
+        pairs = zip(dict.fromkeys(model.parameters()), self._leaf.values(), strict=True)
+        with torch.no_grad():
+            for own, leaf in pairs:
+                own.copy_(leaf)

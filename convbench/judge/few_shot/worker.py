@@ -1,0 +1,43 @@
+"""The process that tries edits on a device of its own: `python -m convbench.judge.few_shot.worker
+WEIGHTS`, spoken with as `adaptation.worker` is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from convbench.judge.few_shot.settings import Settings
+from convbench.judge.few_shot.solve import Problem, Solver, Trial
+from convbench.tasks.arc_agi.edit import SelfEdit
+
+if TYPE_CHECKING:
+    from convbench.judge.adaptation.learner import Learner
+
+MODULE = "convbench.judge.few_shot.worker"
+TRIAL, PROBLEM, EDIT = TypeAdapter(Trial), TypeAdapter(Problem), TypeAdapter(SelfEdit)
+
+
+def line_of(problem: Problem, edit: SelfEdit | None, settings: Settings) -> dict[str, Any]:
+    """Return one trial as plain data; no edit asks the policy as it is."""
+    return {
+        "problem": asdict(problem),
+        "edit": None if edit is None else EDIT.dump_python(edit, mode="json"),
+        "settings": settings.model_dump(mode="json"),
+    }
+
+
+def tried(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what came of the trial of one line, as plain data."""
+    solver = Solver(learner, Settings.model_validate(asked["settings"]))
+    problem, edit = PROBLEM.validate_python(asked["problem"]), asked["edit"]
+    if edit is None:
+        return asdict(solver.plain(problem))
+    return asdict(solver.adapted(problem, EDIT.validate_python(edit)))
+
+
+if __name__ == "__main__":
+    from convbench.judge.adaptation.worker import serve
+
+    serve(tried)

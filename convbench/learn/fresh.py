@@ -1,0 +1,41 @@
+"""Train questions that no round has seen yet, for recipes whose rounds each learn from new ones.
+
+Zweiger et al. 2025 (SEAL), knowledge incorporation: 50 passages a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from convbench.errors import DataError
+from convbench.schema import Example
+from convbench.store import Run
+from convbench.tasks.load import load_examples
+from convbench.tasks.splits import asked
+
+
+def fresh(root: Run, seen: Iterable[Run], rounds: int = 1) -> list[Example]:
+    """Return train questions for so many more rounds, as many for each as the root has, in the
+    order of its draw: of no group and of no words that the root (its test questions too) or a run
+    in `seen` holds. DataError where the task's source has not enough."""
+    manifest = root.manifest
+    old = [example for run in (root, *seen) for example in run.examples.values()]
+    groups, words = {e.group_id for e in old}, {asked(e) for e in old}
+    each = sum(example.split == "train" for example in root.examples.values())
+    sample = manifest.task.sample.model_copy(update={"count": "all"})
+    whole = manifest.task.model_copy(update={"sample": sample})
+    loaded = load_examples(whole, manifest.seed, downloaded=manifest.pulled_from is not None)
+    found = [
+        example
+        for example in loaded.examples
+        if example.split == "train"
+        and example.group_id not in groups
+        and asked(example) not in words
+    ]
+    if len(found) < each * rounds:
+        raise DataError(
+            f"{root.path}: found {len(found)} more train questions in task {manifest.task.name}; "
+            f"expected {each * rounds}, {each} for each later round (fresh: true). Build fewer "
+            "with --tasks N, or let all rounds learn from the same: --set fresh=false"
+        )
+    return found[: each * rounds]
