@@ -19,6 +19,7 @@ from convbench.cli import (  # noqa: F401 - each adds its commands to the app
     report,
     train,
     view,
+    work,
 )
 from convbench.cli.main import app, main
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from convbench import catalog
@@ -16,6 +17,7 @@ from convbench.models.open import has_batches
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
 from convbench.store import Run, find_run
+from convbench.workers.spread import Spreading, first_address, judging
 
 
 def judge(options: JudgeOptions) -> JudgeResult:
@@ -32,6 +34,8 @@ def judge(options: JudgeOptions) -> JudgeResult:
     run = find_run(options.run)
     _something(run)
     named = _names(run, options)
+    spreading = Spreading(options.spread, options.calls, options.specs)
+    options = dataclasses.replace(options, calls=first_address(options.calls))
     judges = [judge_with_model(name, options.specs, options.calls, run) for name in named]
     for item in judges:
         if item.spec.per == "pair":
@@ -41,7 +45,7 @@ def judge(options: JudgeOptions) -> JudgeResult:
         return JudgeResult(run, previews=[preview(run, item, options.calls) for item in judges])
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.naming(*typed)
-    result = judge_with(run, judges, calls)
+    result = judge_with(run, judges, calls, judging(spreading, run))
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
         controls_with(result, judges, calls)
     return result

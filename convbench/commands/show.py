@@ -246,4 +246,5 @@ def show_conversation(
 def _mentions(run: Run, start: str) -> bool:
     """Whether the run's file has such an id at all: a look at the bytes, without parsing them."""
     wanted = b'"' + start.encode()
-    return any(wanted in line for _, line in lines(run.conversations_file))
+    files = run.files("conversations.jsonl")
+    return any(wanted in line for file in files for _, line in lines(file))

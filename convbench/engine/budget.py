@@ -138,6 +138,9 @@ class Budget:
                 self._sent = {"usd": 0.0, "tokens": 0.0}
             self._wake()
 
+    def sending(self) -> None:
+        """Told of each attempt that is written down and about to be sent; may refuse it."""
+
     async def reserve(self, rates: Rates, size: Size) -> None:
         """Hold what a call may use, or raise BudgetError because the call could pass the limit."""
         with self._lock:

@@ -236,6 +236,7 @@ class _Call:
         """Send the call and book it: what was told of it, or its bound."""
         attempt, since = self._begin(), time.monotonic()
         try:
+            self.caller.budget.sending()
             completion = await self._send()
         except BaseException as error:
             self._tell(since, "%s: %s", type(error).__name__, error)

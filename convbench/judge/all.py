@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench.blot import address
@@ -63,23 +63,35 @@ class JudgeResult:
     """What controls got, by judge, where they were tried."""
 
 
-def judge_with(run: Run, judges: Sequence[Judge], calls: CallOptions) -> JudgeResult:
+Have = Callable[[Run, Sequence[Judge], CallOptions], list[Judged]]
+"""Has judges score what they have not scored."""
+
+
+def score_here(run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Judged]:
+    """Have judges score in this process, one after the other, under the run's lock."""
+    found: list[Judged] = []
+
+    async def go() -> None:
+        for item in judges:
+            found.append(await score(run, item, calls))
+            if found[-1].jobs.interrupted or found[-1].jobs.stopped:
+                return
+
+    with run.lock():
+        run_loop(go)
+    return found
+
+
+def judge_with(
+    run: Run, judges: Sequence[Judge], calls: CallOptions, have: Have = score_here
+) -> JudgeResult:
     """Let these judges score what they have not scored of a run.
 
     All that have something to score are looked at before the first one asks.
     """
     ready([item for item in judges if unscored(run, item)[0]], calls, run)
     result = JudgeResult(run, unjudged=sum(not one.ended for one in run.heads()))
-
-    async def go() -> None:
-        for item in judges:
-            judged = await score(run, item, calls)
-            result.judged.append(judged)
-            if judged.jobs.interrupted or judged.jobs.stopped:
-                return
-
-    with run.lock():
-        run_loop(go)
+    result.judged = have(run, judges, calls)
     metric = headline(run)
     result.panel = panel(
         run.manifest.protocol, run.conversations(), run.verdicts(), metric,

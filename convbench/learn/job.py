@@ -182,7 +182,7 @@ def recorded_for(job: Job, run: Run | None = None) -> Recorded | None:
     by it."""
     loss = job.recipe.loss
     wanted = loss.pi_0 == "recorded" and objective(loss).needs_pi_0
-    return Recorded((run or job.run).path) if wanted else None
+    return Recorded(*(run or job.run).folders()) if wanted else None
 
 
 def script(data: Data, fit: Fit) -> None:

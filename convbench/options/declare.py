@@ -104,3 +104,21 @@ def from_flat(options: type[T], values: Mapping[str, Any]) -> T:
     for group, found in inside.items():
         own[group] = hints[group](**found)
     return options(**own)
+
+
+def as_words(options: Any) -> list[str]:
+    """Return what is typed for an options object, what stands at its default left out: its
+    arguments, then flags."""
+    arguments: list[str] = []
+    flags: list[str] = []
+    for one in flat(type(options)):
+        holder = options if one.group is None else getattr(options, one.group)
+        value = getattr(holder, one.name)
+        if value is None or value == one.default or value == ():
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            if one.opt.argument:
+                arguments.append(str(each))
+            else:
+                flags += [f"--{said_as(one)}"] if each is True else [f"--{said_as(one)}={each}"]
+    return arguments + flags

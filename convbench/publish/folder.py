@@ -125,8 +125,9 @@ def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
     for fingerprint, spec in run.judge_specs().items():
         kept.keep_judge(fingerprint, portable(spec))
     for name in RECORDS:
+        sources = [run.path / name] if name == RECORDS[0] else run.files(name)
         with (folder / name).open("wb") as file:
-            for _, line in lines(run.path / name):
+            for _, line in (one for source in sources for one in lines(source)):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
                     file.write(_without_places(line))
     for name in sorted(_pictures(run, without)):

@@ -11,6 +11,7 @@ from convbench.errors import FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
 from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
+from convbench.options.shared import CallOptions
 from convbench.options.specs import (
     load_plugins,
     load_protocol,
@@ -60,7 +61,11 @@ class BuildResult:
     they were not asked for."""
 
 
-def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
+Have = Callable[[Run, CallOptions], Built]
+"""Has the conversations that a run lacks."""
+
+
+def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) -> BuildResult:
     """Make a run and have its conversations, or resume the run that is there.
 
     `load` reads the questions.
@@ -95,7 +100,7 @@ def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
     if options.tags or options.note is not None:
         write_label(run, options.tags, note=options.note)
     result.path = run.path
-    result.built = fill(run, calls)
+    result.built = have(run, calls)
     if manifest.kind == "build":
         set_latest(run)
     result.told_probs = recorded_of(run)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from convbench.blot import address
 from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Status, Summary
@@ -103,6 +105,8 @@ async def calling(
     `--batch` calls of those `models` that have batches go in waves."""
     journal = Journal(run.calls_file)
     status = Status()
+    if options.statuses is not None:
+        options.statuses.append(status)
     caller = Caller(
         journal,
         ledger_of(run, options, journal),
@@ -219,7 +223,9 @@ def open_for(
     permit(run, ref, base, options)
     if member is not None:
         _refuse_body(run, member, base, options)
-    return open_model(
+    placed_at = placement(options, role)
+    opener = partial(
+        open_model,
         ref,
         api_base=base,
         vllm_python=options.vllm_python,
@@ -229,8 +235,45 @@ def open_for(
         specs=options.specs,
         short=short,
         member=member,
-        placement=placement(options, role),
+        placement=placed_at,
     )
+    kept: Kept | None = options.kept
+    if kept is None:
+        return opener()
+    how = member.model_dump_json() if member else ""
+    return kept.open(f"{ref} {base} {short} {how} {placed_at}", opener)
+
+
+class Kept:
+    """Models that a worker keeps open over its shards, of one loop: a server is started once."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Lent] = {}
+
+    def open(self, mark: str, opener: Callable[[], Model]) -> Model:
+        """Return the model of this mark; who closes it lets it be."""
+        if mark not in self._open:
+            self._open[mark] = _Lent(opener())
+        return cast(Model, self._open[mark])
+
+    async def aclose(self) -> None:
+        """Close them all."""
+        for lent in self._open.values():
+            await lent.model.aclose()
+        self._open.clear()
+
+
+class _Lent:
+    """A model that is closed by nobody who was lent it."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    async def aclose(self) -> None:
+        """Let it be."""
 
 
 def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOptions) -> None:

@@ -38,13 +38,15 @@ class Overview:
 def overview(run: Run) -> Overview:
     """Return what a run holds. Raises RunError naming the line that cannot be read."""
     had: dict[str, tuple[bool, float | None]] = {}
-    for record in records(run.conversations_file, "key"):
+    talks = (one for file in run.files("conversations.jsonl") for one in records(file, "key"))
+    for record in talks:
         turns = record.get("turns")
         costs = [_cost(turn) for turn in turns] if isinstance(turns, list) else []
         had[record["key"]] = (record.get("failure") is None, _sum(costs))
     judged = {
         (record["judge"], record["conversation_id"]): _cost(record)
-        for record in records(run.verdicts_file, "judge", "conversation_id")
+        for file in run.files("verdicts.jsonl")
+        for record in records(file, "judge", "conversation_id")
     }
     done = sum(well for well, _ in had.values())
     return Overview(

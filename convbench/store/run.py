@@ -6,10 +6,11 @@ The folder with its files; what `run.json` in it says is the record `schema.run.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 
 from convbench.errors import RunError
@@ -21,6 +22,7 @@ from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
 from convbench.store.places import size_of
 from convbench.store.shape import Record, an_object, checked, read_model
+from convbench.store.shards import parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,11 @@ class Head:
 class Run:
     """A run directory. `run.json` is written once; all else is appended."""
 
-    def __init__(self, path: Path, manifest: RunManifest) -> None:
+    def __init__(self, path: Path, manifest: RunManifest, home: Run | None = None) -> None:
         self.path = path
         self.manifest = manifest
+        self.home = home
+        """The run that this one is a shard of; it keeps images, judges and the lock of all."""
         self._attempts: tuple[int, Attempts] | None = None
         """Size of the conversations, and what they said."""
 
@@ -74,6 +78,22 @@ class Run:
             )
         return cls(path, read_model(path / "run.json", RunManifest))
 
+    def shards(self) -> list[Run]:
+        """Return the shards that hold this run's records; none where it holds them itself."""
+        if self.home is not None:
+            return []
+        return [Run(folder, self.manifest, self) for folder in parts(self.path).values()]
+
+    def folders(self) -> list[Path]:
+        """Return the run's folder and those of its shards."""
+        return [self.path, *(shard.path for shard in self.shards())]
+
+    def files(self, name: str) -> list[Path]:
+        """Return the files of records of this name, `verdicts.jsonl` say: the run's own, then its
+        shards'. Conversations lie in shards alone, where there are any."""
+        own, *found = (folder / name for folder in self.folders())
+        return found if found and own == self.conversations_file else [own, *found]
+
     @property
     def conversations_file(self) -> Path:
         """The file of conversations, one record an attempt that ended."""
@@ -92,7 +112,7 @@ class Run:
     @property
     def media(self) -> Path:
         """Folder of images that turns refer to."""
-        return self.path / "media"
+        return (self.home or self).path / "media"
 
     @property
     def checkpoints(self) -> Path:
@@ -131,9 +151,9 @@ class Run:
 
         Raises RunError for one of no question of the run, and for two of one id.
         """
-        path = self.conversations_file
+        files = self.files("conversations.jsonl")
         ids, examples = Hashes(), self.examples
-        for number, found in _newest(path, Conversation, ("key",)):
+        for path, number, found in _newest(files, Conversation, ("key",)):
             if found.example_id not in examples:
                 raise RunError(
                     f"{path}:{number}: example_id: found {found.example_id!r:.80}, which is not in "
@@ -142,33 +162,34 @@ class Run:
             ids.add(found.conversation_id)
             yield found
         if twice := ids.repeated():
-            _refuse_twice(path, twice)
+            _refuse_twice(files, twice)
 
     def heads(self) -> Iterator[Head]:
         """Yield of every newest conversation what names it and how it ended, its texts unread."""
-        path = self.conversations_file
-        for number, line, _ in _newest_lines(path, ("key",)):
+        files = self.files("conversations.jsonl")
+        for path, number, line, _ in _newest_lines(files, ("key",)):
             record = an_object(f"{path}:{number}", line, ("conversation_id", "example_id"))
             well = record.get("failure") is None
             yield Head(record["conversation_id"], record["example_id"], well)
 
     def judged_by(self) -> dict[tuple[str, str], None]:
         """Return (judge, fingerprint) of the newest verdicts, those that came first before."""
-        path, key = self.verdicts_file, ("conversation_id", "judge", "fingerprint")
-        found = _newest_lines(path, key[:2])
-        marks = (named(f"{path}:{number}", line, key) for number, line, _ in found)
+        key = ("conversation_id", "judge", "fingerprint")
+        found = _newest_lines(self.files("verdicts.jsonl"), key[:2])
+        marks = (named(f"{path}:{number}", line, key) for path, number, line, _ in found)
         return dict.fromkeys((judge, mark) for _, judge, mark in marks)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
-        found = _newest(self.verdicts_file, Verdict, ("conversation_id", "judge"))
-        return (verdict for _, verdict in found)
+        found = _newest(self.files("verdicts.jsonl"), Verdict, ("conversation_id", "judge"))
+        return (verdict for _, _, verdict in found)
 
     def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
-        size = size_of(self.conversations_file)
+        files = self.files("conversations.jsonl")
+        size = sum(map(size_of, files))
         if self._attempts is None or self._attempts[0] != size:
-            found = records(self.conversations_file, "key")
+            found = chain.from_iterable(records(file, "key") for file in files)
             tried = ((record["key"], record.get("failure") is None) for record in found)
             self._attempts = size, Attempts(tried)
         return self._attempts[1]
@@ -176,19 +197,22 @@ class Run:
     def judge_specs(self) -> dict[str, JudgeSpec]:
         """Return the resolved spec of every judge this run was judged by, by fingerprint."""
         found = {}
-        for path in sorted((self.path / "judges").glob("*.json")):
+        for path in sorted(((self.home or self).path / "judges").glob("*.json")):
             found[path.stem] = read_model(path, JudgeSpec)
         return found
 
     def keep_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
         """Record a judge's resolved spec under its fingerprint."""
-        path = self.path / "judges" / f"{fingerprint}.json"
+        path = (self.home or self).path / "judges" / f"{fingerprint}.json"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             write_whole(path, spec.model_dump_json(indent=1).encode() + b"\n")
 
     def lock(self) -> AbstractContextManager[int]:
-        """Hold the run for writing; a second process, and one beside a reader, is refused."""
+        """Hold the run for writing; a second process, and one beside a reader, is refused. A shard
+        is held by its claim already."""
+        if self.home is not None:
+            return nullcontext(-1)
         return folder_lock(
             self.path, "writing to this run", ", or name another directory with --run"
         )
@@ -198,37 +222,52 @@ class Run:
         return shared_folder_lock(self.path, doing)
 
 
-def _newest_lines(path: Path, key: tuple[str, ...]) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (line number, last line, hash) of every key, the texts of these fields. Two passes, so
-    that memory holds 8 bytes of each key."""
-    hashes = Hashes(named(f"{path}:{number}", line, key) for number, line in lines(path))
+def _newest_lines(
+    files: Sequence[Path], key: tuple[str, ...]
+) -> Iterator[tuple[Path, int, bytes, int]]:
+    """Yield (file, line number, last line, hash) of every key, the texts of these fields. Two
+    passes, so that memory holds 8 bytes of each key."""
+    hashes = Hashes()
+    counts = []
+    for path in files:
+        before = len(hashes.all)
+        for number, line in lines(path):
+            hashes.add(named(f"{path}:{number}", line, key))
+        counts.append(len(hashes.all) - before)
+
+    def again() -> Iterator[tuple[int, Path, int, bytes]]:
+        """The same lines once more, not those written since."""
+        marks = iter(hashes.all)
+        for path, count in zip(files, counts, strict=True):
+            for number, line in islice(lines(path), count):
+                yield next(marks), path, number, line
+
     repeated = hashes.repeated()
-    last: dict[tuple[str, ...], int] = {}
-    if repeated:
-        for mark, (number, line) in zip(hashes.all, lines(path), strict=False):
-            if mark in repeated:
-                last[named(f"{path}:{number}", line, key)] = number
+    last: dict[tuple[str, ...], tuple[Path, int]] = {}
+    for mark, path, number, line in again() if repeated else ():
+        if mark in repeated:
+            last[named(f"{path}:{number}", line, key)] = (path, number)
     newest = set(last.values())
-    for mark, (number, line) in zip(
-        hashes.all, lines(path), strict=False
-    ):  # not those written since
-        if mark not in repeated or number in newest:
-            yield number, line, mark
+    for mark, path, number, line in again():
+        if mark not in repeated or (path, number) in newest:
+            yield path, number, line, mark
 
 
-def _newest(path: Path, model: type[Record], key: tuple[str, ...]) -> Iterator[tuple[int, Record]]:
-    """Yield (line number, last record) of every key."""
-    for number, line, mark in _newest_lines(path, key):
+def _newest(
+    files: Sequence[Path], model: type[Record], key: tuple[str, ...]
+) -> Iterator[tuple[Path, int, Record]]:
+    """Yield (file, line number, last record) of every key."""
+    for path, number, line, mark in _newest_lines(files, key):
         found = checked(f"{path}:{number}", line, model)
         if hash(tuple(getattr(found, name) for name in key)) != mark:
             raise RunError(f"{path}:{number}: found two values of {' or '.join(key)}; expected one")
-        yield number, found
+        yield path, number, found
 
 
-def _refuse_twice(path: Path, twice: set[int]) -> None:
+def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
     """Raise RunError for two conversations of one id, of those whose ids have these hashes."""
     seen: set[str] = set()
-    for number, found in _newest(path, Conversation, ("key",)):
+    for path, number, found in _newest(files, Conversation, ("key",)):
         name = found.conversation_id
         if name in seen:
             raise RunError(
@@ -245,7 +284,8 @@ def set_latest(run: Run) -> None:
     link, path = Path("runs") / "latest", run.path
     if not path.resolve().is_relative_to(link.parent.resolve()):
         return
-    if not any(one.get("failure") is None for one in records(run.conversations_file, "key")):
+    files = run.files("conversations.jsonl")
+    if not any(one.get("failure") is None for file in files for one in records(file, "key")):
         return
     temporary = link.with_name(f".latest.{os.getpid()}")
     try:

@@ -127,11 +127,12 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
     declared = ", ".join(f'"{column}" {kind}' for column, kind in kinds.items())
     connection.execute(f"CREATE TABLE raw.{name} (run_no INTEGER, {declared})")
     for number, run in enumerate(runs):
-        path = run.path / f"{name}.jsonl"
-        if path.exists() and not path.is_file():
-            raise RunError(f"{path}: found no file; expected JSON lines")
-        if size_of(path):
-            _read(connection, name, number, path, text)
+        own = run.path / f"{name}.jsonl"
+        for path in [own] if name == "examples" else run.files(own.name):
+            if path.exists() and not path.is_file():
+                raise RunError(f"{path}: found no file; expected JSON lines")
+            if size_of(path):
+                _read(connection, name, number, path, text)
     if name == "examples" and _twice(connection, name, "run_no, example_id"):
         _refuse_twice(connection, name, "example_id", runs)
     if _twice(connection, name, key):

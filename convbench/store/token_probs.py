@@ -48,7 +48,7 @@ class ProbsFile:
         frame = _HEAD.pack(_MARK, len(body), zlib.crc32(body)) + body
         try:
             if self._file is None:
-                end = _end(self.path)
+                end = whole(self.path)
                 self._file = self.path.open("ab", buffering=0)
                 self._file.truncate(end)
             self._file.write(frame)
@@ -65,13 +65,14 @@ class ProbsFile:
 class Recorded:
     """What was recorded of a run's replies; memory holds where each frame lies."""
 
-    def __init__(self, path: Path) -> None:
-        """`path` is the run's folder. RunError for a file that is damaged before its end."""
-        self.path = path / FILE
-        self._at: dict[tuple[str, bytes], tuple[int, int]] = {}
-        for start, body in _frames(self.path):
-            key, mark = _named(self.path, start, body)
-            self._at[key, mark] = (start, len(body))
+    def __init__(self, *paths: Path) -> None:
+        """`paths` are the run's files of this kind. RunError for one that is damaged before its
+        end."""
+        self._at: dict[tuple[str, bytes], tuple[Path, int, int]] = {}
+        for path in paths:
+            for start, body in _frames(path):
+                key, mark = _named(path, start, body)
+                self._at[key, mark] = (path, start, len(body))
 
     def __len__(self) -> int:
         return len(self._at)
@@ -82,9 +83,10 @@ class Recorded:
         where = self._at.get((key, _hash(text)))
         if where is None:
             return None
-        with self.path.open("rb") as file:
-            file.seek(where[0] + _HEAD.size)
-            return _unpacked(self.path, where[0], file.read(where[1]))
+        path, start, length = where
+        with path.open("rb") as file:
+            file.seek(start + _HEAD.size)
+            return _unpacked(path, start, file.read(length))
 
 
 def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, str]]:
@@ -164,7 +166,7 @@ def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _end(path: Path) -> int:
+def whole(path: Path) -> int:
     """Return where the last whole frame ends."""
     end = 0
     for start, body in _frames(path):

@@ -35,9 +35,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record lies: place of its run in the index, first byte, length in bytes."""
+    """Where a record lies: place of its run in the index, file, first byte, length in bytes."""
 
     run_no: int
+    file: Path
     start: int
     length: int
 
@@ -52,6 +53,7 @@ class Index:
     """Judges by name; the column `reward_K` holds the rewards of the K-th."""
     places: dict[str, Place]
     """Where the newest record of a conversation lies, by conversation_id."""
+    _files: dict[Path, Places] = field(default_factory=dict)
     _orders: dict[Any, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -104,16 +106,17 @@ class Index:
         """Read one record from its file. Raises RunError where there is none of this id."""
         place = self.place(conversation_id)
         run = self.runs[place.run_no]
-        line = self._files[place.run_no].read(place.start, place.length)
-        found = checked(f"{run.conversations_file}: byte {place.start}", line, Conversation)
+        line = self._read(place)
+        found = checked(f"{place.file}: byte {place.start}", line, Conversation)
         example = run.examples.get(found.example_id)
         if example is None:
             raise RunError(f"{run.path}: found no example {found.example_id!r} in examples.jsonl")
         return run, found, example
 
-    @cached_property
-    def _files(self) -> list[Places]:
-        return [Places(run.conversations_file) for run in self.runs]
+    def _read(self, place: Place) -> bytes:
+        if place.file not in self._files:
+            self._files[place.file] = Places(place.file)
+        return self._files[place.file].read(place.start, place.length)
 
     def place(self, conversation_id: str) -> Place:
         """Return where a conversation lies. Raises RunError where there is none of this id."""
@@ -148,7 +151,9 @@ class Index:
 
 def sizes(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
     """Return the sizes in bytes of each run's conversations and verdicts."""
-    return tuple((size_of(run.conversations_file), size_of(run.verdicts_file)) for run in runs)
+    names = ("conversations.jsonl", "verdicts.jsonl")
+    found = [[sum(map(size_of, run.files(name))) for name in names] for run in runs]
+    return tuple((talks, verdicts) for talks, verdicts in found)
 
 
 @interruptible()
@@ -210,8 +215,9 @@ def _places(runs: Sequence[Run]) -> dict[str, Place]:
     found: dict[str, Place] = {}
     for number, run in enumerate(runs):
         newest = {
-            key: (name, Place(number, start, length))
-            for key, name, start, length in _records(run.conversations_file)
+            key: (name, Place(number, file, start, length))
+            for file in run.files("conversations.jsonl")
+            for key, name, start, length in _records(file)
         }
         for name, place in newest.values():
             found.setdefault(name, place)

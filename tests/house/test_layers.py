@@ -26,6 +26,7 @@ STAGES = (
     ("publish",),
     ("report",),
     ("learn",),
+    ("workers",),
     ("judge",),
     ("rollout",),
     ("options",),

@@ -1,0 +1,102 @@
+"""Options of work that is spread over shards and workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from convbench.options.declare import Opt
+from convbench.options.look import RunArgument
+from convbench.options.shared import Asking, CallOptions, SpecOptions
+
+WORKERS = "Shards and workers"
+"""Group of these options in `--help`."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a user says of shards and workers; None leaves the run as it is."""
+
+    shards: Annotated[
+        int | None,
+        Opt(
+            "Spread the run over so many folders, by question, for several workers.",
+            metavar="N", least=1, most=100_000, panel=WORKERS,
+        ),
+    ] = None  # fmt: skip
+    """Shards of the run."""
+    on: Annotated[
+        str | None,
+        Opt(
+            "Where workers are started: local:4, ray, ray:ADDRESS, slurm, k8s. Without it this "
+            "process works alone.",
+            metavar="WHERE", panel=WORKERS,
+        ),
+    ] = None  # fmt: skip
+    """Where workers are started."""
+    workers: Annotated[
+        int | None,
+        Opt(
+            "Workers to start (local: one a core; ray: one a core of the cluster; slurm, k8s: 4).",
+            metavar="N", least=1, most=100_000, panel=WORKERS,
+        ),
+    ] = None  # fmt: skip
+    """Workers to start."""
+    template: Annotated[
+        Path | None,
+        Opt(
+            "Template of your own for the script of --on slurm or the manifest of --on k8s.",
+            metavar="FILE", panel=WORKERS, own_file_only=True,
+        ),
+    ] = None  # fmt: skip
+    """Template of a script or manifest."""
+    lease: Annotated[
+        float | None,
+        Opt(
+            "Seconds without a sign of life after which a worker's shard is taken over (120).",
+            metavar="SECONDS", least=0.5, most=86_400, panel=WORKERS,
+        ),
+    ] = None  # fmt: skip
+    """Seconds of silence after which a shard is taken over."""
+    rate: Annotated[
+        float | None,
+        Opt(
+            "Most calls a second that all workers of a machine send to one endpoint.",
+            metavar="N", least=0.001, panel=WORKERS,
+        ),
+    ] = None  # fmt: skip
+    """Most calls a second of a machine to one endpoint."""
+
+
+@dataclass(frozen=True)
+class WorkOptions(Asking):
+    """Work on the shards of a run until nothing is left to do: claim one, have its conversations
+    and verdicts, give it back. Start as many as you like, anywhere that sees the run's folder."""
+
+    EXAMPLES: ClassVar = (
+        "convbench work runs/big",
+        "convbench work runs/big --list",
+        "srun convbench work runs/big",
+    )
+
+    run: RunArgument = None
+    listing: Annotated[bool, Opt("Show how far the shards are; work on none.", "--list")] = False
+    rate: Annotated[
+        float | None,
+        Opt(
+            "Most calls a second that all workers of a machine send to one endpoint.",
+            metavar="N", least=0.001, panel=WORKERS,
+        ),
+    ] = None  # fmt: skip
+    calls: CallOptions = field(default_factory=CallOptions)
+    specs: SpecOptions = SpecOptions()
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """Make one folder of a run and its shards, as if one process had worked."""
+
+    EXAMPLES: ClassVar = ("convbench merge", "convbench merge runs/big")
+
+    run: RunArgument = None

@@ -1,0 +1,312 @@
+"""Shards of a run: folders beside its `run.json`, each an ordinary run with a part of the groups.
+
+    RUN/shards/plan.json       how many there are and what is to be done with each
+    RUN/shards/00007.0/        the records of shard 7; .3 once epoch 3 took them over
+    RUN/shards/claims/00007.3  who holds shard 7, or what it gave back (`store.claims`)
+    RUN/shards/workers/NAME    what a worker does, written again and again
+    RUN/shards/ledger/         what all may spend and have spent
+
+A folder is named by the epoch that began it, and the newest counts: who lost a shard and does not
+know it writes on into a folder that nobody reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Literal
+
+import orjson
+from pydantic import Field
+
+from convbench.errors import RunError
+from convbench.schema.noun import Noun
+from convbench.store.jsonl import disk_error, lines, write_whole
+from convbench.store.shape import an_object, read_model
+from convbench.store.token_probs import whole
+
+FOLDER, PLAN, CLAIMS, WORKERS, LEDGER = "shards", "plan.json", "claims", "workers", "ledger"
+MOST = 100_000
+"""Shards of one run."""
+PART = re.compile(r"(\d{5})\.(\d{1,6})")
+"""Name of a shard's folder, and of a claim: index, epoch."""
+BUFFER = 64 << 20
+"""Bytes of records that are held while they are spread."""
+LEASE_S = 120.0
+"""Seconds of silence after which a shard is taken over, where nobody says."""
+
+
+class ShardTask(Noun):
+    """Something that is done with every shard."""
+
+    name: str = Field(pattern=r"^(build|judge-[0-9a-f]{4,64})$")
+    """`build`, or `judge-` and the judge's fingerprint."""
+    judge: str | None = Field(default=None, max_length=300)
+    """The judge's name, where one judges."""
+
+
+class ShardPlan(Noun):
+    """How a run is sharded, and what is to be done."""
+
+    format: Literal[1] = 1
+    """Version of this layout."""
+    count: int = Field(ge=1, le=MOST)
+    """Shards."""
+    lease_s: Annotated[float, Field(ge=0.5, le=86_400)] = LEASE_S
+    """Seconds of silence after which a worker's shard is taken over."""
+    tasks: tuple[ShardTask, ...] = Field(default=(), max_length=256)
+    """What is done with each, in this order."""
+
+
+def shard_of(group: str, count: int) -> int:
+    """Return which of `count` shards a group belongs to, the same on every machine."""
+    digest = hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % count
+
+
+def is_sharded(run: Path) -> bool:
+    """Whether a run's records lie in shards."""
+    return (run / FOLDER / PLAN).is_file()
+
+
+def read_plan(run: Path) -> ShardPlan:
+    """Return how a run is sharded. RunError where it is not, or the file is damaged."""
+    return read_model(run / FOLDER / PLAN, ShardPlan)
+
+
+def write_plan(run: Path, plan: ShardPlan) -> None:
+    """Write how a run is sharded."""
+    write_whole(run / FOLDER / PLAN, plan.model_dump_json(indent=1).encode() + b"\n")
+
+
+def newest(folder: Path, count: int) -> dict[int, int]:
+    """Return the newest epoch of each shard that has a name in a folder, of those there can be."""
+    found: dict[int, int] = {}
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be read: {error.strerror}") from None
+    for name in names:
+        if (match := PART.fullmatch(name)) and (index := int(match[1])) < count:
+            found[index] = max(found.get(index, 0), int(match[2]))
+    return found
+
+
+def part(run: Path, index: int, epoch: int) -> Path:
+    """Return the folder of a shard of an epoch."""
+    return run / FOLDER / f"{index:05}.{epoch}"
+
+
+def parts(run: Path) -> dict[int, Path]:
+    """Return the folder of each shard that counts now, by index; none where a run has no shards.
+    RunError for one that leads elsewhere."""
+    if not is_sharded(run):
+        return {}
+    found = newest(run / FOLDER, read_plan(run).count)
+    folders = {index: part(run, index, found[index]) for index in sorted(found)}
+    for folder in folders.values():
+        if folder.is_symlink() or not folder.is_dir():
+            raise RunError(f"{folder}: found no folder; expected a shard's own")
+    return folders
+
+
+def begin(
+    run: Path,
+    plan: ShardPlan,
+    groups: Mapping[str, str],
+) -> None:
+    """Spread a run over shards, with the records that it has; `groups` tells the group of each
+    question. A run that was killed meanwhile is as it was, and may be spread anew.
+
+    Raises RunError where the disk does not let it.
+    """
+    target, space = run / FOLDER, run / f".{FOLDER}.tmp"
+    of_example = {name: shard_of(group, plan.count) for name, group in groups.items()}
+    try:
+        shutil.rmtree(space, ignore_errors=True)
+        (space / CLAIMS).mkdir(parents=True)
+        (space / WORKERS).mkdir()
+        for index in range(plan.count):
+            folder = space / f"{index:05}.0"
+            folder.mkdir()
+            _same_file(run / "run.json", folder / "run.json")
+        moved = _spread_all(run, space, of_example)
+        (space / PLAN).write_bytes(plan.model_dump_json(indent=1).encode() + b"\n")
+        space.rename(target)
+        for name in moved:
+            (run / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise disk_error(target, error) from None
+
+
+def _same_file(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _spread_all(run: Path, space: Path, of_example: Mapping[str, int]) -> list[str]:
+    """Spread every file of records; return those that need not stay."""
+    spread(run / "examples.jsonl", space, "example_id", of_example.get)
+    of_talk: dict[str, int] = {}
+
+    def talk(name: str) -> int | None:
+        example, _, conversation = name.partition("\0")
+        if example in of_example:
+            of_talk[conversation] = of_example[example]
+        return of_example.get(example)
+
+    spread(run / "conversations.jsonl", space, ("example_id", "conversation_id"), talk)
+    spread(run / "verdicts.jsonl", space, "conversation_id", of_talk.get)
+    of_attempt: dict[str, int] = {}
+
+    def call(key: str) -> int | None:
+        if key.startswith("judge/"):
+            return of_talk.get(key.split("/", 2)[-1].split("#")[0], 0)
+        return of_example.get(key.rpartition("#")[0], 0)
+
+    def attempt(name: str) -> int | None:
+        mark, _, key = name.partition("\0")
+        return of_attempt.setdefault(mark, (call(key) if key else 0) or 0)
+
+    spread(run / "calls.jsonl", space, "key", call, strict=False)
+    spread(run / "attempts.jsonl", space, ("attempt", "key"), attempt, strict=False)
+    return ["conversations.jsonl", "verdicts.jsonl", "calls.jsonl", "attempts.jsonl"]
+
+
+def spread(
+    file: Path,
+    space: Path,
+    name: str | tuple[str, str],
+    shard: Callable[[str], int | None],
+    *,
+    strict: bool = True,
+) -> None:
+    """Append each record of a file to its shard's. What belongs to none is a RunError, or left
+    out where it is of a journal (not `strict`)."""
+    names = (name,) if isinstance(name, str) else name
+    held: dict[int, list[bytes]] = {}
+    size = 0
+    for number, line in lines(file):
+        where = f"{file}:{number}"
+        try:
+            record = an_object(where, line, names if strict else ())
+        except RunError:
+            if strict:
+                raise
+            continue
+        index = shard("\0".join(str(record.get(one) or "") for one in names))
+        if index is None:
+            raise RunError(f"{where}: found a record of no question of this run")
+        held.setdefault(index, []).append(line)
+        size += len(line)
+        if size > BUFFER:
+            _flush(held, space, file.name)
+            size = 0
+    _flush(held, space, file.name)
+
+
+def _flush(held: dict[int, list[bytes]], space: Path, name: str) -> None:
+    for index, records in held.items():
+        with (space / f"{index:05}.0" / name).open("ab") as target:
+            target.writelines(records)
+    held.clear()
+
+
+def take_over(run: Path, index: int, epoch: int, before: Path) -> Path:
+    """Return the folder of a new epoch: what lies in that of an earlier one now, whole. Whoever
+    still writes there writes for nobody."""
+    target = part(run, index, epoch)
+    space = target.with_name(f".{target.name}.tmp")
+    try:
+        shutil.rmtree(space, ignore_errors=True)
+        shutil.copytree(before, space, symlinks=True, ignore=shutil.ignore_patterns(".*"))
+        space.rename(target)
+    except (OSError, shutil.Error) as error:
+        raise RunError(f"{target}: cannot be written: {error!s:.200}") from None
+    return target
+
+
+def merge(run: Path) -> dict[str, int]:
+    """Make one folder of a run and its shards; return the records of each file. Killed meanwhile,
+    the run is as it was."""
+    space = run / ".merged.tmp"
+    counts: dict[str, int] = {}
+    try:
+        shutil.rmtree(space, ignore_errors=True)
+        space.mkdir()
+        folders = parts(run)
+        for name in _files_of(folders.values()):
+            sources = [run / name] if name != "conversations.jsonl" else []
+            sources += [folder / name for folder in folders.values()]
+            counts[name] = _joined(sources, space / name)
+        for name in counts:
+            (space / name).replace(run / name)
+        old = run / f".{FOLDER}.merged"
+        shutil.rmtree(old, ignore_errors=True)
+        (run / FOLDER).rename(old)
+        shutil.rmtree(old)
+        space.rmdir()
+    except OSError as error:
+        raise disk_error(run, error) from None
+    return counts
+
+
+def _files_of(folders: Iterable[Path]) -> list[str]:
+    """Return the names of the files that shards grew, but those each has of the whole."""
+    names: dict[str, None] = {}
+    for folder in folders:
+        with os.scandir(folder) as found:
+            names |= dict.fromkeys(
+                entry.name for entry in found
+                if entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
+                and entry.name.endswith((".jsonl", ".bin"))
+            )  # fmt: skip
+    return sorted(names.keys() - {"examples.jsonl", "run.json"})
+
+
+def _joined(sources: Iterable[Path], target: Path) -> int:
+    """Write files one after another, each up to its last whole record; return the lines."""
+    count = 0
+    with target.open("wb") as file:
+        for source in sources:
+            if target.suffix == ".bin":
+                end = whole(source)
+                with suppress(FileNotFoundError), source.open("rb") as found:
+                    while end > 0 and (data := found.read(min(end, 1 << 20))):
+                        end -= file.write(data)
+                continue
+            for _, line in lines(source):
+                file.write(line)
+                count += 1
+        file.flush()
+        os.fsync(file.fileno())
+    return count
+
+
+def worker_files(run: Path) -> Iterator[Path]:
+    """Yield the files in which workers say what they do."""
+    folder = run / FOLDER / WORKERS
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder)):
+            if not name.startswith("."):
+                yield folder / name
+
+
+def told(path: Path) -> dict[str, object]:
+    """Return what a worker's file holds; nothing where it cannot be read, or is too large."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(65_537)
+        found = orjson.loads(data) if len(data) <= 65_536 else {}
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
