@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convbench.store import Run
-from convbench.store.token_probs import FILE, Recorded, replies_of
+from convbench.store.token_probs import Recorded, replies_of
 
 
 def recorded_of(run: Run) -> tuple[int, int] | None:
@@ -12,7 +12,7 @@ def recorded_of(run: Run) -> tuple[int, int] | None:
     policy = run.manifest.protocol.policy
     if not run.manifest.cast[policy].sampling.logprobs:
         return None
-    recorded = Recorded(*run.files(FILE))
+    recorded = Recorded(*run.folders())
     found = [
         recorded.of(key, text) is not None
         for conversation in run.conversations()

@@ -26,7 +26,8 @@ from pydantic import Field
 
 from convbench.errors import RunError
 from convbench.schema.noun import Noun
-from convbench.store.jsonl import disk_error, lines, write_whole
+from convbench.store.jsonl import Appender, disk_error, lines, write_whole
+from convbench.store.parts import files
 from convbench.store.shape import an_object, read_model
 from convbench.store.token_probs import whole
 
@@ -35,6 +36,8 @@ MOST = 100_000
 """Shards of one run."""
 PART = re.compile(r"(\d{5})\.(\d{1,6})")
 """Name of a shard's folder, and of a claim: index, epoch."""
+GREW = re.compile(r"([A-Za-z][\w-]*?)(?:-\d{5,9})?(\.jsonl|\.bin)(?:\.zst)?")
+"""Name of a file of records, or of a part of one."""
 BUFFER = 64 << 20
 """Bytes of records that are held while they are spread."""
 LEASE_S = 120.0
@@ -141,7 +144,8 @@ def begin(
         (space / PLAN).write_bytes(plan.model_dump_json(indent=1).encode() + b"\n")
         space.rename(target)
         for name in moved:
-            (run / name).unlink(missing_ok=True)
+            for file in files(run / name):
+                file.unlink(missing_ok=True)
     except OSError as error:
         raise disk_error(target, error) from None
 
@@ -249,7 +253,10 @@ def merge(run: Path) -> dict[str, int]:
             sources += [folder / name for folder in folders.values()]
             counts[name] = _joined(sources, space / name)
         for name in counts:
-            (space / name).replace(run / name)
+            for file in files(run / name):
+                file.unlink()
+            for file in files(space / name):
+                file.replace(run / file.name)
         old = run / f".{FOLDER}.merged"
         shutil.rmtree(old, ignore_errors=True)
         (run / FOLDER).rename(old)
@@ -262,33 +269,32 @@ def merge(run: Path) -> dict[str, int]:
 
 def _files_of(folders: Iterable[Path]) -> list[str]:
     """Return the names of the files that shards grew, but those each has of the whole."""
-    names: dict[str, None] = {}
+    names: set[str] = set()
     for folder in folders:
         with os.scandir(folder) as found:
-            names |= dict.fromkeys(
-                entry.name for entry in found
-                if entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
-                and entry.name.endswith((".jsonl", ".bin"))
-            )  # fmt: skip
-    return sorted(names.keys() - {"examples.jsonl", "run.json"})
+            for entry in found:
+                match = GREW.fullmatch(entry.name)
+                if match and entry.is_file(follow_symlinks=False):
+                    names.add(match[1] + match[2])
+    return sorted(names - {"examples.jsonl"})
 
 
 def _joined(sources: Iterable[Path], target: Path) -> int:
-    """Write files one after another, each up to its last whole record; return the lines."""
+    """Write files one after another, each up to its last whole record; return how many."""
     count = 0
-    with target.open("wb") as file:
-        for source in sources:
-            if target.suffix == ".bin":
+    if target.suffix == ".bin":
+        with target.open("wb") as file:
+            for source in sources:
                 end = whole(source)
                 with suppress(FileNotFoundError), source.open("rb") as found:
                     while end > 0 and (data := found.read(min(end, 1 << 20))):
                         end -= file.write(data)
-                continue
+        return count
+    with Appender(target) as appended:
+        for source in sources:
             for _, line in lines(source):
-                file.write(line)
+                appended.write(line.rstrip(b"\n"))
                 count += 1
-        file.flush()
-        os.fsync(file.fileno())
     return count
 
 

@@ -65,11 +65,11 @@ class ProbsFile:
 class Recorded:
     """What was recorded of a run's replies; memory holds where each frame lies."""
 
-    def __init__(self, *paths: Path) -> None:
-        """`paths` are the run's files of this kind. RunError for one that is damaged before its
+    def __init__(self, *folders: Path) -> None:
+        """`folders` are the run's, its shards' too. RunError for a file that is damaged before its
         end."""
         self._at: dict[tuple[str, bytes], tuple[Path, int, int]] = {}
-        for path in paths:
+        for path in (folder / FILE for folder in folders):
             for start, body in _frames(path):
                 key, mark = _named(path, start, body)
                 self._at[key, mark] = (path, start, len(body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from convbench.errors import BudgetError, ConvbenchError, RunError
 from convbench.judge.all import Have as Judges
 from convbench.judge.all import score_here
 from convbench.judge.kinds import kind_of
-from convbench.judge.loop import Judged, unscored
+from convbench.judge.loop import Judged
+from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge
 from convbench.options.declare import as_words
 from convbench.options.shared import CallOptions, SpecOptions
@@ -65,7 +66,7 @@ class Spreading:
     def build(self, run: Run, calls: CallOptions) -> Built:
         """Have the conversations that a run lacks."""
         lacking = list(every_sample(run))
-        before = sum(good for _, good in run.attempts().values())
+        before = run.attempts().good
         groups = {run.examples[job.example_id].group_id for job in lacking}
         with run.lock():
             started = self._work(run, [ShardTask(name=BUILD)], {BUILD: groups})
@@ -93,35 +94,21 @@ class Spreading:
         apart = [item for item in judges if "labels" not in kind_of(item.spec).needs]
         whole = [item for item in judges if item not in apart]
         pending = {item.fingerprint: unscored(run, item) for item in apart}
-        group_of = {
-            one.conversation_id: run.examples[one.example_id].group_id
-            for one in run.conversations()
-        }
-        groups, tasks = {}, []
+        groups: dict[str, set[str]] = {}
+        tasks = []
         for item in apart:
             run.keep_judge(item.fingerprint, item.spec)
             tasks.append(ShardTask(name=f"judge-{item.fingerprint}", judge=item.name))
-            lacking = pending[item.fingerprint][0]
-            groups[tasks[-1].name] = {group_of[name] for name in lacking}
+            groups[tasks[-1].name] = set()
+        for one in run.heads():
+            group = run.examples[one.example_id].group_id
+            for item in apart:
+                if one.conversation_id in pending[item.fingerprint][0]:
+                    groups[f"judge-{item.fingerprint}"].add(group)
         with run.lock():
             started = self._work(run, tasks, groups)
-        found = [self._judged(run, item, *pending[item.fingerprint], started) for item in apart]
+        found = [_judged(run, item, *pending[item.fingerprint], started) for item in apart]
         return found + (score_here(run, whole, calls) if whole else [])
-
-    def _judged(
-        self, run: Run, judge: Judge, before: Iterable[str], kept: int, started: Started
-    ) -> Judged:
-        pending = set(before)
-        left, _ = unscored(run, judge)
-        judged = Judged(judge.name, kept=kept)
-        failed = 0
-        for name, verdict in left.items():
-            if name in pending and verdict is not None:
-                failed += 1
-                judged.count(verdict)
-        done = len(pending) - len(pending & left.keys())
-        judged.jobs = ending(run, done, failed, started)
-        return judged
 
     def _work(self, run: Run, tasks: Sequence[ShardTask], groups: dict[str, set[str]]) -> Started:
         """Spread the run where it is not, note what is to be done, and have it done."""
@@ -200,6 +187,20 @@ class Spreading:
         finally:
             team.close()
         return started
+
+
+def _judged(run: Run, judge: Judge, before: Pending, kept: int, started: Started) -> Judged:
+    """Return what a judge did since, from what lies on the disk."""
+    left, _ = unscored(run, judge)
+    judged = Judged(judge.name, kept=kept)
+    failed = 0
+    for one in run.heads() if len(left) else ():
+        verdict = left[one.conversation_id] if one.conversation_id in left else None
+        if verdict is not None:
+            failed += 1
+            judged.count(verdict)
+    judged.jobs = ending(run, len(before) - len(left), failed, started)
+    return judged
 
 
 def alone(run: Run, calls: CallOptions) -> Started:

@@ -27,7 +27,7 @@ def written(folder: Path, *records: tuple[str, str, TokenProbs]) -> Path:
 
 def test_what_was_written_is_read_by_call_and_text(tmp_path: Path) -> None:
     path = written(tmp_path, ("q/0@1", "hello", BY_IDS), ("q/0@1", "other", BY_SIZES))
-    found = Recorded(tmp_path / FILE)
+    found = Recorded(tmp_path)
     assert len(found) == 2
     assert found.of("q/0@1", "hello") == BY_IDS
     assert found.of("q/0@1", "other") == BY_SIZES
@@ -48,7 +48,7 @@ def test_a_torn_end_is_passed_over_and_cut_off(tmp_path: Path) -> None:
         path.write_bytes(whole[:-lost])
         assert len(Recorded(tmp_path)) == 1
         written(tmp_path, ("c", "z", BY_SIZES))
-        found = Recorded(tmp_path / FILE)
+        found = Recorded(tmp_path)
         assert (len(found), found.of("c", "z")) == (2, BY_SIZES)
 
 
