@@ -49,6 +49,29 @@ class RunAnswer(Answer):
     """Its note."""
 
 
+class ForeseenAnswer(Answer):
+    """What work by workers would take, told by a dry run."""
+
+    workers: int
+    """Workers."""
+    shards: int
+    """Shards."""
+    hours: float
+    """Hours until all is done."""
+    hours_with_losses: float
+    """The same where each worker is lost once a day."""
+    folder_bytes: float
+    """Bytes of the run's folder, about."""
+    calls_a_minute: float
+    """Calls a minute that the provider must bear."""
+    tokens_a_minute: float
+    """Tokens a minute likewise."""
+    rates_of: str
+    """Where a worker's rate is from."""
+    written: str | None
+    """The script, manifest or command that starts them."""
+
+
 class BuildAnswer(Answer):
     """`build`: a run and what it holds now."""
 
@@ -80,6 +103,8 @@ class BuildAnswer(Answer):
     """Findings by flag."""
     estimate: Tokens | None = None
     """On a dry run: what it would take."""
+    foreseen: ForeseenAnswer | None = None
+    """On a dry run with shards or workers: what these would take."""
 
 
 class JudgeScores(Answer):

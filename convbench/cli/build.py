@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.answers import BuildAnswer, Tokens
+from convbench.cli.answers import BuildAnswer, ForeseenAnswer, Tokens
 from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give
 from convbench.cli.say import (
@@ -66,6 +66,20 @@ def answer_build(result: BuildResult) -> BuildAnswer:
         conversations=built.had, before=built.kept, failed=built.lost,
         failures=dict(built.failures), cut=built.cut, turns=built.turns, flags=dict(built.flags),
         estimate=None if result.preview is None else estimated(result.preview),
+        foreseen=foreseen(result),
+    )  # fmt: skip
+
+
+def foreseen(result: BuildResult) -> ForeseenAnswer | None:
+    """Return what work by workers would take."""
+    if result.foreseen is None:
+        return None
+    one = result.foreseen.forecast
+    return ForeseenAnswer(
+        workers=one.workers, shards=one.shards, hours=one.hours,
+        hours_with_losses=one.hours_with_losses, folder_bytes=one.bytes,
+        calls_a_minute=one.calls_min, tokens_a_minute=one.tokens_min, rates_of=one.rates.of,
+        written=result.foreseen.written,
     )  # fmt: skip
 
 
@@ -93,6 +107,10 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     if result.preview is not None:
         fact("questions", listed(result.splits))
         say_preview(result.preview)
+        if result.foreseen is not None:
+            from convbench.cli.work import say_foreseen
+
+            say_foreseen(result.foreseen)
         next_command(as_typed("--dry-run"))
         return
     built, path = result.built, result.path

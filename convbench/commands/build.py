@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from convbench.options.build import BuildOptions
 from convbench.rollout.build import BuildResult, Load
@@ -23,4 +24,13 @@ def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
     spreading = Spreading(options.spread, options.calls, options.specs)
     sharded = options.run is not None and is_sharded(options.run)
     one = dataclasses.replace(options, calls=first_address(options.calls))
-    return build_run(one, load, spreading.build if sharded or spreading.said else fill)
+    result = build_run(one, load, spreading.build if sharded or spreading.said else fill)
+    if result.preview is not None and spreading.said:
+        name = options.run or Path("RUN")
+        found = result.preview
+        result.foreseen = spreading.foresee(
+            name, result.manifest.cast[result.manifest.protocol.policy].model,
+            conversations=found.conversations, calls=found.total_calls,
+            prompt_tokens=found.prompt_tokens, reply_tokens=found.completion_tokens, usd=found.usd,
+        )  # fmt: skip
+    return result

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convbench.engine.booking import Booked, believed, book, bound, said
+from convbench.engine.bucket import Buckets
 from convbench.engine.budget import Budget
 from convbench.engine.cache import ReplyCache, reply_name
 from convbench.engine.flight import Desk
@@ -45,6 +46,8 @@ class Caller:
         self.status = status or Status()
         self.cache: ReplyCache | None = None
         """Replies that earlier runs paid for; None asks for each."""
+        self.buckets: Buckets | None = None
+        """Rates that this machine's processes keep together; None: this one has no other beside."""
         self.waves: Waves | None = None
         """Where calls wait for each other to be sent in batches; None sends each by itself."""
         self._limiters: dict[str, Limiter] = {}
@@ -217,8 +220,10 @@ class _Call:
         """One attempt within limiter and budget; what it used is counted however it ends."""
         async with self.limiter.slot() as sent:
             enter()
-            budget = self.caller.budget
+            budget, buckets = self.caller.budget, self.caller.buckets
             with idle():
+                if buckets is not None:
+                    await buckets.wait(self.model.endpoint)
                 await budget.reserve(self.rates, self.size)
             try:
                 enter()
@@ -227,7 +232,10 @@ class _Call:
                 return reply
             except TransientModelError as error:
                 if error.rate_limited:
-                    self.limiter.limited(sent, self.retry.retry_after(error))
+                    wait = self.retry.retry_after(error)
+                    self.limiter.limited(sent, wait)
+                    if buckets is not None:
+                        buckets.pause(self.model.endpoint, wait)
                 raise
             finally:
                 budget.release(self.rates, self.size)

@@ -26,6 +26,8 @@ from convbench.schema.recipe import Fit, Launch, Recipe
 
 TAIL = 200
 """Last lines of a failed worker that are kept."""
+MULTINODE, STANDARD = "deepspeed_multinode_launcher", "standard"
+"""How DeepSpeed is started on several machines: by torch's own launcher on each."""
 GUARDED = "CONVBENCH_GUARDED"
 """Set where a worker must not outlive its parent."""
 MARK = "convbench: error: "
@@ -78,16 +80,16 @@ def accelerators(calls: CallOptions) -> int:
 
 
 def check(launch: Launch, fit: Fit) -> None:
-    """Refuse DeepSpeed on several machines, where accelerate would start pdsh and every machine
-    take itself for the first one; and an optimiser that accelerate would replace without a word:
-    where the optimiser is offloaded, it becomes DeepSpeed's Adam whatever was asked for."""
+    """Refuse a way to start DeepSpeed on several machines that asks for a file of hosts and logins
+    between them; and an optimiser that accelerate would replace without a word: where the optimiser
+    is offloaded, it becomes DeepSpeed's Adam whatever was asked for."""
     settings = launch.accelerate or {}
     deepspeed = settings.get("deepspeed_config") or {}
-    machines = int(settings.get("num_machines") or 1)
-    if deepspeed and machines > 1:
+    multinode = deepspeed.get(MULTINODE)
+    if multinode not in (None, STANDARD):
         raise SpecError(
-            f"launch {launch.name!r}: found num_machines {machines} with DeepSpeed, which is "
-            "started on one machine only; expected launch.num_machines=1"
+            f"launch {launch.name!r}: found {MULTINODE} {multinode!r}, which needs a file of hosts "
+            f"and logins between them; expected {STANDARD}: each machine gives the same command"
         )
     offloaded = deepspeed.get("offload_optimizer_device") not in (None, "none")
     if offloaded and not fit.optimizer.startswith("adamw"):
@@ -129,7 +131,14 @@ def configuration(launch: Launch, fit: Fit, bf16: bool) -> dict[str, Any]:
             "gradient_accumulation_steps": fit.accumulation,
             "gradient_clipping": "auto",  # the trainer fills it in; a 0 here would become 1.0
         }
+        if int(found.get("num_machines") or 1) > 1:  # else accelerate starts pdsh, with no hosts
+            found["deepspeed_config"][MULTINODE] = STANDARD
     return found
+
+
+def rank_of(launch: Launch) -> int:
+    """Return the number of this machine among those of a launch."""
+    return int((launch.accelerate or {}).get("machine_rank") or 0)
 
 
 def command(
@@ -142,7 +151,7 @@ def command(
     if launch.accelerate is None:
         return [sys.executable, *tail]
     bf16 = fit.precision == "bf16" or (fit.precision == "auto" and gpus > 0)
-    rank = int(launch.accelerate.get("machine_rank") or 0)
+    rank = rank_of(launch)
     file = recipe.with_name(f"accelerate-{rank}.yaml" if rank else "accelerate.yaml")
     settings = configuration(launch, fit, bf16)
     if port is not None and int(settings.get("num_machines") or 1) == 1:

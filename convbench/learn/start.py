@@ -17,6 +17,7 @@ from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation, recorded_for
 from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
+from convbench.learn.nodes import meeting, on_machines
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
 from convbench.learn.steps import Steps, in_batches
@@ -74,6 +75,8 @@ def train(options: TrainOptions) -> TrainResult:
     launch, notes = choose_launch(
         options, recipe, launch_sets, launching.accelerators(options.calls)
     )
+    if options.nodes is not None:
+        launch = on_machines(launch, meeting(options.nodes))
     recipe = in_batches(recipe, launch.processes)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     found = counted(example.split for example in run.examples.values())
@@ -127,6 +130,15 @@ def _prepared(module: ModuleType, job: Job, means: Means) -> Preparation | None:
 def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> None:
     """Get ready and train, the folder held; what can be refused is, before it is made."""
     before = _prepared(module, job, means)
+    if (
+        before
+        and not before.ready()
+        and (result.launch.accelerate or {}).get("num_machines", 1) > 1
+    ):
+        raise TrainError(
+            f"recipe {job.recipe.name!r} samples or trains something first, which one machine "
+            "does: train it on one, or until it has, then with --nodes"
+        )
     learnt: Learnt | None = None if before else data_of(module, job)
     with lock_checkpoint(job, means.launch) as lock:
         means.locks.append(lock)
@@ -142,7 +154,7 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
 def lock_checkpoint(job: Job, launch: Launch) -> Iterator[int]:
     """Hold the checkpoint's folder; a second training into it is refused with a RunError. Machines
     that share the folder hold it by their rank."""
-    rank = int((launch.accelerate or {}).get("machine_rank") or 0)
+    rank = launching.rank_of(launch)
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

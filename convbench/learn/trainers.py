@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
 
+SETTLE_S = 600.0
+"""Longest that another machine waits for the first one to write the checkpoint."""
+
 
 def start(job: Job, means: Means, learnt: Any = None) -> None:
     """Write the job's recipe and run its trainer; `learnt` saves a trainer in this process from
     reading its data again. TrainError where it fails."""
-    file = write_recipe(job)
+    rank = launching.rank_of(means.launch)
+    file = write_recipe(job, rank)
     script = launching.locate(job.recipe.trainer or "")
     gpus, names = launching.accelerators(means.calls), launching.given(means.calls)
     if means.in_process and means.launch.accelerate is None and names is None and not gpus:
@@ -30,18 +35,29 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
         port = None if names is None else free_port()
         parts = launching.command(means.launch, script, file, job.recipe.fit, gpus, port)
         env = launching.environment(means.launch, gpus, names)
-        log = file.with_name("train.log")
+        log = file.with_name(f"train-{rank}.log" if rank else "train.log")
         launching.run(parts, env, log, job.recipe.fit, means.locks)
+    if rank:
+        _wait_for_first(job)
     if not Checkpoint(job.folder).finished:
         raise TrainError(
             f"{job.folder}: the trainer ended without a checkpoint; see train.log there"
         )
 
 
-def write_recipe(job: Job) -> Path:
-    """Write the resolved recipe into the checkpoint's folder."""
+def _wait_for_first(job: Job) -> None:
+    """Wait until the first machine has written the checkpoint, into the folder that all see."""
+    ends = time.monotonic() + SETTLE_S
+    while not Checkpoint(job.folder).finished and time.monotonic() < ends:
+        time.sleep(0.2)
+
+
+def write_recipe(job: Job, rank: int = 0) -> Path:
+    """Write the resolved recipe into the checkpoint's folder; each machine that shares the folder
+    under a name of its own."""
     job.folder.mkdir(parents=True, exist_ok=True)
     file = job.folder / RECIPE
+    file = file.with_name(f"{file.stem}-{rank}{file.suffix}") if rank else file
     values = yaml.safe_dump(portable_recipe(job).model_dump(mode="json"), sort_keys=False)
     file.write_text("# The resolved recipe of this checkpoint.\n" + values)
     return file

@@ -278,6 +278,8 @@ class CallOptions:
     statuses: Any = field(default=None, compare=False, repr=False)
     """Where the counters (engine.Status) of everything that makes calls are added, for who looks
     on from beside; None: nobody does."""
+    buckets: Any = field(default=None, compare=False, repr=False)
+    """Rates that this machine's workers keep together (engine.bucket.Buckets)."""
     kept: Any = field(default=None, compare=False, repr=False)
     """Models that stay open from one run to the next (rollout.calls.Kept); None: each run opens
     its own."""

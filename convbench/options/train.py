@@ -26,6 +26,7 @@ class TrainOptions(Asking):
         "convbench train swift --rounds 2",
         "convbench train swift --run runs/arc --run runs/sciq --set data.mix=[1,0.5]",
         "convbench train swift --track tensorboard",
+        "convbench train swift --launch zero3 --nodes 2 --on slurm --dry-run",
     )
 
     recipe: Annotated[
@@ -61,6 +62,27 @@ class TrainOptions(Asking):
     launch: Annotated[
         str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3.", names="launch")
     ] = None
+    nodes: Annotated[
+        int | None,
+        Opt(
+            "Train on so many machines together, each with the launch's processes; every one gives "
+            "this command, or --on gives it for them.",
+            metavar="N", least=1, most=4096,
+        ),
+    ] = None  # fmt: skip
+    on: Annotated[
+        str | None,
+        Opt(
+            "With --nodes: start it on each machine by slurm, ray or ray:ADDRESS.", metavar="WHERE"
+        ),
+    ] = None
+    template: Annotated[
+        Path | None,
+        Opt(
+            "Template of your own for the script of --on slurm.", metavar="FILE",
+            own_file_only=True,
+        ),
+    ] = None  # fmt: skip
     rounds: Annotated[
         int | None,
         Opt(

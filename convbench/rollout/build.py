@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from convbench.errors import FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
@@ -56,6 +57,8 @@ class BuildResult:
     splits: dict[Split, int] = field(default_factory=dict)
     """Questions of each split that the run has, whether built or not."""
     warnings: list[str] = field(default_factory=list)
+    foreseen: Any = None
+    """What work by workers would take (workers.forecast.Foreseen); None where nobody asked."""
     told_probs: tuple[int, int] | None = None
     """(replies of the policy whose log-probabilities are recorded, all its replies); None where
     they were not asked for."""

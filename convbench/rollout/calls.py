@@ -113,6 +113,7 @@ async def calling(
         RetryPolicy(concurrency=concurrency, timeout_s=options.timeout),
         status,
     )
+    caller.buckets = options.buckets
     if options.cache is not None:
         caller.cache = ReplyCache(options.cache)
     waits = options.batch or bool(open_batches(run.path))

@@ -94,6 +94,16 @@ class Forecast:
     """What the time hangs on."""
 
 
+@dataclass(frozen=True)
+class Foreseen:
+    """A forecast, and what would be started."""
+
+    forecast: Forecast
+    on: str | None
+    written: str | None
+    """The script, manifest or command; None where this process works alone."""
+
+
 def forecast(
     *,
     conversations: int,

@@ -23,11 +23,13 @@ from convbench.judge.resolve import Judge
 from convbench.options.declare import as_words
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import Spread, WorkOptions
+from convbench.rollout.calls import USUAL
 from convbench.rollout.loop import Built, every_sample
 from convbench.store import Run, shards
 from convbench.store.claims import Listed, listed, reopen
 from convbench.store.shards import ShardPlan, ShardTask, read_plan, shard_of, write_plan
 from convbench.workers.board import Watching
+from convbench.workers.forecast import Foreseen, earlier_runs, forecast, measured
 from convbench.workers.on import Crew, Place, place_of
 from convbench.workers.worker import BUILD, Worked, Worker, addresses, spent_in
 
@@ -121,7 +123,11 @@ class Spreading:
             return Started()
         label = " + ".join(task.judge or task.name for task in tasks)
         with Watching(run, label, quiet=self.calls.quiet):
-            return alone(run, self.calls) if place is None else self._started(run, place)
+            return (
+                alone(run, self.calls, self.spread.rate)
+                if place is None
+                else self._started(run, place)
+            )
 
     def planned(self, run: Run, tasks: Sequence[ShardTask]) -> ShardPlan:
         """Return the run's plan with these tasks, written down; the run is spread where it is
@@ -173,6 +179,33 @@ class Spreading:
             template=self.spread.template, lease_s=self.spread.lease or shards.LEASE_S,
         )  # fmt: skip
 
+    def foresee(
+        self,
+        run: Path,
+        policy: str,
+        *,
+        conversations: int,
+        calls: int,
+        prompt_tokens: int,
+        reply_tokens: int,
+        usd: float | None,
+    ) -> Foreseen:
+        """Return what the work would take, and what would be started for it."""
+        place = place_of(self.spread.on) if self.spread.on else None
+        crew = self.crew(run.resolve()) if place else None
+        at_once = self.calls.concurrency or USUAL
+        workers = crew.count if crew else 1
+        rate = self.spread.rate
+        found = forecast(
+            conversations=conversations, calls=calls, prompt_tokens=prompt_tokens,
+            reply_tokens=reply_tokens, usd=usd, count=self.spread.shards or self._usual(),
+            workers=workers, lease_s=self.spread.lease or shards.LEASE_S,
+            rates=measured(policy, reversed(earlier_runs()), at_once),
+            most_s=rate,
+        )  # fmt: skip
+        script = place.launcher.written(crew) if place and crew else None
+        return Foreseen(found, self.spread.on, script)
+
     def _started(self, run: Run, place: Place) -> Started:
         crew = self.crew(run.path.resolve())
         crew = dataclasses.replace(crew, count=min(crew.count, read_plan(run.path).count))
@@ -195,17 +228,16 @@ def _judged(run: Run, judge: Judge, before: Pending, kept: int, started: Started
     judged = Judged(judge.name, kept=kept)
     failed = 0
     for one in run.heads() if len(left) else ():
-        verdict = left[one.conversation_id] if one.conversation_id in left else None
-        if verdict is not None:
+        if one.conversation_id in left and (verdict := left[one.conversation_id]) is not None:
             failed += 1
             judged.count(verdict)
     judged.jobs = ending(run, len(before) - len(left), failed, started)
     return judged
 
 
-def alone(run: Run, calls: CallOptions) -> Started:
+def alone(run: Run, calls: CallOptions, rate: float | None = None) -> Started:
     """Work on a run's shards in this process."""
-    worker = Worker(run, calls)
+    worker = Worker(run, calls, rate)
     worked = run_loop(worker.work)
     _tell(calls, worker)
     return Started(interrupted=worked.interrupted, worked=worked)

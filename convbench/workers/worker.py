@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.engine import Journal, Summary
+from convbench.engine.bucket import Buckets
 from convbench.engine.grants import Grant, GrantedBudget, Ledger
 from convbench.engine.need import Estimate
 from convbench.errors import (
@@ -70,8 +71,10 @@ class Worker:
         self.heart = Heart(run, self.name, self.plan.lease_s, self._spent)
         self.addresses = addresses(calls.api_base)
         self.kept = Kept()
+        self.buckets = Buckets(rate)
         self.calls = replace(
-            calls, ledger=self.ledger, statuses=self.heart.statuses, kept=self.kept, quiet=True,
+            calls, ledger=self.ledger, statuses=self.heart.statuses, kept=self.kept,
+            buckets=self.buckets, quiet=True,
             budget=None, budget_tokens=None,
         )  # fmt: skip
 
@@ -106,6 +109,7 @@ class Worker:
                         await asyncio.sleep(self._pause())
         finally:
             await self.kept.aclose()
+            self.buckets.close()
         self._count()
         return self.worked
 

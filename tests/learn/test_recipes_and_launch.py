@@ -11,6 +11,7 @@ import yaml
 from convbench import catalog
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn import launch as launching
+from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.start import choose_launch, sort_sets
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
@@ -150,11 +151,46 @@ def test_a_launch_that_does_not_fit_this_machine_falls_back_and_says_so() -> Non
 
 
 @pytest.mark.parametrize("name", ["zero0", "zero2", "zero3"])
-def test_deepspeed_on_several_machines_is_refused(name: str) -> None:
+def test_deepspeed_on_several_machines_is_started_by_each_of_them(name: str) -> None:
     """accelerate would start pdsh without a list of hosts, each machine as the first."""
     options = TrainOptions("swift", launch=name)
-    with pytest.raises(SpecError, match=r"num_machines 2 with DeepSpeed.*num_machines=1"):
-        choose_launch(options, recipe("swift"), {"accelerate.num_machines": 2}, gpus=8)
+    found, _ = choose_launch(options, recipe("swift"), {}, gpus=8)
+    second = on_machines(found, Meeting(1, 3, "10.0.0.1", 29500))
+    written = launching.configuration(second, Fit(), bf16=True)
+    assert written["deepspeed_config"]["deepspeed_multinode_launcher"] == "standard"
+    assert (written["num_machines"], written["num_processes"]) == (3, 6)
+    assert (written["machine_rank"], written["main_process_ip"]) == (1, "10.0.0.1")
+    alone = launching.configuration(found, Fit(), bf16=True)
+    assert "deepspeed_multinode_launcher" not in alone["deepspeed_config"]
+    sets = {"accelerate.deepspeed_config.deepspeed_multinode_launcher": "pdsh"}
+    with pytest.raises(SpecError, match=r"'pdsh', which needs a file of hosts.*expected standard"):
+        choose_launch(options, recipe("swift"), sets, gpus=8)
+
+
+def test_which_machine_this_is_says_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"CONVBENCH_NODE_RANK": "1", "CONVBENCH_MASTER": "10.0.0.1:29500"}
+    assert meeting(2, own) == Meeting(1, 2, "10.0.0.1", 29500)
+    program = tmp_path / "scontrol"
+    program.write_text('#!/bin/sh\n[ "$1 $2" = "show hostnames" ] && printf "n7\\nn8\\n"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    slurm = {"SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "n[7-8]",
+             "SLURM_JOB_ID": "20005"}  # fmt: skip
+    assert meeting(2, slurm) == Meeting(1, 2, "n7", 20_005)
+    for wrong, words in (
+        ({}, "no CONVBENCH_NODE_RANK and no SLURM_NODEID"),
+        ({**own, "CONVBENCH_NODE_RANK": "2"}, "found rank 2; expected 0 to 1"),
+        ({**own, "CONVBENCH_NODE_RANK": "-1"}, "expected a whole number"),
+        ({**own, "CONVBENCH_MASTER": "a b:1"}, "expected HOST:PORT"),
+        ({**slurm, "SLURM_NNODES": "3"}, "found SLURM_NNODES 3"),
+        ({"SLURM_NODEID": "0"}, "no CONVBENCH_MASTER and no SLURM_JOB_NODELIST"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            meeting(2, wrong)
+    with pytest.raises(SpecError, match="starts one process without a launcher"):
+        on_machines(launch("none"), Meeting(0, 2, "h", 1))
 
 
 def test_sets_are_sorted() -> None:
