@@ -17,6 +17,7 @@ from tests.bench import (
     batches,
     calls,
     coverage,
+    crews,
     draws,
     judges,
     local,
@@ -51,6 +52,8 @@ BENCHES: dict[str, Bench] = {
     "real": real.real,
     "sequential": sequential.sequential,
     "judges": judges.judges,
+    "crews": crews.crews,
+    "shards": crews.listing,
     "verdict-rule": verdict.rule,
     "verdict": verdict.verdict,
 }
