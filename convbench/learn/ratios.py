@@ -161,7 +161,7 @@ def _of(
     )
     job = Job(recipe, run.path)
     weighted = Weighted(Selection(run, "", tuple(items)), tuple((item, 1.0) for item in items))
-    told: Any = _Drawn(Recorded(run.path), heat) if pi_0 == "recorded" else None
+    told: Any = _Drawn(Recorded(*run.folders()), heat) if pi_0 == "recorded" else None
     try:
         rows = training_rows(weighted, job.chat, None, "conversation", told).rows
     except TrainError as error:
