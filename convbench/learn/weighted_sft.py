@@ -20,6 +20,7 @@ from trl import SFTConfig, SFTTrainer
 from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
+from convbench.learn.head import score_labels_alone
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.losses import Seen, anchors, objective, reference
 from convbench.learn.probe import Probe
@@ -29,9 +30,9 @@ from convbench.learn.steps import Steps
 from convbench.learn.weights import Weighted
 
 FALL = 1.0
-"""Nats a token: a fall of log pi of the rewarded conversations by more than this is a collapse."""
+"""Nats a token: a fall of log pi of what was rewarded by more than this is a collapse."""
 KNOWN = ("pi_0", "base")
-"""Columns of log-probabilities that are known before training: the logging policy's, the base's."""
+"""Columns of log-probabilities known before training: the logging policy's, the base's."""
 
 
 class Collate:
@@ -77,8 +78,7 @@ class Once(Sampler[int]):
     """Every row once an epoch, in an order that depends on seed and epoch alone, then index `n`
     (an empty row) until the processes' batches come out even.
 
-    Otherwise accelerate would refill the last batch with rows from the start and count these
-    twice.
+    Otherwise accelerate would refill the last batch with rows from the start, counted twice.
     """
 
     def __init__(self, n: int, multiple: int, seed: int | None, epoch: Callable[[], int]) -> None:
@@ -138,6 +138,8 @@ class WeightedSFT(SFTTrainer):
         if not self.wide:  # SFTTrainer's own also computes entropies, which nothing here reads
             inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
             add_fused_lm_head(inner, outputs=("log_probs",))
+            if fitting.on_cpu():
+                score_labels_alone(inner)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Once:
         fit = self.job.recipe.fit
@@ -229,14 +231,12 @@ class WeightedSFT(SFTTrainer):
         return total / num_items_in_batch.to(total) * self.accelerator.num_processes
 
     def _moving(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Leave out rows of weight 0: counted in N, they have no gradient. An anchor holds on them
-        too, other objectives may do as they like, and the probe looks at its whole batch."""
+        """Leave out rows of weight 0: counted in N, they have no gradient. An anchor holds on them,
+        another objective may too, and the probe looks at its whole batch."""
         weight, loss = inputs["weight"], self.job.recipe.loss
-        first = self.probe is not None and self.probe.base is None
-        if first or loss.anchored or loss.name != "nll":
+        if loss.anchored or loss.name != "nll" or (self.probe and self.probe.base is None):
             return inputs
-        rows = weight.nonzero()[:, 0]
-        rows = rows if len(rows) else rows.new_zeros(1)  # every process makes its pass
+        rows = weight.nonzero()[:, 0] if weight.any() else [0]  # every process makes its pass
         return {name: value[rows] for name, value in inputs.items()}
 
     def _anchor(self, inputs: dict[str, Any], log_probs: Any, logits: Any, base: Any) -> Any:
@@ -274,7 +274,7 @@ class WeightedSFT(SFTTrainer):
         super().log(logs, start_time)
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none: `convbench publish` writes the card."""
+        """Write none: `publish` does."""
 
     def _watch(self, now: float, loss: float) -> None:
         """Warn once where the policy unlearns what was rewarded."""

@@ -20,7 +20,7 @@ from convbench.models.gguf import cache
 from convbench.models.packaged import have
 from tests.bench.bench import ROOT, Row
 
-ROUNDS, COUNT, TOKENS = 2, 50, 96
+ROUNDS, COUNT, TOKENS = 2, 50, 32
 STATIC = ("static-16", "static-50")
 LLAMA = "llama-cpp"
 
@@ -29,7 +29,7 @@ def real(folder: Path) -> Iterator[Row]:
     """The engine over the best static batch of `transformers.generate`; nothing without weights.
 
     CONVBENCH_BENCH_REAL=ROUNDSxCOUNTxTOKENS takes other sizes than 2 rounds of 50 conversations of
-    96 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights.
+    32 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights.
     """
     if not have("smollm2"):
         print("real: no weights; get them with: convbench models get smollm2", file=sys.stderr)
