@@ -539,8 +539,8 @@ class ViewAnswer(Answer):
     """Where the pages are served."""
     folder: str | None
     """Where they were written."""
-    conversations: int
-    """Conversations in them."""
+    conversations: int | None
+    """Conversations in them; None where runs are chosen in the page."""
 
 
 class GoldAnswer(Answer):

@@ -17,25 +17,28 @@ def view(options: ViewOptions) -> None:
     from rich.markup import escape
 
     from convbench.cli.say import fact, next_command, shown
-    from convbench.commands.view import index_runs, view_static
-    from convbench.commands.view import view as command
+    from convbench.commands import view as commands
+    from convbench.view import Library
 
     def say(text: str) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
 
-    index = index_runs(options.runs, say)
     if options.static is not None:
-        files = view_static(index, options.static, say)
+        index = commands.index_runs(options.runs, say)
+        files = commands.view_static(index, options.static, say)
         place = shown(options.static)
         give(ViewAnswer(address=None, folder=place, conversations=index.total))
         fact("site", f"{place}: {index.total} conversations in {files} files")
         next_command(f"python -m http.server --bind 127.0.0.1 --directory {place}")
         return
 
+    found = commands.shown(options.runs, say)
+
     def ready(address: str) -> None:
-        give(ViewAnswer(address=address, folder=None, conversations=index.total))
+        total = None if isinstance(found, Library) else found.index.total
+        give(ViewAnswer(address=address, folder=None, conversations=total))
         fact("view", address)
         sys.stdout.flush()
         err.print("[dim]the address holds a key: keep it to yourself. Ctrl-C ends it[/]")
 
-    command(index, options.port, ready, browser=options.open)
+    commands.view(found, options.port, ready, browser=options.open)

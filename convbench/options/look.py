@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import SPECS, Opt
-from convbench.options.shared import Allowed, RunDirs, RunNote, Runs, SpecOptions, Tags
+from convbench.options.shared import Allowed, RunDirs, RunNote, SpecOptions, Tags
 from convbench.words import Mode
 
 RunArgument = Annotated[
@@ -164,15 +164,25 @@ class CancelOptions(StatusOptions):
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Browse conversations: filter, read, compare, score. A local page of one or many runs."""
+    """Browse conversations: filter, read, compare, score. A local page of one or many runs, live
+    while they grow."""
 
     EXAMPLES: ClassVar = (
-        "convbench view",
+        "convbench view                      (the runs in runs/, to choose from)",
+        "convbench view runs/latest",
         "convbench view runs/arc-a runs/arc-b --port 9000 --no-open",
         "convbench view --static site        (then any web server on that folder)",
     )
 
-    runs: Runs = ()
+    runs: Annotated[
+        tuple[Path, ...],
+        Opt(
+            "Run directories, or a folder of runs to choose from; without any the folder runs.",
+            metavar="[RUN]…",
+            argument=True,
+            names="runs",
+        ),
+    ] = ()
     static: Annotated[
         Path | None,
         Opt("Write the same pages as files, without scoring and free SQL.", metavar="DIR"),

@@ -12,7 +12,8 @@ from convbench.answers.objects import first_object
 from convbench.errors import FatalModelError, SpecError, TransientModelError
 from convbench.models.model import Model
 from convbench.models.tools import ToolsModel
-from convbench.rollout.plan import Rollout, digits
+from convbench.rollout import asked
+from convbench.rollout.plan import Rollout
 from convbench.rollout.using import Calls, Said, Using, speak
 from convbench.schema import (
     Conversation,
@@ -163,10 +164,10 @@ async def _speak(state: Play, step: Step) -> None:
         run.cast[step.speaker].replay,
     )
     key = f"{state.job.key}@{len(state.turns)}"
-    sampling = _sampling(state, step.speaker)
+    sampling = asked.sampling(run, step.speaker, state.job.temperature, state.job.seed)
     said = [await speak(using, messages, sampling, key)]
     while len(said) < draws(step, sampling) and not _formed(said[-1]):
-        drawn = sampling.model_copy(update={"seed": digits(state.job.seed, "draw", len(said))})
+        drawn = asked.redrawn(sampling, state.job.seed, len(said))
         said.append(await speak(using, messages, drawn, f"{key}~{len(said)}"))
     reply = said[-1].reply
     state.left_out.setdefault(step.speaker, set()).update(reply.left_out)
@@ -236,21 +237,6 @@ def _bound(state: Play, speaker: str) -> Model:
     values = state.values(speaker)
     values["choices"] = [choice.model_dump() for choice in state.example.choices]
     return state.cast[speaker].bind(values)
-
-
-def _sampling(state: Play, speaker: str) -> Sampling:
-    """The run's sampling for this speaker, with the conversation's temperature and seed."""
-    sampling = state.run.cast[speaker].sampling
-    fixed = state.run.protocol.speakers[speaker]
-    return sampling.model_copy(
-        update={
-            "temperature": (
-                state.job.temperature if fixed.temperature is None else fixed.temperature
-            ),
-            "max_tokens": fixed.max_tokens or sampling.max_tokens,
-            "seed": state.job.seed,
-        }
-    )
 
 
 def _sent(state: Play) -> dict[str, Sent]:

@@ -88,10 +88,22 @@ def estimate(
     if kind == "naive":
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / n
     else:
-        squares = math.fsum(one**2 for one in sums)
-        error = math.sqrt(groups / df * squares) / n
-    # Sums of rounding errors are no variance: all values equal means an error of 0.
-    return Estimate(mean, 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error, n, groups, df)
+        return of_groups(mean, n, groups, math.fsum(one**2 for one in sums))
+    return Estimate(mean, _some(error, mean), n, groups, df)
+
+
+def of_groups(mean: float, n: int, groups: int, squares: float) -> Estimate:
+    """Return the clustered estimate of n values in so many groups, where somebody else has added
+    them up: `squares` is the sum over the groups of the squared sum of deviations, sum_g e_g^2."""
+    df = groups - 1
+    if df < 1:
+        return Estimate(mean, None, n, groups, df)
+    return Estimate(mean, _some(math.sqrt(groups / df * squares) / n, mean), n, groups, df)
+
+
+def _some(error: float, mean: float) -> float:
+    """Sums of rounding errors are no variance: all values equal means an error of 0."""
+    return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
 def _sums(units: array[int], values: array[float], mean: float) -> Sequence[float]:

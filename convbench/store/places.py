@@ -64,6 +64,15 @@ class Places:
         self._starts = [0, *accumulate(sizes)]
         self._kept.clear()
 
+    def end(self) -> int:
+        """Return the place behind the last whole line there is now."""
+        with self._lock:
+            self._look()
+            if not self._pieces:
+                return 0
+            path, frame = self._pieces[-1]
+            return self._starts[-1] if frame is not None else self._starts[-2] + whole(path)
+
     def read(self, start: int, length: int) -> bytes:
         """Return so many bytes from a place on. Raises RunError where they are not there."""
         with self._lock:
@@ -110,3 +119,17 @@ class Places:
 def size_of(path: Path) -> int:
     """Return the bytes of a file and its parts as one text; 0 where there is none."""
     return Places(path)._starts[-1] if exists(path) else 0
+
+
+def whole(path: Path) -> int:
+    """Return the bytes up to the end of the last whole line."""
+    with path.open("rb") as file:
+        size = at = file.seek(0, 2)
+        while at > 0:
+            start = max(0, at - (1 << 16))
+            file.seek(start)
+            newline = file.read(at - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            at = start
+    return 0 if size else size

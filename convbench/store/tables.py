@@ -25,7 +25,7 @@ from convbench.store.jsonl import lines
 from convbench.store.label import read_label
 from convbench.store.limits import interruptible, seal_memory, spill
 from convbench.store.parts import SEALED, files
-from convbench.store.places import size_of
+from convbench.store.places import size_of, whole
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked
 
@@ -80,7 +80,8 @@ def connect(
     """Return a connection with the views over these runs.
 
     All views exist; only those `wanted` hold rows, and without `text` the conversations have no
-    turns. The schema `raw` holds the records as they stand, with `run_no` (place in `runs`).
+    turns. The schema `raw` holds the records as they stand, with `run_no` (place in `runs`), and in
+    `raw.files` the rowid of the first record of each file.
     Raises RunError for a damaged file.
     """
     import duckdb
@@ -91,6 +92,7 @@ def connect(
                                      for run in runs for raw in needed))  # fmt: skip
     try:
         connection.execute("CREATE SCHEMA raw")
+        connection.execute("CREATE TABLE raw.files (name VARCHAR, path VARCHAR, first BIGINT)")
         _load_runs(connection, runs)
         for name in RAW:
             _load(connection, name, runs if name in needed else (), text)
@@ -132,6 +134,10 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
             if path.exists() and not path.is_file():
                 raise RunError(f"{path}: found no file; expected JSON lines")
             if size_of(path):
+                connection.execute(
+                    f"INSERT INTO raw.files SELECT ?, ?, count(*) FROM raw.{name}",  # noqa: S608
+                    [name, str(path)],
+                )
                 _read(connection, name, number, path, text)
     if name == "examples" and _twice(connection, name, "run_no, example_id"):
         _refuse_twice(connection, name, "example_id", runs)
@@ -209,17 +215,17 @@ def _readable(path: Path, folder: Path) -> list[Path]:
         sealed = one.suffix == SEALED
         if sealed:
             checked_frames(one)
-        whole = one.stat().st_size if sealed else _whole(one)
-        if not whole:
+        size = one.stat().st_size if sealed else whole(one)
+        if not size:
             continue
-        cut = whole != one.stat().st_size
+        cut = size != one.stat().st_size
         if not cut and not set("*?[]{}") & set(str(one)):
             found.append(one)
             continue
         other = folder / f"{len(found)}-{one.name}"
         other.unlink(missing_ok=True)
         if cut:
-            _copy(one, other, whole)
+            _copy(one, other, size)
         else:
             other.symlink_to(one.resolve())
         found.append(other)
@@ -235,20 +241,6 @@ def _copy(path: Path, other: Path, length: int) -> None:
 
 def _literal(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
-
-
-def _whole(path: Path) -> int:
-    """Return the bytes up to the end of the last whole line."""
-    with path.open("rb") as file:
-        size = at = file.seek(0, 2)
-        while at > 0:
-            start = max(0, at - (1 << 16))
-            file.seek(start)
-            newline = file.read(at - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            at = start
-    return 0 if size else size
 
 
 def _quoted(name: str) -> str:

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from multidict import MultiDict
+
 from convbench.publish.figures import JUDGING, judging, paid
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate, of_groups
 from convbench.store import Run
-from convbench.view.filters import CHOICES, RESULT, tidy
+from convbench.view.filters import following, tidy
 from convbench.view.index import Index
 from convbench.view.pictures import FILE, rasters
 
@@ -31,8 +33,8 @@ def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
     return {
         "judges": index.judges,
         "totals": _totals(index),
-        "facets": facets(index),
-        "runs": [_run(index, number) for number in range(len(index.runs))],
+        "facets": following(index, MultiDict()),
+        "runs": [_run(index, number) | cost for number, cost in enumerate(costs(index))],
         "methods": figures(index, METHOD),
         "temperatures": figures(index, (*METHOD, "temperature")),
         "rewards": [histogram(index, k) for k in range(len(index.judges))],
@@ -51,20 +53,26 @@ def _totals(index: Index) -> dict[str, Any]:
     return totals
 
 
-def facets(index: Index) -> dict[str, list[list[Any]]]:
-    """Return the values of each filter with how many conversations have them."""
-    columns = {name: name for name in (*CHOICES, "temperature")} | {
-        "result": RESULT,
-        "flag": "unnest(flags)",
+def costs(index: Index) -> list[dict[str, float | None]]:
+    """Return what each run's conversations and verdicts cost in dollars; None where unknown."""
+    talked = {
+        row["run_no"]: row["usd"]
+        for row in index.ask(
+            "SELECT run_no, sum(cost_usd) AS usd FROM conversations GROUP BY run_no"
+        )
     }
-    return {name: _values(index, sql) for name, sql in columns.items()}
-
-
-def _values(index: Index, column: str) -> list[list[Any]]:
-    rows = index.ask(
-        f"SELECT {column} AS value, count(*) AS n FROM conversations GROUP BY 1 ORDER BY value"
-    )
-    return [[row["value"], row["n"]] for row in rows if row["value"] is not None]
+    judged = {
+        row["run_no"]: judging(row["usd"], row["unknown"])
+        for row in index.ask(
+            JUDGING.replace("SELECT", "SELECT run_no,") + " GROUP BY run_no", [paid(index.runs)]
+        )
+    }
+    found: list[dict[str, float | None]] = []
+    for number in range(len(index.runs)):
+        talk, judge = talked.get(number), judged.get(number, 0.0)
+        total = None if talk is None or judge is None else talk + judge
+        found.append({"talk_usd": talk, "judge_usd": judge, "total_usd": total})
+    return found
 
 
 def _run(index: Index, number: int) -> dict[str, Any]:
@@ -97,29 +105,52 @@ def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
             f"SELECT {listed}, {COUNTS} FROM conversations GROUP BY {listed} ORDER BY {listed}"
         )
     }
-    for row in rows.values():
-        row["accuracy"], row["rewards"] = None, [None] * len(index.judges)
-    for key, mean in _means(index, keys, "correct::INT").items():
-        rows[key]["accuracy"] = mean
-    for k in range(len(index.judges)):
-        for key, mean in _means(index, keys, f"reward_{k}").items():
-            rows[key]["rewards"][k] = mean
+    values = ["correct::INT", *(f"reward_{k}" for k in range(len(index.judges)))]
+    found = means(index, "conversations", keys, values)
+    for key, row in rows.items():
+        row["accuracy"], *row["rewards"] = (told(mean) for mean in found[key])
     return list(rows.values())
 
 
-def _means(index: Index, keys: Sequence[str], value: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+def means(
+    index: Index, table: str, keys: Sequence[str], values: Sequence[str]
+) -> dict[tuple[Any, ...], list[Estimate | None]]:
+    """Return the clustered means of some columns of a table with `group_id`, by `keys`; None where
+    a column has no number. Added up by the database, a row a group: a million rows take a second.
+    """
     listed = ", ".join(keys)
-    pairs: dict[tuple[Any, ...], list[tuple[str, float]]] = {}
-    for row in index.ask(
-        f"SELECT {listed}, group_id, {value} AS value FROM conversations WHERE {value} IS NOT NULL"
-    ):
-        key = tuple(row[name] for name in keys)
-        pairs.setdefault(key, []).append((row["group_id"], row["value"]))
-    found = {key: estimate(values) for key, values in pairs.items()}
-    return {key: _told(mean) for key, mean in found.items() if mean is not None}
+    each = range(len(values))
+    sums = "".join(f", count({v}) AS n{k}, fsum({v}) AS s{k}" for k, v in enumerate(values))
+    whole = "".join(
+        f", sum(n{k}) OVER w AS all{k}, fsum(s{k}) OVER w / sum(n{k}) OVER w AS mean{k}"
+        for k in each
+    )
+    out = "".join(
+        f", any_value(all{k})::BIGINT AS n{k}, any_value(mean{k}) AS mean{k}, "
+        f"count(*) FILTER (n{k} > 0) AS groups{k}, "
+        f"fsum(power(s{k} - n{k} * mean{k}, 2)) FILTER (n{k} > 0) AS squares{k}"
+        for k in each
+    )
+    rows = index.ask(
+        f"WITH g AS (SELECT {listed}, group_id{sums} FROM {table} GROUP BY ALL), "
+        f"m AS (SELECT *{whole} FROM g WINDOW w AS (PARTITION BY {listed})) "
+        f"SELECT {listed}{out} FROM m GROUP BY {listed}"
+    )
+    return {
+        tuple(row[key] for key in keys): [
+            of_groups(row[f"mean{k}"], row[f"n{k}"], row[f"groups{k}"], row[f"squares{k}"])
+            if row[f"n{k}"]
+            else None
+            for k in each
+        ]
+        for row in rows
+    }
 
 
-def _told(mean: Estimate) -> dict[str, Any]:
+def told(mean: Estimate | None) -> dict[str, Any] | None:
+    """Return an estimate as the page gets it."""
+    if mean is None:
+        return None
     return {"mean": mean.mean, "error": mean.error, "groups": mean.groups, "n": mean.n}
 
 

@@ -18,20 +18,32 @@ if TYPE_CHECKING:
     Asked = MultiMapping[str]
 
 RESULTS = {
-    "correct": "correct",
-    "wrong": "correct = false AND answer IS NOT NULL",
-    "unparsed": "correct = false AND answer IS NULL",
-    "failed": "failure IS NOT NULL",
-    "ungraded": "failure IS NULL AND correct IS NULL",
+    "correct": "{0}correct",
+    "wrong": "{0}correct = false AND {0}answer IS NOT NULL",
+    "unparsed": "{0}correct = false AND {0}answer IS NULL",
+    "failed": "{0}failure IS NOT NULL",
+    "ungraded": "{0}failure IS NULL AND {0}correct IS NULL",
 }
-"""What became of a conversation; each is in exactly one of these."""
-RESULT = "CASE " + " ".join(f"WHEN {sql} THEN '{name}'" for name, sql in RESULTS.items()) + " END"
+"""What became of a conversation, of a table's columns; each is in exactly one of these."""
+
+
+def result(table: str = "") -> str:
+    """Return SQL for the name of a conversation's result; `table` is an alias."""
+    dot = f"{table}." if table else ""
+    cases = (f"WHEN {sql.format(dot)} THEN '{name}'" for name, sql in RESULTS.items())
+    return f"CASE {' '.join(cases)} END"
+
+
+RESULT = result()
 
 CHOICES = ("task", "split", "policy", "protocol", "mode", "run")
 """Columns of text that are filtered by one or several values."""
+FACETS = {name: name for name in (*CHOICES, "temperature")} | {"result": RESULT, "flag": "flags"}
+"""Filters whose values are counted, and the column of each."""
 SORTS = (
     "n", "question", "policy", "temperature", "answer", "result", "n_turns", "words", "cost_usd",
-    "reward",
+    "reward", "prompt_tokens", "completion_tokens", "stop", "sample", "task", "split", "protocol",
+    "mode", "run", "attempts",
 )  # fmt: skip
 PAGE, MOST = 50, 500
 LONGEST = 2000
@@ -41,7 +53,8 @@ ID_FROM = 6
 TERM = re.compile(r'"([^"]+)"|(\S+)')
 SHOWN = f"""
 n, conversation_id, run_no, task, split, policy, sample, temperature, answer, {RESULT} AS result,
-n_turns, words, flags, cost_usd, q, left(question, 240) AS question, protocol, mode
+n_turns, words, flags, cost_usd, q, left(question, 240) AS question, protocol, mode,
+prompt_tokens, completion_tokens, stop, seed, attempts, branch_parent IS NOT NULL AS branch
 """
 
 
@@ -51,6 +64,7 @@ def listing(index: Index, asked: Asked) -> dict[str, Any]:
     Raises QueryError naming what cannot be understood.
     """
     where, values = conditions(index, asked)
+    base, _ = _pair(index, asked)
     offset, limit = _whole(asked, "offset", 0), min(_whole(asked, "limit", PAGE), MOST)
     order = _order(index, asked)
     found = index.order(f"SELECT n FROM conversations WHERE {where} ORDER BY {order}", values)
@@ -60,7 +74,64 @@ def listing(index: Index, asked: Asked) -> dict[str, Any]:
         f"SELECT {SHOWN}{rewards(index)} FROM conversations WHERE n IN ({marks})", page
     )
     by_number = {row["n"]: tidy(row) for row in shown}
+    if base is not None:
+        for row in index.ask(partners(base, marks), page):
+            by_number[row["n"]] |= {"was": row["was"], "base_id": row["base_id"]}
     return {"total": len(found), "offset": offset, "rows": [by_number[n] for n in page]}
+
+
+def paired(columns: str, first: int, other: int) -> str:
+    """Return SQL for the pairs of two runs: `a` is Base's conversation, `b` the other's about the
+    same question, of the same sample number and temperature, as the report pairs them."""
+    return (
+        f"SELECT {columns} FROM conversations a JOIN conversations b "
+        f"ON b.run_no = {other} AND {_same(first)}"
+    )
+
+
+def _same(first: int) -> str:
+    return (
+        f"a.run_no = {first} AND a.example_id = b.example_id AND a.sample = b.sample "
+        "AND a.temperature IS NOT DISTINCT FROM b.temperature "
+        "AND a.branch_parent IS NULL AND b.branch_parent IS NULL"
+    )
+
+
+def partners(first: int, marks: str) -> str:
+    """Return SQL for Base's conversations beside some, whose `n` are the parameters."""
+    return (
+        f"SELECT b.n, a.conversation_id AS base_id, {result('a')} AS was FROM conversations b "
+        f"JOIN conversations a ON {_same(first)} WHERE b.n IN ({marks})"
+    )
+
+
+def _pair(index: Index, asked: Asked) -> tuple[int | None, list[str]]:
+    """Return the number of the run that `versus` names, as Base, and the results that `was` asks
+    for of Base's conversation."""
+    wanted, was = _last(asked, "versus"), asked.getall("was", [])
+    if not wanted:
+        return None, []
+    numbers = [k for k, run in enumerate(index.runs) if run.manifest.id == wanted]
+    if not numbers:
+        raise QueryError(f"versus: found {wanted!r:.80}; expected the id of one of these runs")
+    unknown = [name for name in was if name not in RESULTS]
+    if unknown:
+        raise QueryError(f"was: found {unknown[0]!r}; expected one of {', '.join(RESULTS)}")
+    return numbers[0], list(was)
+
+
+def _versus(index: Index, asked: Asked) -> tuple[list[str], list[Any]]:
+    """Keep conversations with a partner in the run `versus`, one of these results."""
+    base, was = _pair(index, asked)
+    if base is None:
+        return [], []
+    part = (
+        "n IN (SELECT b.n FROM conversations b JOIN conversations a ON "
+        f"{_same(base)} WHERE b.run_no != {base}"
+    )
+    if was:
+        part += " AND (" + " OR ".join(f"({RESULTS[name].format('a.')})" for name in was) + ")"
+    return [part + ")"], []
 
 
 def rewards(index: Index) -> str:
@@ -82,6 +153,56 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def following(index: Index, asked: Asked) -> dict[str, list[list[Any]]]:
+    """Return the values of each filter with how many conversations would have them, every other
+    filter kept: the numbers that stand beside the choices."""
+    found: dict[str, list[list[Any]]] = {}
+    free: list[str] = []
+    for name in FACETS:
+        if asked.getall(name, []):
+            found |= _counted(index, without(asked, name), [name])
+        else:
+            free.append(name)
+    return found | _counted(index, asked, free)
+
+
+def _counted(index: Index, asked: Asked, names: Sequence[str]) -> dict[str, list[list[Any]]]:
+    """Return the counts of some filters' values among the conversations that are asked for."""
+    where, values = conditions(index, asked)
+    plain = [name for name in names if name != "flag"]
+    found: dict[str, list[list[Any]]] = {name: [] for name in names}
+    if plain:
+        columns = ", ".join(f"{FACETS[name]} AS {name}" for name in plain)
+        sets = ", ".join(f"({name})" for name in plain)
+        bits = ", ".join(plain)
+        rows = index.ask(
+            f"SELECT {bits}, grouping({bits}) AS bits, count(*) AS n FROM "
+            f"(SELECT {columns} FROM conversations WHERE {where}) "
+            f"GROUP BY GROUPING SETS ({sets}) ORDER BY ALL",
+            values,
+        )
+        for row in rows:
+            for place, name in enumerate(plain):
+                alone = ((1 << len(plain)) - 1) ^ (1 << (len(plain) - 1 - place))
+                if row["bits"] == alone and row[name] is not None:
+                    found[name].append([row[name], row["n"]])
+    if "flag" in found:
+        rows = index.ask(
+            "SELECT flag, count(*) AS n FROM (SELECT unnest(flags) AS flag FROM conversations "
+            f"WHERE {where}) GROUP BY flag ORDER BY flag",
+            values,
+        )
+        found["flag"] = [[row["flag"], row["n"]] for row in rows]
+    return found
+
+
+def without(asked: Asked, name: str) -> Asked:
+    """Return what is asked for but one filter."""
+    from multidict import MultiDict
+
+    return MultiDict((key, value) for key, value in asked.items() if key != name)
+
+
 def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
     """Return a condition and its parameters."""
     parts = ["true"]
@@ -97,7 +218,7 @@ def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
         by_id = len(term) >= ID_FROM
         parts.append("contains(text, lower(?))" + " OR starts_with(conversation_id, ?)" * by_id)
         values += [term] * (1 + by_id)
-    for part, given in (_result(asked), _flag(asked), _reward(index, asked)):
+    for part, given in (_result(asked), _flag(asked), _reward(index, asked), _versus(index, asked)):
         parts += part
         values += given
     if clause := _last(asked, "where").strip():
@@ -141,7 +262,7 @@ def _result(asked: Asked) -> tuple[list[str], list[Any]]:
     unknown = [name for name in chosen if name not in RESULTS]
     if unknown:
         raise QueryError(f"result: found {unknown[0]!r}; expected one of {', '.join(RESULTS)}")
-    return ([" OR ".join(f"({RESULTS[name]})" for name in chosen)] if chosen else []), []
+    return ([" OR ".join(f"({RESULTS[name].format('')})" for name in chosen)] if chosen else []), []
 
 
 def _flag(asked: Asked) -> tuple[list[str], list[Any]]:

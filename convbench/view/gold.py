@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -92,13 +91,3 @@ def _rater(text: str | None) -> str:
     if not 0 < len(name) <= RATER or not name.isprintable():
         raise DataError(f"rater: expected a name of 1 to {RATER} characters")
     return name
-
-
-def routes(
-    labelling: Labelling, json: Callable[..., Any], posted: Callable[..., Any]
-) -> list[web.RouteDef]:
-    """Return the addresses of the queue; `json` and `posted` make handlers of functions."""
-    return [
-        web.get("/api/gold", json(labelling.next)),
-        web.post("/api/gold", posted(labelling.keep)),
-    ]

@@ -1,4 +1,4 @@
-"""The index of the viewer: built once at start, asked on every page.
+"""The index of the viewer: built at start, grown with its runs, asked on every page.
 
 All that lists, filters and figures need stands in one DuckDB table in memory, parsed once. The
 records themselves stay in their files and are read at their place when somebody opens one.
@@ -8,6 +8,7 @@ records themselves stay in their files and are read at their place when somebody
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
 from convbench.store.limits import bounded, interruptible
-from convbench.store.places import Places, placed, size_of
-from convbench.store.shape import an_object, checked
+from convbench.store.places import Places, placed
+from convbench.store.shape import checked
+from convbench.store.tail import Mark, Signs, marks, signs
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -33,16 +35,6 @@ ORDERS = 16
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record lies: place of its run in the index, file, first byte, length in bytes."""
-
-    run_no: int
-    file: Path
-    start: int
-    length: int
-
-
 @dataclass
 class Index:
     """Runs with everything that lists ask for, in memory. Safe to use from several threads."""
@@ -51,9 +43,12 @@ class Index:
     connection: DuckDBPyConnection
     judges: list[str]
     """Judges by name; the column `reward_K` holds the rewards of the K-th."""
-    places: dict[str, Place]
-    """Where the newest record of a conversation lies, by conversation_id."""
-    _files: dict[Path, Places] = field(default_factory=dict)
+    files: list[Places]
+    """Files of conversations; `raw.places` says where in which of them each lies."""
+    marks: list[dict[Path, Mark]]
+    """How far each run's files were read."""
+    seen: list[Signs]
+    """How the files looked then."""
     _orders: dict[Any, Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -105,25 +100,28 @@ class Index:
     def conversation(self, conversation_id: str) -> tuple[Run, Conversation, Example]:
         """Read one record from its file. Raises RunError where there is none of this id."""
         place = self.place(conversation_id)
-        run = self.runs[place.run_no]
-        line = self._read(place)
-        found = checked(f"{place.file}: byte {place.start}", line, Conversation)
+        run, file = self.runs[place["run_no"]], self.files[place["file"]]
+        where = f"{file.path}: byte {place['start']}"
+        found = checked(where, file.read(place["start"], place["length"]), Conversation)
+        if found.conversation_id != conversation_id:
+            raise RunError(f"{where}: the file was written anew since it was read")
         example = run.examples.get(found.example_id)
         if example is None:
             raise RunError(f"{run.path}: found no example {found.example_id!r} in examples.jsonl")
         return run, found, example
 
-    def _read(self, place: Place) -> bytes:
-        if place.file not in self._files:
-            self._files[place.file] = Places(place.file)
-        return self._files[place.file].read(place.start, place.length)
-
-    def place(self, conversation_id: str) -> Place:
-        """Return where a conversation lies. Raises RunError where there is none of this id."""
-        place = self.places.get(conversation_id)
-        if place is None:
+    def place(self, conversation_id: str) -> dict[str, int]:
+        """Return the number of the run, of the file, and where in it a conversation lies: `run_no`,
+        `file`, `start`, `length`; the first run that has an id counts. Raises RunError where there
+        is none of this id."""
+        found = self.ask(
+            "SELECT * EXCLUDE (conversation_id) FROM raw.places WHERE conversation_id = ? "
+            "ORDER BY run_no LIMIT 1",
+            [conversation_id],
+        )
+        if not found:
             raise RunError(f"{conversation_id}: found no such conversation in these runs")
-        return place
+        return found[0]
 
     @cached_property
     def total(self) -> int:
@@ -138,22 +136,30 @@ class Index:
         mine = {f"{kind}_{k}" for k in range(len(self.judges)) for kind in ("reward", "failed")}
         return [row["name"] for row in rows if row["name"] not in mine.union(ours)]
 
-    @cached_property
-    def stamp(self) -> tuple[tuple[int, int], ...]:
-        """Sizes of the files when they were read."""
-        return sizes(self.runs)
-
     @property
-    def stale(self) -> bool:
-        """Whether a run has grown since the index was built."""
-        return sizes(self.runs) != self.stamp
+    def grown(self) -> bool:
+        """Whether a run has other files than when they were read."""
+        return [signs(run) for run in self.runs] != self.seen
 
+    @contextmanager
+    def changing(self) -> Iterator[DuckDBPyConnection]:
+        """Hold the connection while rows are changed, all of them or none; what was kept of
+        earlier answers is forgotten."""
+        with self._lock:
+            self.connection.execute("BEGIN")
+            try:
+                yield self.connection
+            except BaseException:
+                self.connection.execute("ROLLBACK")
+                raise
+            self.connection.execute("COMMIT")
+            self._orders.clear()
+            self.__dict__.pop("total", None)
 
-def sizes(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
-    """Return the sizes in bytes of each run's conversations and verdicts."""
-    names = ("conversations.jsonl", "verdicts.jsonl")
-    found = [[sum(map(size_of, run.files(name))) for name in names] for run in runs]
-    return tuple((talks, verdicts) for talks, verdicts in found)
+    def close(self) -> None:
+        """Free the memory."""
+        with self._lock:
+            self.connection.close()
 
 
 @interruptible()
@@ -164,17 +170,46 @@ def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
     """
     unique = list({run.path.resolve(): run for run in runs}.values())
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
-    stamp = sizes(unique)
+    seen = [signs(run) for run in unique]
+    before = [marks(run) for run in unique]
     connection = tables.connect(unique)
     names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
     judges = [str(name[0]) for name in names]
     say("grading and indexing …")
+    files = _place(connection)
     for statement in _statements(judges):
         connection.execute(statement)
-    index = Index(unique, connection, judges, _places(unique))
-    index.stamp = stamp
+    index = Index(unique, connection, judges, files, before, seen)
     say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
     return index
+
+
+def _place(connection: DuckDBPyConnection) -> list[Places]:
+    """Note in `raw.places` where every conversation lies; return the files that it numbers."""
+    import pyarrow
+
+    connection.execute(
+        "CREATE TABLE raw.places (run_no INTEGER, conversation_id VARCHAR, file INTEGER, "
+        "start BIGINT, length BIGINT)"
+    )
+    read = connection.execute(
+        "SELECT path, first FROM raw.files WHERE name = 'conversations' ORDER BY first"
+    ).fetchall()
+    for number, (path, first) in enumerate(read):
+        starts, lengths = array("q"), array("q")
+        for _, start, line in placed(Path(path)):
+            starts.append(start)
+            lengths.append(len(line))
+        spans = pyarrow.table({"k": range(first, first + len(starts)), "start": starts,
+                               "length": lengths})  # fmt: skip
+        connection.register("spans", spans)
+        most = read[number + 1][1] if number + 1 < len(read) else first + len(starts)
+        connection.execute(
+            f"INSERT INTO raw.places SELECT run_no, conversation_id, {number}, start, length "
+            f"FROM raw.conversations c JOIN spans s ON c.rowid = s.k WHERE s.k < {most}"
+        )
+        connection.unregister("spans")
+    return [Places(Path(path)) for path, _ in read]
 
 
 def _statements(judges: Sequence[str]) -> Iterator[str]:
@@ -192,7 +227,7 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
         ON k.run = c.run AND k.conversation_id = c.conversation_id
       LEFT JOIN (SELECT run_no, example_id, question, rowid AS place FROM raw.examples) x
         ON x.run_no = k.run_no AND x.example_id = c.example_id
-      LEFT JOIN ({_pivot(judges)}) v
+      LEFT JOIN ({rewarded(judges)}) v
         ON v.run_no = k.run_no AND v.conversation_id = c.conversation_id
     ORDER BY n
     """
@@ -200,7 +235,7 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
     yield "ALTER TABLE indexed RENAME TO conversations"
 
 
-def _pivot(judges: Sequence[str]) -> str:
+def rewarded(judges: Sequence[str]) -> str:
     """One row a conversation, with the reward of every judge and whether it failed."""
     columns = ""
     for k, judge in enumerate(judges):
@@ -208,24 +243,3 @@ def _pivot(judges: Sequence[str]) -> str:
         columns += f", max(reward) FILTER (WHERE judge = {name}) AS reward_{k}"
         columns += f", bool_or(failure IS NOT NULL) FILTER (WHERE judge = {name}) AS failed_{k}"
     return f"SELECT run_no, conversation_id{columns} FROM raw.verdicts GROUP BY ALL"
-
-
-def _places(runs: Sequence[Run]) -> dict[str, Place]:
-    """Return where the newest record of each key lies; the first run that has an id counts."""
-    found: dict[str, Place] = {}
-    for number, run in enumerate(runs):
-        newest = {
-            key: (name, Place(number, file, start, length))
-            for file in run.files("conversations.jsonl")
-            for key, name, start, length in _records(file)
-        }
-        for name, place in newest.values():
-            found.setdefault(name, place)
-    return found
-
-
-def _records(path: Path) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (key, conversation_id, first byte, length) of every whole record."""
-    for number, start, line in placed(path):
-        record = an_object(f"{path}:{number}", line, ("key", "conversation_id"))
-        yield record["key"], record["conversation_id"], start, len(line)

@@ -17,10 +17,13 @@ from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
 from convbench.view.pictures import rasters
 from convbench.view.server import ASSETS
-from convbench.view.talk import prompts, talks
+from convbench.view.talk import prompts, talks, whole
+from convbench.view.versus import versus
 
 ROWS, TALKS = 5000, 100
 """Rows, and conversations, of one file."""
+BASES = 12
+"""Most runs of which each may be chosen as Base."""
 MARK = "convbench-view.json"
 """Written last: a folder with it is a whole site of ours."""
 FROM_SERVER, FROM_FILES = 'data-source="server"', 'data-source="files"'
@@ -63,8 +66,9 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of every file of data."""
     found = overview(index, drawings=False)
     found["runs"] = [{k: v for k, v in run.items() if k not in LOCAL} for run in found["runs"]]
+    yield "versus.json", {"": versus(index)} | {m: versus(index, m) for m in _ids(index)}
     sizes = {"total": index.total, "rows": ROWS, "talks": TALKS}
-    yield "overview.json", {**found, "rubrics": [], "labels": [], "stale": False, "sizes": sizes}
+    yield "overview.json", {**found, "rubrics": [], "labels": [], "sizes": sizes}
     for start in range(0, index.total, ROWS):
         span = [start, start + ROWS]
         where = "FROM conversations WHERE n >= ? AND n < ? ORDER BY n"
@@ -78,6 +82,13 @@ def _data(index: Index) -> Iterator[tuple[str, Any]]:
     for number, some in enumerate(_batches(names, TALKS)):
         yield f"talks/{number}.json", _talks(index, some)
         yield f"prompts/{number}.json", [prompts(index, name) for name in some]
+        yield f"messages/{number}.json", [whole(index, name) for name in some]
+
+
+def _ids(index: Index) -> list[str]:
+    """Return the runs that may be Base, where there are few."""
+    ids = [run.manifest.id for run in index.runs]
+    return ids if 1 < len(ids) <= BASES else []
 
 
 def _talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from convbench.answers import left_open, segments
+from convbench.rollout.asked import NOT_ASKED
 from convbench.schema import (
     Content,
     Conversation,
@@ -25,12 +26,11 @@ from convbench.schema import (
 from convbench.store import Run
 from convbench.view.filters import SHOWN, rewards, tidy
 from convbench.view.index import Index
+from convbench.view.markup import tree
 from convbench.views import messages
 
 MOST_BESIDE = 60
 """Conversations about one question that are named beside it."""
-NOT_ASKED = ("scripted", "rule")
-"""Finish reasons of turns for which no model was asked."""
 
 
 def talk(index: Index, conversation_id: str) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
         index.place(name)
     marks = ", ".join("?" * len(names))
     rows = index.ask(
-        f"SELECT {SHOWN}{rewards(index)}, failure, stop, seed, thinking, prompt_tokens, "
-        f"completion_tokens FROM conversations WHERE conversation_id IN ({marks})",
+        f"SELECT {SHOWN}{rewards(index)}, failure, thinking "
+        f"FROM conversations WHERE conversation_id IN ({marks})",
         names,
     )
     by_place = {(row["run_no"], row["conversation_id"]): tidy(row) for row in rows}
@@ -58,7 +58,7 @@ def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
     out = []
     for name in names:
         run, conversation, example = index.conversation(name)
-        place = (index.place(name).run_no, name)
+        place = (index.place(name)["run_no"], name)
         out.append(
             {
                 "row": by_place[place],
@@ -127,7 +127,7 @@ def _turns(
                 "rounds": [_round(one) for one in turn.rounds],
                 "parts": _said(turn, number, left_open(said))
                 if own
-                else parts(turn.content, number),
+                else parts(turn.content, number, rendered=True),
             }
         )
         said += [text_of(turn.content)] if own else []
@@ -160,27 +160,50 @@ def _reasoning(reasoning: Reasoning) -> dict[str, Any]:
 
 def _said(turn: Turn, number: int, carried: bool) -> list[dict[str, Any]]:
     if not isinstance(turn.content, str):
-        return parts(turn.content, number)
+        return parts(turn.content, number, rendered=True)
     pieces = [(p.thinking, turn.content[p.start : p.stop]) for p in segments(turn.content, carried)]
-    return [{"think" if thought else "text": text} for thought, text in pieces if text.strip()]
-
-
-def parts(content: Content, number: int) -> list[dict[str, Any]]:
-    """Return text as `{"text"}` and images as `{"image"}`, the address of a file of the run."""
-    if isinstance(content, str):
-        return [{"text": content}]
     return [
-        {"text": part.text}
+        {"think" if thought else "text": text, **marked(text)}
+        for thought, text in pieces
+        if text.strip()
+    ]
+
+
+def marked(text: str) -> dict[str, Any]:
+    """Return a text's Markdown as a tree, where it has any."""
+    found = tree(text)
+    return {} if found is None else {"tree": found}
+
+
+def parts(content: Content, number: int, *, rendered: bool = False) -> list[dict[str, Any]]:
+    """Return text as `{"text"}`, where it is `rendered` with a `tree`, and images as `{"image"}`,
+    the address of a file of the run."""
+    if isinstance(content, str):
+        return [{"text": content, **(marked(content) if rendered else {})}]
+    return [
+        {"text": part.text, **(marked(part.text) if rendered else {})}
         if isinstance(part, TextPart)
         else {"image": f"media/{number}/{part.file}"}
         for part in content
     ]
 
 
+def whole(index: Index, conversation_id: str) -> list[dict[str, Any]]:
+    """Return the conversation as chat messages, as its policy saw and said them: role, content,
+    and what it called of tools. A picture stands as the name of its file."""
+    run, conversation, _ = index.conversation(conversation_id)
+    protocol = run.manifest.protocol
+    found: list[dict[str, Any]] = []
+    for message in messages(protocol, conversation, protocol.policy):
+        plain = {k: v for k, v in message.items() if k != "stable"}
+        found.append(orjson.loads(orjson.dumps(plain, default=lambda noun: noun.model_dump())))
+    return found
+
+
 def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
     """Return the exact messages before each turn that a model spoke, by the turn's index."""
     run, conversation, _ = index.conversation(conversation_id)
-    number = index.place(conversation_id).run_no
+    number = index.place(conversation_id)["run_no"]
     found = {}
     for place, turn in enumerate(conversation.turns):
         if turn.finish_reason not in NOT_ASKED:
@@ -223,6 +246,9 @@ def verdicts(index: Index, names: Sequence[str]) -> dict[tuple[int, str], list[d
 
 def _verdict(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
     spec = _specs(run).get(row["fingerprint"])
+    if spec is None:  # a judge that came since
+        _specs.cache_clear()
+        spec = _specs(run).get(row["fingerprint"])
     scores, words = row["scores"] or {}, row["justifications"] or {}
     labels = spec.labels if spec else {}
     return {

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from convbench.commands.view import index_runs
+from convbench.store import Run
+from convbench.view.calls import SAME
+from convbench.view.calls import calls as calls_of
+
 from .cli import convbench, get, post, records, said
 
 FAULTS = {
@@ -50,6 +55,24 @@ def test_build_and_judge_complete_with_nothing_lost_or_doubled(
     # Two conversations may well send the same request; none is answered oftener than in calm.
     assert stats["repeats"] == calm["repeats"], "a usable answer was asked for twice"
     assert set(FAULTS) <= set(stats["faults"]), "the weather was not as hard as planned"
+    _calls_are_told(tmp_path / "storm")
+
+
+def _calls_are_told(path: Path) -> None:
+    """Of every turn the viewer tells the very request, the reply, and what was tried in vain."""
+    index = index_runs([path], lambda text: None)
+    lost = 0
+    for one in Run.open(path).conversations():
+        told = calls_of(index, one.conversation_id)
+        spoken = [k for k, turn in enumerate(one.turns) if turn.finish_reason != "scripted"]
+        assert sorted(told) == [str(k) for k in spoken]
+        for k in spoken:
+            (call,) = told[str(k)]
+            assert call["proof"] == SAME
+            assert call["reply"]["content"] == one.turns[k].content
+            assert call["request"]["messages"][-1]["role"] == "user"
+            lost += len(call["lost"])
+    assert lost > QUESTIONS / 2
 
 
 @pytest.mark.parametrize(

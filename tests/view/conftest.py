@@ -16,7 +16,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from convbench.commands.view import index_runs
+from convbench.commands.view import shown
 from convbench.judge.form import rubric_of
 from convbench.view.agreement import agreement
 from convbench.view.labels import Scoring
@@ -97,10 +97,10 @@ def running(app: Callable[[int], web.Application]) -> Iterator[int]:
 
 @contextmanager
 def viewing(*paths: Path) -> Iterator[Viewer]:
-    """Run a viewer over runs."""
-    index = index_runs(paths, lambda text: None)
+    """Run a viewer over runs, or over a folder of runs."""
+    found = shown(paths, lambda text: None)
     scoring = Scoring(rubric_of, agreement)
-    with running(lambda port: application(index, scoring, TOKEN, lambda: port)) as port:
+    with running(lambda port: application(found, scoring, TOKEN, lambda: port)) as port:
         yield Viewer(port)
 
 
@@ -148,9 +148,14 @@ class Looked:
         self.troubles: list[str] = []
         self.asked: list[str] = []
         page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        page.on("console", lambda m: m.type == "error" and self.troubles.append(m.text))
+        page.on("console", self._console)
         page.on("request", lambda request: self.asked.append(request.url))
         page.on("dialog", lambda dialog: self.troubles.append("a dialog: " + dialog.message))
+
+    def _console(self, message: Any) -> None:
+        # A page that is still open asks for news of a viewer that has ended.
+        if message.type == "error" and "/api/pulse" not in message.location.get("url", ""):
+            self.troubles.append(message.text)
 
     def open(self, address: str) -> Any:
         """Go to an address and wait until it is drawn."""

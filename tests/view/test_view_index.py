@@ -147,7 +147,7 @@ def test_newest_record_is_read_at_its_place(tmp_path: Path) -> None:
     first, second = run.conversations_file.read_bytes().splitlines()
     run.conversations_file.write_bytes(first + b"\n\n\n" + second + b"\n" + second[:50])
     index = index_runs([run.path], lambda text: None)
-    name = next(iter(index.places))
+    name = listing(index, MultiDict())["rows"][0]["conversation_id"]
     assert total(index) == 1
     assert talk(index, name)["turns"][-1]["parts"][0] == {"think": "Magnets pull iron."}
     with pytest.raises(RunError, match="no such conversation"):
@@ -158,10 +158,10 @@ def test_run_named_twice_counts_once_and_growth_is_noticed(tmp_path: Path) -> No
     run = make(tmp_path / "r", [question(0)], [(0, 0, WRONG, {})], {})
     index = index_runs([run.path, tmp_path / "." / "r"], lambda text: None)
     assert total(index) == 1
-    assert not index.stale
+    assert not index.grown
     with run.conversations_file.open("ab") as file:
         file.write(b"\n")
-    assert index.stale
+    assert index.grown
 
 
 def test_empty_run_has_an_overview(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 // The answers of several policies, samples and judges to one question, side by side.
 import { h, set } from "./dom.js";
 import { fixed, policy, result, temperature } from "./format.js";
-import { go, link } from "./route.js";
+import { diffed } from "./diff.js";
+import { changed, go, link, replace } from "./route.js";
 import { given } from "./score.js";
+import { choose, setting } from "./settings.js";
 import { body, foldAll } from "./turns.js";
-import { reference, verdict } from "./verdicts.js";
+import { has, reference, verdict } from "./verdicts.js";
 
-const FIRST = 6;
+const FIRST = 8;
 
 export async function render(app, at, main, current) {
   const named = at.params.getAll("with");
@@ -14,6 +16,7 @@ export async function render(app, at, main, current) {
   const chosen = named.length ? named : spread(first);
   const all = await app.source.compare(at.id, chosen);
   if (!current()) return null;
+  const base = all.find((found) => found.row.conversation_id === at.params.get("diff"));
   const page = h(
     "article",
     { class: "compare-page" },
@@ -29,15 +32,59 @@ export async function render(app, at, main, current) {
       choices(first),
       reference(first),
       picker(first, all, at),
+      all.length > 1 && against(app, all, base, at),
     ),
     h(
       "div",
-      { class: "columns", tabindex: "0", role: "group", "aria-label": "Answers side by side" },
-      all.map((found) => column(found, about)),
+      { class: setting("narrow") ? "columns fitted" : "columns", tabindex: "0", role: "group", "aria-label": "Answers side by side" },
+      all.map((found) => column(found, about, base)),
     ),
   );
   set(main, page);
   return { title: "Compare", keys: { u: () => go("c", at.id), t: () => foldAll(page) } };
+}
+
+/** Which answer the others are read against, and whether all of them fit into the window. */
+function against(app, all, base, at) {
+  return h(
+    "div",
+    { class: "row against" },
+    h(
+      "label",
+      null,
+      "Differences from ",
+      h(
+        "select",
+        {
+          name: "diff",
+          onchange: (event) =>
+            replace("compare", at.id, changed(at.params, { diff: event.target.value })),
+        },
+        h("option", { value: "" }, "none: texts as they are"),
+        all.map(({ row }) =>
+          h(
+            "option",
+            { value: row.conversation_id, selected: row === base?.row },
+            `${row.policy ?? "imported"} · T ${temperature(row.temperature)} · sample ${row.sample}`,
+          ),
+        ),
+      ),
+    ),
+    h(
+      "label",
+      { class: "choice" },
+      h("input", {
+        type: "checkbox",
+        name: "narrow",
+        checked: setting("narrow"),
+        onchange: (event) => {
+          choose("narrow", event.target.checked);
+          app.again();
+        },
+      }),
+      "Fit all into the window",
+    ),
+  );
 }
 
 /** The first choice: this one, then one of each policy in turn. */
@@ -71,7 +118,7 @@ function picker(first, all, at) {
     if (shown.has(id)) shown.delete(id);
     else shown.add(id);
     if (shown.size)
-      go("compare", at.id, new URLSearchParams([...shown].map((name) => ["with", name])));
+      go("compare", at.id, changed(at.params, { with: [...shown] }));
   };
   return h(
     "details",
@@ -105,9 +152,13 @@ function picker(first, all, at) {
   );
 }
 
-function column(found, about) {
+/** What was said in a turn, as one text. */
+const text = (turn) => turn.parts.map((part) => part.text ?? part.think ?? "[picture]").join("\n");
+
+function column(found, about, base) {
   const { row } = found;
   const said = found.turns.filter((turn) => turn.policy);
+  const first = base && base !== found ? base.turns.filter((turn) => turn.policy) : null;
   const run = about.runs[row.run_no];
   const variant = [
     about.facets.protocol?.length > 1 && row.protocol,
@@ -148,8 +199,13 @@ function column(found, about) {
           h(
             "details",
             { class: "stage", open: i === said.length - 1 },
-            h("summary", null, `${i + 1}. ${turn.step}`),
-            body(turn.parts),
+            h(
+              "summary",
+              null,
+              `${i + 1}. ${turn.step}`,
+              base === found && h("span", { class: "chip" }, "the others differ from this"),
+            ),
+            first ? diffed(first[i] ? text(first[i]) : "", text(turn)) : body(turn.parts),
           ),
         )
       : h("p", { class: "none" }, row.failure ?? "The policy said nothing."),
@@ -186,7 +242,7 @@ const tail = (judge) => judge.replace(/(^|@)[^@]*\//, "$1");
 function grid(given) {
   if (!given.length) return null;
   const metrics = [
-    ...new Map(given.flatMap((one) => one.scores).map((one) => [one.name, one.label])).entries(),
+    ...new Map(given.flatMap((one) => one.scores.filter(has)).map((one) => [one.name, one.label])).entries(),
   ];
   const cell = (one, name) => {
     const score = one.scores.find((each) => each.name === name);

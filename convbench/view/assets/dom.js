@@ -35,6 +35,19 @@ export const h = (tag, props, ...children) => fill(document.createElement(tag), 
 export const s = (tag, props, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
 
+const MARKS = new Set(
+  "p br hr h1 h2 h3 h4 h5 h6 strong em s code pre blockquote ul ol li table thead tbody tr th td".split(" "),
+);
+
+/** Elements of a tree of rendered Markdown: these by name alone, everything else is text. */
+export const grow = (tree) =>
+  tree.map((one) => {
+    if (typeof one === "string") return one;
+    const [tag, children, start] = one;
+    if (!MARKS.has(tag)) return null;
+    return h(tag, tag === "ol" && Number.isInteger(start) ? { start } : null, grow(children));
+  });
+
 /** Put children in the place of what a node holds. */
 export function set(node, ...children) {
   node.replaceChildren();

@@ -37,7 +37,18 @@ function methodName(about, row) {
   ];
 }
 
+/** Judges with any score of these rows: a column without a number is left out. */
+const scoring = (about, rows) =>
+  about.judges.map((_, k) => k).filter((k) => rows.some((row) => row.rewards[k] !== null));
+
 export function methods(about) {
+  const judges = scoring(about, about.methods);
+  const graded = about.methods.some((row) => row.accuracy !== null);
+  const counts = [
+    ["Unparsed", "unparsed"],
+    ["Failed", "failed"],
+    ["Flagged", "flagged"],
+  ].filter(([, key]) => about.methods.some((row) => row[key] > 0));
   return h(
     "section",
     null,
@@ -62,11 +73,16 @@ export function methods(about) {
             null,
             h("th", { scope: "col" }, "Policy"),
             h("th", { scope: "col", class: "num" }, "Count"),
-            h("th", { scope: "col" }, "Accuracy"),
-            about.judges.map((judge) =>
-              h("th", { scope: "col" }, "Reward ", h("span", { class: "under" }, breakable(judge))),
+            graded && h("th", { scope: "col" }, "Accuracy"),
+            judges.map((k) =>
+              h(
+                "th",
+                { scope: "col" },
+                "Reward ",
+                h("span", { class: "under" }, breakable(about.judges[k])),
+              ),
             ),
-            ["Unparsed", "Failed", "Flagged", "Turns", "Words"].map((name) =>
+            [...counts.map(([name]) => name), "Turns", "Words"].map((name) =>
               h("th", { scope: "col", class: "num" }, name),
             ),
           ),
@@ -80,10 +96,12 @@ export function methods(about) {
               null,
               h("th", { scope: "row" }, methodName(about, row)),
               h("td", { class: "num" }, count(row.conversations)),
-              h("td", { class: "p" }, mean(row.accuracy, percent), dot(row.accuracy)),
-              row.rewards.map((one) => h("td", { class: "p" }, mean(one), dot(one))),
-              [row.unparsed, row.failed, row.flagged].map((n) =>
-                h("td", { class: `num${n ? "" : " zero"}` }, count(n)),
+              graded && h("td", { class: "p" }, mean(row.accuracy, percent), dot(row.accuracy)),
+              judges.map((k) =>
+                h("td", { class: "p" }, mean(row.rewards[k]), dot(row.rewards[k])),
+              ),
+              counts.map(([, key]) =>
+                h("td", { class: `num${row[key] ? "" : " zero"}` }, count(row[key])),
               ),
               h("td", { class: "num" }, fixed(row.n_turns, 1)),
               h("td", { class: "num" }, fixed(row.words, 0)),
@@ -108,7 +126,8 @@ export function temperatures(about) {
   const measures = [
     ["Accuracy", (one) => one.accuracy, percent],
     ...about.judges.map((judge, k) => ["Reward " + judge, (one) => one.rewards[k], fixed]),
-  ];
+  ].filter(([, pick]) => about.temperatures.some((one) => pick(one) !== null));
+  if (!measures.length) return null;
   return h(
     "section",
     null,

@@ -49,6 +49,7 @@ async function load() {
 }
 
 const FACETS = ["task", "split", "policy", "protocol", "mode", "result"];
+const COUNTED = [...FACETS, "run", "temperature", "flag"];
 
 function keeps(params, judge) {
   const tests = FACETS.filter((name) => params.has(name)).map((name) => {
@@ -75,10 +76,41 @@ function keeps(params, judge) {
     tests.push(
       (row) => row.rewards[judge] !== null && row.rewards[judge] <= Number(params.get("max")),
     );
+  if (params.get("versus")) {
+    const was = new Set(params.getAll("was"));
+    tests.push((row) => {
+      const base = partner(row, params.get("versus"));
+      return base && (!was.size || was.has(base.result));
+    });
+  }
   return tests;
 }
 
-export async function list(params, signal) {
+let partners = null;
+
+/** The conversation of a run about the same question, of the same sample and temperature. */
+function partner(row, run) {
+  const key = (one, of) => [of, one.q, one.sample, one.temperature].join();
+  partners ??= new Map(rows.filter((one) => !one.branch).map((one) => [key(one, one.run), one]));
+  return row.run === run || row.branch ? undefined : partners.get(key(row, run));
+}
+
+/** How many conversations each choice would have, every other filter kept. */
+export async function facets(params) {
+  const out = {};
+  for (const name of COUNTED) {
+    const rest = new URLSearchParams(params);
+    rest.delete(name);
+    const counts = new Map();
+    for (const row of await matching(rest))
+      for (const value of [row[name === "flag" ? "flags" : name]].flat())
+        if (value !== null) counts.set(value, (counts.get(value) ?? 0) + 1);
+    out[name] = [...counts].sort(([a], [b]) => (a < b ? -1 : 1));
+  }
+  return out;
+}
+
+async function matching(params, signal) {
   const { judges, runs } = await get("overview.json");
   const judge = Math.max(0, judges.indexOf(params.get("judge") ?? ""));
   let found = await load();
@@ -97,6 +129,13 @@ export async function list(params, signal) {
     );
   }
   signal?.throwIfAborted();
+  return found;
+}
+
+export async function list(params, signal) {
+  let found = await matching(params, signal);
+  const { judges } = await get("overview.json");
+  const judge = Math.max(0, judges.indexOf(params.get("judge") ?? ""));
   const sort = params.get("sort") ?? "n";
   if (sort !== "n" || params.get("desc"))
     found = ordered(found, sort, judge, params.get("desc") ? -1 : 1);
@@ -104,7 +143,10 @@ export async function list(params, signal) {
   return {
     total: found.length,
     offset,
-    rows: found.slice(offset, offset + Number(params.get("limit") ?? 50)),
+    rows: found.slice(offset, offset + Number(params.get("limit") ?? 50)).map((row) => {
+      const base = params.get("versus") && partner(row, params.get("versus"));
+      return base ? { ...row, was: base.result, base_id: base.conversation_id } : row;
+    }),
   };
 }
 
@@ -134,6 +176,11 @@ export async function talk(id) {
   };
 }
 
+export const versus = async (base) => {
+  const all = await get("versus.json");
+  return all[base ?? ""] ?? { base, rows: [] };
+};
+export const messages = async (id) => piece("messages", (await place(id)).n);
 export const prompts = async (id) => piece("prompts", (await place(id)).n);
 
 export async function compare(id, some) {

@@ -16,7 +16,7 @@ const NAMES = {
 };
 const ORDER = ["correct", "wrong", "unparsed", "failed", "ungraded"];
 
-export function filters(app, about, params) {
+export function filters(app, about, params, counts) {
   // The address as it is when somebody acts: the page may not have caught up with it yet.
   const act = (values) => replace("list", null, changed(here().params, { ...values, offset: "" }));
   const active = [...params.keys()].some(
@@ -48,7 +48,8 @@ export function filters(app, about, params) {
           "Clear all",
         ),
     ),
-    Object.keys(NAMES).map((name) => facet(name, about, params, act)),
+    params.get("versus") && base(about, params, act),
+    Object.keys(NAMES).map((name) => facet(name, about, params, act, counts)),
     about.judges.length > 0 && reward(about, params, act),
     app.source.scoring && free(params, act),
   );
@@ -60,8 +61,58 @@ function shown(name, value, about) {
   return name === "run" ? (about.runs.find((run) => run.run === value)?.name ?? value) : value;
 }
 
-function facet(name, about, params, act) {
-  const values = about.facets[name] ?? [];
+/** What Base's conversation was, where the list is of pairs. */
+function base(about, params, act) {
+  const run = about.runs.find((one) => one.run === params.get("versus"));
+  const was = new Set(params.getAll("was"));
+  const toggle = (value) => {
+    const now = new Set(here().params.getAll("was"));
+    if (!now.delete(value)) now.add(value);
+    act({ was: [...now] });
+  };
+  return h(
+    "fieldset",
+    null,
+    h("legend", null, `Base's result, in ${run?.name ?? "its run"}`),
+    ORDER.map((value) =>
+      h(
+        "label",
+        { class: "choice", title: value },
+        h("input", {
+          type: "checkbox",
+          name: "was",
+          checked: was.has(value),
+          onchange: () => toggle(value),
+        }),
+        h("span", { class: "what" }, value),
+      ),
+    ),
+    h(
+      "button",
+      { type: "button", class: "text", onclick: () => act({ versus: "", was: "" }) },
+      "Not only pairs",
+    ),
+  );
+}
+
+/** Put other numbers beside the choices, and touch nothing else: somebody may be typing. */
+export function recount(frame, counts) {
+  const now = new Map();
+  for (const [name, values] of Object.entries(counts))
+    for (const [value, n] of values) now.set(JSON.stringify([name, String(value)]), n);
+  for (const label of frame.querySelectorAll("[data-facet]")) {
+    const n = now.get(label.dataset.facet) ?? 0;
+    label.classList.toggle("spent", n === 0);
+    label.querySelector(".n").textContent = count(n);
+  }
+}
+
+function facet(name, about, params, act, counts) {
+  const now = counts && new Map(counts[name].map(([value, n]) => [String(value), n]));
+  const values = (about.facets[name] ?? []).map(([value, n]) => [
+    value,
+    now ? (now.get(String(value)) ?? 0) : n,
+  ]);
   const chosen = new Set(params.getAll(name));
   if (values.length < 2 && name !== "flag" && !chosen.size) return null;
   if (!values.length) return null;
@@ -85,7 +136,11 @@ function facet(name, about, params, act) {
       all.map(([value, n]) =>
         h(
           "label",
-          { class: "choice", title: String(value) },
+          {
+            class: n === 0 ? "choice spent" : "choice",
+            title: String(value),
+            "data-facet": n === null ? null : JSON.stringify([name, String(value)]),
+          },
           h("input", {
             type: "checkbox",
             name,

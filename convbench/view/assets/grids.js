@@ -110,3 +110,33 @@ function test(found, input, number, many) {
       ),
   ];
 }
+
+const LISTS = /\[\s*\[[\d\s,[\]]{1,4000}?\]\s*\]/g;
+const LINES = /(?:^|\n)((?:[0-9](?: ?[0-9])+\n){1,29}[0-9](?: ?[0-9])+)(?=\n|#|$)/g;
+const MOST = 8;
+
+/** Grids that a text holds, as lists or as lines of digits, drawn; null where it holds none. */
+export function textGrid(text) {
+  if (text.length > 40_000) return null;
+  const found = [];
+  for (const [whole] of text.matchAll(LISTS)) {
+    try {
+      found.push(JSON.parse(whole));
+    } catch {
+      /* not a grid */
+    }
+  }
+  for (const [, lines] of found.length ? [] : text.matchAll(LINES))
+    found.push(lines.split("\n").map((line) => [...line.replaceAll(" ", "")].map(Number)));
+  const drawn = found.filter((one) => isGrid(one) && one.length > 1).slice(0, MOST);
+  if (!drawn.length) return null;
+  return h(
+    "div",
+    { class: "grids" },
+    h(
+      "div",
+      { class: "pair" },
+      drawn.map((one, i) => picture(one, drawn.length > 1 ? `grid ${i + 1}` : "grid")),
+    ),
+  );
+}

@@ -1,7 +1,8 @@
 // The list: search, filters, order, pages.
 import { h, say, set } from "./dom.js";
 import { count, words } from "./format.js";
-import { filters } from "./filters.js";
+import { filters, recount } from "./filters.js";
+import { picker } from "./columns.js";
 import { table } from "./table.js";
 import { changed, go, here, replace } from "./route.js";
 
@@ -16,11 +17,16 @@ export async function render(app, at, main, current) {
   const [about, found] = await Promise.all([app.about, ask(app, params, asking.signal)]);
   if (!current()) return null;
   refresh(app, frame, about, params);
+  const held = document.activeElement?.closest?.("tbody tr")?.dataset.id;
   const rows = found.error ? null : table(app, about, found, params);
   set(
     frame.querySelector(".found"),
-    found.error ? problem(found.error) : [head(found, params), rows, foot(found, params)],
+    found.error
+      ? problem(found.error)
+      : [head(found, about, params), rows, foot(found, params)],
   );
+  if (held) frame.querySelector(`tr[data-id="${CSS.escape(held)}"] a`)?.focus({ preventScroll: true });
+  if (!found.error) follow(app, frame, about, params, current);
   const total = found.error ?? words(found.total, "conversation");
   say(total);
   app.last = found.error
@@ -37,6 +43,22 @@ export async function render(app, at, main, current) {
   }
   return { title: "Conversations", focus: false, keys: keys(frame, found, params) };
 }
+
+/** Put beside every choice how many conversations it would have, the other filters kept. */
+async function follow(app, frame, about, params, current) {
+  if (![...params.keys()].some((name) => !PLAIN.includes(name))) {
+    frame.counts = undefined;
+    recount(frame, about.facets);
+    return;
+  }
+  try {
+    const counts = await app.source.facets(params, asking.signal);
+    if (current()) recount(frame, (frame.counts = counts));
+  } catch {
+    /* another filter came, or the condition is wrong: the list says so */
+  }
+}
+const PLAIN = ["offset", "sort", "desc", "limit"];
 
 async function ask(app, params, signal) {
   try {
@@ -105,10 +127,11 @@ function refresh(app, frame, about, params) {
   if (document.activeElement !== box) box.value = params.get("q") ?? "";
   const held = document.activeElement?.closest?.(".chosen") ? document.activeElement : null;
   const same = held && [held.name, held.type === "checkbox" ? held.closest("label").title : null];
-  set(frame.querySelector(".chosen"), filters(app, about, params));
+  set(frame.querySelector(".chosen"), filters(app, about, params, frame.counts));
   if (!same) return;
   for (const node of frame.querySelectorAll(`.chosen [name="${CSS.escape(same[0])}"]`)) {
     if (!same[1] || node.closest("label").title === same[1]) {
+      if (!same[1] && node.tagName !== "SELECT") node.value = held.value; // half typed
       node.focus();
       break;
     }
@@ -117,13 +140,17 @@ function refresh(app, frame, about, params) {
 
 const problem = (text) => h("div", { class: "problem", role: "alert" }, h("p", null, text));
 
-function head(found, params) {
+function head(found, about, params) {
+  const versus = about.runs.find((run) => run.run === params.get("versus"));
   return h(
-    "p",
+    "div",
     { class: "count" },
+    picker(about, params, () => replace("list", null, here().params)),
     h("strong", null, count(found.total)),
     found.total === 1 ? " conversation" : " conversations",
     params.get("q") && [" with ", h("q", null, params.get("q"))],
+    versus && [" beside Base's in ", h("b", null, versus.name)],
+    params.getAll("was").length > 0 && [", where Base's was ", params.getAll("was").join(" or ")],
   );
 }
 

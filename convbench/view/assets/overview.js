@@ -4,6 +4,7 @@ import { count, dollars, fixed, percent, policy, words } from "./format.js";
 import { methods, temperatures } from "./figures.js";
 import { agreementTable } from "./score.js";
 import { link } from "./route.js";
+import { versus } from "./versus.js";
 
 const BIN = 14;
 
@@ -19,6 +20,7 @@ export async function render(app, at, main, current) {
       { class: "overview-page" },
       h("h1", null, title(about)),
       totals(about),
+      versus(app, about, at.params),
       methods(about),
       temperatures(about),
       rewards(about),
@@ -56,17 +58,31 @@ const title = (about) => {
 function totals(about) {
   const t = about.totals;
   const to = (params) => link("list", null, new URLSearchParams(params));
+  const some = (n) => n > 0;
   const cards = [
-    ["Conversations", count(t.conversations), words(t.groups, "group"), to({})],
     [
+      "Conversations",
+      count(t.conversations),
+      [words(t.groups, "group"), about.methods.length > 1 && words(about.runs.length, "run")]
+        .filter(Boolean)
+        .join(", "),
+      to({}),
+    ],
+    // Of several policies there is no one accuracy: a pool of Base and trained says nothing.
+    about.runs.length === 1 && [
       "Correct",
       count(t.correct),
       t.graded ? `${percent(t.correct / t.graded)} of ${count(t.graded)} graded` : "none is graded",
       to({ result: "correct" }),
     ],
-    ["Unparsed", count(t.unparsed), "no answer could be read", to({ result: "unparsed" })],
-    ["Failed", count(t.failed), "attempts without an end", to({ result: "failed" })],
-    ["Flagged", count(t.flagged), "by the fidelity checks", to({ flag: "any" })],
+    some(t.unparsed) && [
+      "Unparsed",
+      count(t.unparsed),
+      "no answer could be read",
+      to({ result: "unparsed" }),
+    ],
+    some(t.failed) && ["Failed", count(t.failed), "attempts without an end", to({ result: "failed" })],
+    some(t.flagged) && ["Flagged", count(t.flagged), "by the fidelity checks", to({ flag: "any" })],
     [
       "Cost",
       dollars(t.total_usd),
@@ -76,7 +92,7 @@ function totals(about) {
           : `${count(t.prompt_tokens)} tokens in, ${count(t.completion_tokens)} out`),
       null,
     ],
-  ];
+  ].filter(Boolean);
   return h(
     "ul",
     { class: "totals" },
@@ -214,6 +230,9 @@ function runs(about) {
             ["Run", "Kind", "Task", "Protocol", "Mode", "Policy", "Made"].map((name) =>
               h("th", { scope: "col" }, name),
             ),
+            ["Talking", "Judging", "Total"].map((name) =>
+              h("th", { scope: "col", class: "num" }, name),
+            ),
           ),
         ),
         h(
@@ -235,6 +254,9 @@ function runs(about) {
               [run.kind, run.task, run.protocol, run.mode].map((text) => h("td", null, text)),
               h("td", null, policy(run.policy)),
               h("td", null, run.created.slice(0, 16).replace("T", " ")),
+              [run.talk_usd, run.judge_usd, run.total_usd].map((usd) =>
+                h("td", { class: "num figure" }, dollars(usd)),
+              ),
             ),
           ),
         ),

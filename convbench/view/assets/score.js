@@ -30,6 +30,7 @@ export function scorePanel(app, found, rubric, changed) {
       send(form, false);
     });
     form.querySelector(".cancel").addEventListener("click", closed);
+    form.addEventListener("keydown", digit);
     form.querySelector(".remove")?.addEventListener("click", () => send(form, true));
     set(panel, h("h2", { id: "score-title" }, "Your score"), form);
     panel.scrollIntoView({ block: "nearest" });
@@ -71,6 +72,27 @@ export function scorePanel(app, found, rubric, changed) {
   };
   closed();
   return { panel, open };
+}
+
+let pressed = { value: "", scale: null, time: 0 };
+
+/** A digit scores the metric in focus and goes on to the next; 1 and then 0, quickly, are 10. */
+function digit(event) {
+  const focused = event.target.closest?.(".scale");
+  if (!/^[0-9]$/.test(event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
+  const ten = event.key === "0" && pressed.value === "1" && event.timeStamp - pressed.time < 700;
+  const scale = ten ? pressed.scale : focused;
+  const input = scale?.querySelector(`input[value="${ten ? 10 : event.key}"]`);
+  if (!scale || (!ten && event.target.type !== "radio")) return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (!input) return;
+  input.checked = true;
+  pressed = { value: ten ? "" : event.key, scale, time: event.timeStamp };
+  const all = [...event.currentTarget.querySelectorAll(".scale")];
+  const next = all[all.indexOf(scale) + 1];
+  const goal = next ? (next.querySelector("input:checked") ?? next.querySelector("input")) : null;
+  (goal ?? event.currentTarget.querySelector("textarea")).focus();
 }
 
 function draw(rubric, own, rater) {

@@ -18,6 +18,13 @@ async function read(answer) {
 export const scoring = true;
 export const overview = () => get("overview");
 export const list = (params, signal) => get("list?" + params, signal);
+export const pulse = () => get("pulse");
+export const versus = (base) => get("versus" + (base ? "?" + new URLSearchParams({ base }) : ""));
+export const facets = (params, signal) => get("facets?" + params, signal);
+export const messages = (id) => get("messages/" + encodeURIComponent(id));
+export const calls = (id) => get("calls/" + encodeURIComponent(id));
+export const runs = () => get("runs");
+export const runCounts = (name) => get("runs/" + encodeURIComponent(name));
 export const talk = (id) => get("talk/" + encodeURIComponent(id));
 export const prompts = (id) => get("prompts/" + encodeURIComponent(id));
 export const agreement = (run) => get("agreement/" + run);

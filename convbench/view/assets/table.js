@@ -1,97 +1,13 @@
-// The table of the list: which columns there are, and their order.
+// The table of the list, and the order of its rows.
+import { shown } from "./columns.js";
 import { h } from "./dom.js";
-import { breakable, count, dollars, fixed, policy, result, temperature } from "./format.js";
-import { changed, go, here, link, replace } from "./route.js";
-
-function columns(about) {
-  const many = (name) => (about.facets[name] ?? []).length > 1;
-  return [
-    { sort: "result", head: "Result", cls: "c-result", cell: (row) => result(row.result, false) },
-    {
-      sort: "question",
-      head: "Question",
-      cls: "c-question",
-      cell: (row, params) => [
-        h(
-          "a",
-          { href: link("c", row.conversation_id, params) },
-          row.question || row.conversation_id,
-        ),
-        h(
-          "span",
-          { class: "under" },
-          many("task") && [row.task, " · "],
-          row.split,
-          many("mode") && [" · ", row.mode],
-          many("policy") && h("span", { class: "narrow" }, " · ", policy(row.policy)),
-          row.flags.map((flag) => h("span", { class: "flag" }, flag)),
-        ),
-      ],
-    },
-    many("policy") && {
-      sort: "policy",
-      head: "Policy",
-      cls: "c-policy",
-      cell: (row) => policy(row.policy),
-    },
-    {
-      sort: "temperature",
-      head: "T",
-      title: "Temperature",
-      cls: "num",
-      cell: (row) => temperature(row.temperature),
-    },
-    {
-      sort: "answer",
-      head: "Answer",
-      cls: "c-answer",
-      cell: (row) => row.answer ?? h("span", { class: "none" }, "–"),
-    },
-    {
-      sort: "n_turns",
-      head: "Turns",
-      title: "Turns of the policy",
-      cls: "num c-turns",
-      cell: (row) => row.n_turns,
-    },
-    {
-      sort: "words",
-      head: "Words",
-      title: "Words of the policy",
-      cls: "num c-words",
-      cell: (row) => count(row.words),
-    },
-    ...about.judges.slice(0, 4).map((judge, k) => ({
-      sort: "reward",
-      judge,
-      head: judge,
-      title: "Reward by " + judge,
-      cls: "num c-reward",
-      cell: (row) =>
-        row.rewards[k] !== null
-          ? fixed(row.rewards[k])
-          : h(
-              "span",
-              {
-                class: "none",
-                title: row.unscored[k] ? "the judge gave no score" : "not judged",
-              },
-              row.unscored[k] ? "✗" : "–",
-            ),
-    })),
-    about.totals.cost_usd > 0 && {
-      sort: "cost_usd",
-      head: "Cost",
-      cls: "num c-cost",
-      cell: (row) => dollars(row.cost_usd),
-    },
-  ].filter(Boolean);
-}
+import { breakable } from "./format.js";
+import { changed, go, here, replace } from "./route.js";
 
 export function table(app, about, found, params) {
   if (!found.rows.length)
     return h("p", { class: "empty" }, "No conversation is like that. Take a filter away.");
-  const all = columns(about);
+  const all = shown(about, params);
   return h(
     "div",
     { class: "wide" },
@@ -121,7 +37,7 @@ export function table(app, about, found, params) {
                   go("c", row.conversation_id, params);
               },
             },
-            all.map((column) => h("td", { class: column.cls }, column.cell(row, params))),
+            all.map((column) => h("td", { class: column.cls }, column.cell(row))),
           ),
         ),
       ),

@@ -2,8 +2,11 @@
 import { h, set } from "./dom.js";
 import { count, dollars, policy, result, temperature } from "./format.js";
 import { task } from "./grids.js";
+import { copier } from "./copy.js";
+import { finder } from "./find.js";
 import { changed, go, link } from "./route.js";
 import { scorePanel } from "./score.js";
+import { choose, setting } from "./settings.js";
 import { foldAll, turns } from "./turns.js";
 import { reference, verdict } from "./verdicts.js";
 
@@ -38,6 +41,7 @@ export async function render(app, at, main, current) {
     "article",
     { class: "talk-page" },
     header(found, at),
+    tools(app, at, () => page),
     h(
       "div",
       { class: "talk-body" },
@@ -48,7 +52,11 @@ export async function render(app, at, main, current) {
         task(found),
         row.result === "failed" &&
           h("p", { class: "problem" }, "This attempt failed: ", row.failure),
-        turns(found, () => app.source.prompts(at.id)),
+        turns(
+          found,
+          () => app.source.prompts(at.id),
+          app.source.calls && (() => app.source.calls(at.id)),
+        ),
       ),
       h(
         "aside",
@@ -61,6 +69,8 @@ export async function render(app, at, main, current) {
     ),
   );
   set(main, page);
+  page.querySelector(".find input").dispatchEvent(new Event("input"));
+  const told = JSON.stringify(found);
   const move = (by) => neighbour(app, at, by);
   return {
     title: row.question?.slice(0, 60) || row.conversation_id,
@@ -71,8 +81,36 @@ export async function render(app, at, main, current) {
       t: () => foldAll(page),
       c: () => go("compare", at.id),
       s: () => (score ? score.open() : false),
+      y: () => page.querySelector(".copy").click(),
     },
+    // Somebody scores: nothing is drawn over it. Else only where the runs say something new of it.
+    busy: () => page.querySelector(".score-form") !== null && page.isConnected,
+    same: async () => JSON.stringify(await app.source.talk(at.id)) === told,
   };
+}
+
+/** Search inside, rendered or as written, copy. */
+function tools(app, at, page) {
+  const raw = h(
+    "button",
+    {
+      type: "button",
+      "aria-pressed": String(setting("raw")),
+      title: "Markdown rendered, or text as it was written (m)",
+      onclick: () => {
+        choose("raw", !setting("raw"));
+        app.again();
+      },
+    },
+    "As written",
+  );
+  return h(
+    "div",
+    { class: "talk-tools" },
+    finder(page, at.params.get("q") ?? ""),
+    raw,
+    copier(() => app.source.messages(at.id)),
+  );
 }
 
 function header(found, at) {

@@ -1,35 +1,49 @@
 // Turns: what was said, thinking folded, and on demand the exact prompt a speaker saw.
-import { h, set } from "./dom.js";
+import { calls } from "./calls.js";
+import { grow, h, set } from "./dom.js";
 import { count, words } from "./format.js";
+import { task, textGrid } from "./grids.js";
+import { setting } from "./settings.js";
 
 const length = (text) => text.split(/\s+/).filter(Boolean).length;
 
-export function body(parts) {
+/** A text: its Markdown rendered, grids in it as pictures; or, where that is chosen, as written. */
+function words_of(text, tree, grids) {
+  if (setting("raw")) return h("div", { class: "said" }, text.trim());
+  return [
+    tree ? h("div", { class: "said marked" }, grow(tree)) : h("div", { class: "said" }, text.trim()),
+    grids && textGrid(text),
+  ];
+}
+
+export function body(parts, grids = false) {
   if (!parts.length) return h("p", { class: "none" }, "(nothing)");
   return parts.map((part) => {
     if (part.image)
       return h("img", { src: part.image, alt: "image of the conversation", loading: "lazy" });
-    if (part.think === undefined) return h("div", { class: "said" }, part.text.trim());
+    if (part.think === undefined) return words_of(part.text, part.tree, grids);
     return h(
       "details",
-      { class: "think" },
+      { class: "think", open: setting("thinking") },
       h("summary", null, "Thinking ", h("span", { class: "n" }, words(length(part.think), "word"))),
-      h("div", { class: "said" }, part.think.trim()),
+      words_of(part.think, part.tree, grids),
     );
   });
 }
 
-export function turns(found, load) {
+export function turns(found, load, asked) {
+  const grids = Boolean(found.question) && task(found) !== null;
   const last = found.turns.findLast((turn) => turn.policy)?.index;
   return h(
     "ol",
     { class: "turns", "aria-label": "Turns" },
-    found.turns.map((turn) => one(turn, turn.index === last, load)),
+    found.turns.map((turn) => one(turn, turn.index === last, load, asked, grids)),
   );
 }
 
-function one(turn, final, load) {
+function one(turn, final, load, asked, grids) {
   const place = h("div", { class: "prompt", id: `prompt-${turn.index}`, hidden: true });
+  const exact = h("div", { class: "prompt", id: `call-${turn.index}`, hidden: true });
   const cut = turn.finish === "length";
   return h(
     "li",
@@ -42,15 +56,22 @@ function one(turn, final, load) {
       cut && h("span", { class: "flag" }, "cut by max_tokens"),
       turn.advantage !== null && worth(turn.advantage),
       turn.tokens !== null && h("span", { class: "n" }, count(turn.tokens), " tokens"),
-      turn.asked && ask(turn, place, load),
+      turn.asked &&
+        h(
+          "span",
+          { class: "turn-tools" },
+          ask(turn, place, load),
+          asked && calls(turn, exact, asked),
+        ),
     ),
     turn.instruction &&
       !turn.policy &&
       h("p", { class: "instruction" }, h("b", null, "Told: "), turn.instruction),
     place,
+    exact,
     (turn.rounds || []).map(round),
     turn.reasoning && reasoning(turn.reasoning),
-    body(turn.parts),
+    body(turn.parts, grids),
   );
 }
 

@@ -1,6 +1,7 @@
 // Verdicts: scores as bars with numbers, the judge's words beside them.
 import { h } from "./dom.js";
 import { fixed } from "./format.js";
+import { setting } from "./settings.js";
 
 export function bar(score, low, high) {
   const fill = h("span", { class: "fill" });
@@ -38,7 +39,7 @@ export function verdict(found, short = false) {
       : h(
           "dl",
           { class: "scores" },
-          found.scores.map((one) => metric(one, found)),
+          found.scores.filter((one) => has(one) || one.why).map((one) => metric(one, found)),
         ),
     !short &&
       found.details &&
@@ -51,8 +52,10 @@ export function verdict(found, short = false) {
   );
 }
 
+/** Whether a metric has a number: one without is left out, but for what was said of it. */
+export const has = (one) => one.score !== null && one.score !== undefined;
+
 function metric(one, found) {
-  const has = one.score !== null && one.score !== undefined;
   return h(
     "div",
     { class: one.name === found.headline ? "headline" : "" },
@@ -60,18 +63,19 @@ function metric(one, found) {
     h(
       "dd",
       null,
-      has && bar(one.score, ...one.limits),
+      has(one) && bar(one.score, ...one.limits),
       h(
         "span",
         { class: "num" },
-        has ? fixed(one.score, Number.isInteger(one.score) ? 0 : 1) : "–",
+        has(one) ? fixed(one.score, Number.isInteger(one.score) ? 0 : 1) : "–",
       ),
     ),
     one.why && h("dd", { class: "why" }, one.why),
   );
 }
 
-/** What the question's reference says; in the page only once somebody asks. */
+/** What the question's reference says; in the page only once somebody asks, here or for good in the
+ * settings. */
 export function reference(found) {
   const place = h("div", { class: "reference", id: "reference" });
   const button = h(
@@ -110,5 +114,6 @@ export function reference(found) {
     },
     "Show the reference",
   );
+  if (setting("reference")) button.click();
   return h("div", null, button, place);
 }

@@ -1,0 +1,65 @@
+"""The calls of a conversation, made again from its record: key, model, sampling, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from convbench.rollout.plan import digits
+from convbench.rollout.using import offering
+from convbench.schema import Conversation, Message, RunManifest, Sampling
+from convbench.views import called, messages
+
+NOT_ASKED = ("scripted", "rule")
+"""Finish reasons of turns for which no model was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of a model."""
+
+    key: str
+    """What the journal calls it."""
+    model: str
+    """The model's reference."""
+    sampling: Sampling
+    messages: Sequence[Message]
+
+
+def asked(run: RunManifest, conversation: Conversation) -> Iterator[Asked]:
+    """Yield the calls of every turn a model spoke, in order: those of its rounds with tools, and
+    of replies that were drawn again."""
+    for place, turn in enumerate(conversation.turns):
+        member = run.cast.get(turn.speaker)
+        if turn.finish_reason in NOT_ASKED or member is None:
+            continue
+        seen = messages(run.protocol, conversation, turn.speaker, place, replay=member.replay)
+        first = sampling(run, turn.speaker, conversation.temperature, conversation.seed)
+        for draw in range(turn.redrawn + 1):
+            key = f"{conversation.key}@{place}" + (f"~{draw}" if draw else "")
+            drawn = redrawn(first, conversation.seed, draw) if draw else first
+            rounds = turn.rounds if draw == turn.redrawn else ()
+            for number in range(len(rounds) + 1):
+                yield Asked(
+                    f"{key}.{number}" if number else key,
+                    member.model,
+                    offering(run.protocol.speakers[turn.speaker], drawn, number),
+                    [*seen, *called(rounds[:number], member.replay)],
+                )
+
+
+def sampling(run: RunManifest, speaker: str, temperature: float, seed: int) -> Sampling:
+    """Return the run's sampling for a speaker, with a conversation's temperature and seed."""
+    given, fixed = run.cast[speaker].sampling, run.protocol.speakers[speaker]
+    return given.model_copy(
+        update={
+            "temperature": temperature if fixed.temperature is None else fixed.temperature,
+            "max_tokens": fixed.max_tokens or given.max_tokens,
+            "seed": seed,
+        }
+    )
+
+
+def redrawn(first: Sampling, seed: int, draw: int) -> Sampling:
+    """Return the sampling of a reply that is drawn again, for the `draw`-th time."""
+    return first.model_copy(update={"seed": digits(seed, "draw", draw)})

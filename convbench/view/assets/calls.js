@@ -1,0 +1,85 @@
+// The calls behind a turn: the request as it was asked, each attempt, and the reply as it came.
+import { h, set } from "./dom.js";
+import { count, dollars, words } from "./format.js";
+
+/** A button that opens them in `place`; `load` gives the calls of all turns. */
+export function calls(turn, place, load) {
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "text",
+      "aria-expanded": "false",
+      "aria-controls": place.id,
+      title: "The request and the reply of this turn's calls, with what was tried again",
+      onclick: async () => {
+        const open = place.hidden;
+        place.hidden = !open;
+        button.setAttribute("aria-expanded", String(open));
+        button.textContent = open ? "Hide the call" : "Call";
+        if (!open || place.childNodes.length) return;
+        set(place, h("p", { class: "wait" }, "Loading …"));
+        try {
+          set(place, shown((await load())[turn.index] ?? []));
+        } catch (error) {
+          set(place, h("p", { role: "alert" }, error.message));
+        }
+      },
+    },
+    "Call",
+  );
+  return button;
+}
+
+const json = (value) => h("pre", { class: "exact" }, typeof value === "string" ? value : JSON.stringify(value, null, 1));
+
+function shown(all) {
+  if (!all.length)
+    return h("p", { class: "none" }, "The run's journal says nothing of this turn: it was imported, pulled, or the journal was taken away.");
+  return all.map((call, number) =>
+    h(
+      "section",
+      { class: "call-of" },
+      h(
+        "p",
+        { class: "prompt-title" },
+        all.length > 1 ? `Call ${number + 1} of ${all.length}` : "Call",
+        " ",
+        h("span", { class: "id" }, call.key),
+        call.lost.length > 0 && h("span", { class: "flag" }, words(call.lost.length + 1, "attempt")),
+      ),
+      call.lost.length > 0 &&
+        h(
+          "ol",
+          { class: "attempts" },
+          call.lost.map((one) =>
+            h(
+              "li",
+              null,
+              one.lost,
+              h("span", { class: "n" }, ` ${count(one.tokens)} tokens, ${dollars(one.usd)} booked`),
+            ),
+          ),
+        ),
+      call.wire.map((one, i) =>
+        h(
+          "details",
+          { open: i === call.wire.length - 1 },
+          h("summary", null, `${one.method} ${one.url}: ${one.status ?? "no answer"}`, h("span", { class: "n" }, ` ${one.seconds.toFixed(2)} s`)),
+          h("h4", null, "Sent"),
+          json(one.request),
+          h("h4", null, "Came back"),
+          json(one.reply),
+        ),
+      ),
+      !call.wire.length && [
+        h("h4", null, "Asked"),
+        h("p", { class: "hint" }, call.proof),
+        call.request && json(call.request),
+        h("h4", null, "Replied"),
+        call.reply ? json(call.reply) : h("p", { class: "none" }, "no reply"),
+        h("p", { class: "hint" }, "The bytes on the wire are kept only where a run is made with ", h("code", null, "--keep-wire"), "."),
+      ],
+    ),
+  );
+}

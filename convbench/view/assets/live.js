@@ -1,0 +1,60 @@
+// A run that grows: ask now and then what is new, tell it in a line, and let the page be redrawn.
+import { count, dollars } from "./format.js";
+import { h, set } from "./dom.js";
+import { here } from "./route.js";
+
+const EVERY = 2500;
+
+/** Ask again and again while the page is in sight; `grown` is called for a new version. */
+export function follow(app, grown) {
+  const bar = document.getElementById("live");
+  let version = null;
+  const ask = async () => {
+    if (document.visibilityState !== "hidden") {
+      try {
+        const found = await app.source.pulse();
+        tell(bar, found, (await app.about).runs);
+        if (version !== null && found.version !== version) await grown();
+        version = found.version;
+      } catch {
+        tell(bar, { gone: true, growing: [] }, []);
+      }
+    }
+    setTimeout(ask, EVERY);
+  };
+  app.about.then((about) => {
+    version = about.version;
+    ask();
+  }, ask);
+}
+
+function tell(bar, found, runs) {
+  // Who labels sees no names: those of runs tell policies apart.
+  bar.hidden = here().page === "label" || !(found.gone || found.problem || found.growing.length);
+  set(
+    bar,
+    bar.hidden ? null : [found.gone && "convbench view has ended: this page is as it was then.",
+    found.problem && `What is new cannot be read: ${found.problem}`,
+    found.growing.map((one) => h("span", { class: "growing" }, words(one, runs[one.run_no])))],
+  );
+}
+
+function words(one, run) {
+  const parts = [
+    `${count(one.conversations)}${one.planned ? ` of ${count(one.planned)}` : ""} conversations`,
+    one.pace >= 0.05 && `${one.pace.toFixed(one.pace < 10 ? 1 : 0)} a minute`,
+    one.left_s !== null && `about ${span(one.left_s)} left`,
+    one.failed > 0 && `${count(one.failed)} failed`,
+    one.verdicts > 0 && `${count(one.verdicts)} verdicts`,
+    one.judged_pace >= 0.05 && `${one.judged_pace.toFixed(0)} judged a minute`,
+    one.usd === null ? "cost unknown" : dollars(one.usd),
+  ].filter(Boolean);
+  return [h("b", null, run?.name ?? "run"), " is growing: ", parts.join(" · ")];
+}
+
+const span = (seconds) =>
+  seconds < 90
+    ? `${Math.ceil(seconds)} s`
+    : seconds < 5400
+      ? `${Math.round(seconds / 60)} min`
+      : `${(seconds / 3600).toFixed(1)} h`;

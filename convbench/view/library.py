@@ -1,0 +1,101 @@
+"""A folder of runs to choose from: what each is, and the indexes of those that are open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from convbench.errors import RunError
+from convbench.store import Run, all_runs
+from convbench.store.overview import overview
+from convbench.store.tail import changed, signs
+from convbench.view.growing import Growing
+from convbench.view.index import Say
+
+OPEN = 4
+"""Choices of runs whose indexes are kept in memory."""
+MOST = 100
+"""Runs that are opened together."""
+
+
+class Library:
+    """The runs of a folder."""
+
+    def __init__(self, root: Path, say: Say = lambda text: None) -> None:
+        self.root, self._say = root, say
+        self._open: dict[tuple[str, ...], Growing] = {}
+        self._lock = threading.Lock()
+        self._counted: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def runs(self) -> list[Run]:
+        """Return the runs there are, newest first."""
+        return all_runs(self.root)[::-1]
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return a row a run: what its manifest says, and when its files changed."""
+        return [self._row(run) for run in self.runs()]
+
+    def _row(self, run: Run) -> dict[str, Any]:
+        m = run.manifest
+        return {
+            "name": run.path.name, "run": m.id, "kind": m.kind, "task": m.task.name,
+            "protocol": m.protocol.name, "mode": m.mode, "created": m.created,
+            "policy": m.cast[m.protocol.policy].model if m.protocol.policy in m.cast else None,
+            "changed": changed(run),
+        }  # fmt: skip
+
+    def counts(self, name: str) -> dict[str, Any]:
+        """Return what a run holds, counted anew only where its files changed."""
+        run = self._run(name)
+        now = [signs(one) for one in (run, *run.children())]
+        kept = self._counted.get(name)
+        if kept is not None and kept[0] == now:
+            return kept[1]
+        found = overview(run)
+        counted = {
+            "conversations": found.conversations, "failed": found.failed,
+            "judges": list(found.judges), "evals": found.evals, "usd": found.usd,
+            "tags": list(found.label.tags), "note": found.label.note,
+            "planned": planned(run),
+        }  # fmt: skip
+        self._counted[name] = (now, counted)
+        return counted
+
+    def _run(self, name: str) -> Run:
+        """Return one of the folder's runs: the name is a folder's in it, and no path."""
+        for path in self.root.iterdir():
+            if path.name == name and not path.is_symlink() and (path / "run.json").exists():
+                return Run.open(path)
+        raise RunError(f"{name}: found no such run in {self.root}")
+
+    def open(self, chosen: str) -> Growing:
+        """Return the index of the runs whose names stand in an address, each quoted, by commas."""
+        names = tuple(dict.fromkeys(unquote(part) for part in chosen.split(",")))[:MOST]
+        with self._lock:
+            found = self._open.pop(names, None)
+            if found is None:
+                while len(self._open) >= OPEN:
+                    self._open.pop(next(iter(self._open)))
+                found = Growing(lambda: self._members(names), self._say)
+            self._open[names] = found
+        return found
+
+    def _members(self, names: Sequence[str]) -> list[Run]:
+        return with_children([self._run(name) for name in names])
+
+
+def with_children(runs: Sequence[Run]) -> list[Run]:
+    """Return runs, each followed by its child runs."""
+    return [member for run in runs for member in (run, *run.children())]
+
+
+def planned(run: Run) -> int | None:
+    """Return how many conversations a run is meant to hold; None for an imported one."""
+    m = run.manifest
+    if m.kind == "import":
+        return None
+    asked = (e for e in run.examples.values() if m.split in ("all", e.split))
+    return sum(m.samples_of(e.split) for e in asked)

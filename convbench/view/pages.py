@@ -1,0 +1,233 @@
+"""What the server answers about one choice of runs: figures, conversations, scores."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from convbench.errors import ConvbenchError, DataError, RunError
+from convbench.judge.form import PEOPLE, shown, usual
+from convbench.schema import JudgeSpec
+from convbench.store import Run
+from convbench.view.calls import calls
+from convbench.view.figures import overview
+from convbench.view.filters import following, listing
+from convbench.view.gold import Labelling
+from convbench.view.growing import Growing
+from convbench.view.index import Index
+from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
+from convbench.view.pictures import FILE, RASTER, raster
+from convbench.view.pulse import pulse
+from convbench.view.talk import beside, prompts, talk, talks, whole
+from convbench.view.versus import versus
+
+DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""Policy of an image file: an SVG opened by itself runs nothing."""
+COMPARED = 24
+"""Conversations that stand side by side at most."""
+
+
+SVG = "image/svg+xml"
+
+
+class Pages:
+    """What the server answers."""
+
+    def __init__(self, growing: Growing, scoring: Scoring | None) -> None:
+        self.growing, self.scoring = growing, scoring
+        self._labelling: Labelling | None = None
+        self._overview: tuple[int, dict[str, Any]] | None = None
+        self._versus: dict[tuple[int, str | None], dict[str, Any]] = {}
+
+    @property
+    def index(self) -> Index:
+        """The index as it is now."""
+        return self.growing.index
+
+    @property
+    def labelling(self) -> Labelling:
+        """The queues of the runs as they are now."""
+        if self._labelling is None or self._labelling.index is not self.index:
+            self._labelling = Labelling(self.index)
+        return self._labelling
+
+    def file(self, folder: str, endings: Collection[str], request: web.Request) -> web.FileResponse:
+        """Return an image in a folder of a run: pixels, and of a report drawings; what it is is
+        told by its content."""
+        path = inside(self.run(request).path / folder, request.match_info["name"], endings)
+        kind = SVG if path.suffix == ".svg" else raster(path)
+        if kind is None:
+            raise web.HTTPNotFound
+        headers = {"Content-Type": kind, "Content-Security-Policy": DRAWING}
+        return web.FileResponse(path, headers=headers)
+
+    def run(self, request: web.Request) -> Any:
+        """Return the run whose number stands in the address."""
+        number = request.match_info["run"]
+        if not (number.isascii() and number.isdigit()) or int(number) >= len(self.index.runs):
+            raise web.HTTPNotFound
+        return self.index.runs[int(number)]
+
+    def overview(self, request: web.Request) -> dict[str, Any]:
+        """Return the figures, made once a version, with what changes beside them."""
+        version = self.growing.version
+        if self._overview is None or self._overview[0] != version:
+            self._overview = (version, overview(self.index))
+        labels = [scored(run) for run in self.index.runs]
+        rubrics = [shown(self.scoring.spec(run)) for run in self.index.runs] if self.scoring else []
+        return {**self._overview[1], "rubrics": rubrics, "labels": labels, "version": version,
+                "gold": self.labelling.drawn}  # fmt: skip
+
+    def versus(self, request: web.Request) -> dict[str, Any]:
+        """Return every run against its Base, or against the run that `base` names."""
+        key = (self.growing.version, request.query.get("base"))
+        if key not in self._versus:
+            found = versus(self.index, key[1])
+            self._versus = {k: v for k, v in self._versus.items() if k[0] == key[0]} | {key: found}
+        return self._versus[key]
+
+    def talk(self, request: web.Request) -> dict[str, Any]:
+        """Return a conversation, with the labels people gave it."""
+        return self._labelled(talk(self.index, _id(request)))
+
+    def _labelled(self, found: dict[str, Any]) -> dict[str, Any]:
+        run = self.index.runs[found["row"]["run_no"]]
+        return {**found, "labels": labels_of(run, found["row"]["conversation_id"])}
+
+    def compare(self, request: web.Request) -> list[dict[str, Any]]:
+        """Return the conversations named in `with`, or those about the same question."""
+        question = talks(self.index, [_id(request)])[0]["row"]["q"]
+        about = [row["conversation_id"] for row in beside(self.index, question)]
+        wanted = [name for name in request.query.getall("with", []) if name in about] or about
+        return [self._labelled(found) for found in talks(self.index, wanted[:COMPARED])]
+
+    def agreement(self, request: web.Request) -> dict[str, Any]:
+        """Return how people's labels and each judge agree."""
+        run = self.run(request)
+        spec, file = self._labels(run)
+        if self.scoring is None or not file.exists() or not file.stat().st_size:
+            return {"labels": 0}
+        judge = f"human:{file}" if spec.name == PEOPLE else f"{spec.name}@human:{file}"
+        command = ["convbench", "judge", "--judge", judge, "--run", str(run.path)]
+        return {"labels": scored(run), "judges": self.scoring.agreement(run, file, spec),
+                "metric": spec.labels.get(spec.headline, spec.headline),
+                "file": str(file), "command": shlex.join(command)}  # fmt: skip
+
+    def _labels(self, run: Run) -> tuple[JudgeSpec, Path]:
+        """Return the rubric of a run's labels and their file; labels that were given before the
+        run had a rubric of its own stay readable by the usual one."""
+        spec = self.scoring.spec(run) if self.scoring else usual()
+        file = labels_file(run, spec.name)
+        if file.exists() or not labels_file(run).exists():
+            return spec, file
+        return usual(), labels_file(run)
+
+    def score(self, label: Any) -> dict[str, Any]:
+        """Keep a label."""
+        if self.scoring is None:
+            raise DataError("scoring is not set up here")
+        try:
+            name = label["conversation_id"]
+        except (KeyError, TypeError):
+            raise DataError("expected a JSON object with conversation_id, rater, scores") from None
+        run, conversation, _ = self.index.conversation(str(name))
+        if conversation.failure is not None:
+            raise DataError(f"{name} failed; only whole conversations are scored")
+        return save(run, self.scoring.spec(run), label)
+
+
+def inside(folder: Path, name: str, endings: Collection[str]) -> Path:
+    """Return a file of this very folder, or 404: the name comes decoded, `../` and all."""
+    path = folder / name
+    good = FILE.fullmatch(name) and path.suffix in endings and path.is_file()
+    if not good or path.resolve().parent != folder.resolve():
+        raise web.HTTPNotFound
+    return path
+
+
+Work = Callable[[Pages, web.Request], Any]
+READ: dict[str, Work] = {
+    "overview": Pages.overview,
+    "versus": Pages.versus,
+    "pulse": lambda pages, _: pulse(pages.growing),
+    "list": lambda pages, request: listing(pages.index, request.query),
+    "facets": lambda pages, request: following(pages.index, request.query),
+    "talk/{id}": Pages.talk,
+    "prompts/{id}": lambda pages, request: prompts(pages.index, _id(request)),
+    "messages/{id}": lambda pages, request: whole(pages.index, _id(request)),
+    "calls/{id}": lambda pages, request: calls(pages.index, _id(request)),
+    "compare/{id}": Pages.compare,
+    "agreement/{run}": Pages.agreement,
+    "gold": lambda pages, request: pages.labelling.next(request),
+}
+"""What is answered in JSON, below `/api/`."""
+KEPT: dict[str, Callable[[Pages, Any], Any]] = {
+    "score": Pages.score,
+    "gold": lambda pages, said: pages.labelling.keep(said),
+}
+"""What is sent in JSON, and kept."""
+IMAGES = {"media": RASTER, "reports": (*RASTER, ".svg")}
+"""Folders of a run from which images are shown, and how their names end."""
+
+
+def routes(of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.RouteDef]:
+    """Return the addresses and what answers them; `of` is asked, in a thread, for whose pages a
+    request is."""
+
+    def read(work: Work) -> Any:
+        async def handle(request: web.Request) -> web.Response:
+            return await answer(lambda: work(of(request), request))
+
+        return handle
+
+    def kept(work: Callable[[Pages, Any], Any]) -> Any:
+        async def handle(request: web.Request) -> web.Response:
+            if request.content_type != "application/json":
+                raise web.HTTPUnsupportedMediaType
+            body = await request.read()
+
+            def save() -> Any:
+                try:
+                    return work(of(request), orjson.loads(body))
+                except orjson.JSONDecodeError:
+                    raise DataError("expected JSON") from None
+
+            return await answer(save)
+
+        return handle
+
+    def image(folder: str, endings: Collection[str]) -> Any:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await asyncio.to_thread(lambda: of(request).file(folder, endings, request))
+
+        return handle
+
+    return [
+        *(web.get(f"{prefix}/api/{path}", read(work)) for path, work in READ.items()),
+        *(web.post(f"{prefix}/api/{path}", kept(work)) for path, work in KEPT.items()),
+        *(
+            web.get(f"{prefix}/{folder}/{{run}}/{{name}}", image(folder, endings))
+            for folder, endings in IMAGES.items()
+        ),
+    ]
+
+
+async def answer(work: Callable[[], Any]) -> web.Response:
+    """Do the work in a thread; a user's mistake is an answer of one line."""
+    try:
+        found, status = await asyncio.to_thread(work), 200
+    except ConvbenchError as error:
+        found = {"error": " ".join(str(error).split())}
+        status = 404 if isinstance(error, RunError) else 400
+    body = orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS, default=str)
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+def _id(request: web.Request) -> str:
+    return request.match_info["id"]
