@@ -153,8 +153,10 @@ class Looked:
         page.on("dialog", lambda dialog: self.troubles.append("a dialog: " + dialog.message))
 
     def _console(self, message: Any) -> None:
-        # A page that is still open asks for news of a viewer that has ended.
-        if message.type == "error" and "/api/pulse" not in message.location.get("url", ""):
+        # A page that is still open asks for news of a viewer that has ended; a browser asks for an
+        # icon of its own accord, whenever it likes.
+        url = message.location.get("url", "")
+        if message.type == "error" and not url.endswith(("/api/pulse", "/favicon.ico")):
             self.troubles.append(message.text)
 
     def open(self, address: str) -> Any:

@@ -11,6 +11,7 @@ from multidict import MultiDict
 
 from convbench.store import Run
 from convbench.store.jsonl import Appender
+from convbench.store.parts import Sealer
 from convbench.view.figures import overview
 from convbench.view.filters import listing
 from convbench.view.growing import Growing
@@ -58,13 +59,17 @@ def rows(growing: Growing) -> dict[str, tuple[str, Any]]:
 
 
 def test_an_index_that_grew_is_the_one_that_a_new_start_makes(run: Run, growing: Growing) -> None:
-    """New rows, a second attempt at a failed one, verdicts before and after, and one given again:
-    figures, list and pairs as of a fresh index."""
+    """New rows, a second attempt at a failed one, verdicts before and after, one given again, lines
+    that are compressed meanwhile: figures, list and pairs as of a fresh index."""
     said(run, 2, WRONG)
     judged(run, 2, "rules", 4.0)
     said(run, 1, RIGHT, attempt=1)
     assert growing.look() == 2
     assert rows(growing) == {"0": ("correct", 0.8), "1": ("correct", None), "2": ("wrong", 0.4)}
+    sealer = Sealer(run.conversations_file)
+    sealer.rotate()
+    sealer.wait()
+    assert growing.look() == 2
     judged(run, 1, "rules", 7.0)
     judged(run, 2, "rules", 5.0)
     said(run, 3, WRONG)
