@@ -129,9 +129,9 @@ def _merge(
                          piece.start - piece.at))  # fmt: skip
     names = ("tail", "since", "until", "home", "shift")
     columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    listed = dict(zip(names, (pyarrow.array(column, pyarrow.int64()) for column in columns),
+    mapped = dict(zip(names, (pyarrow.array(column, pyarrow.int64()) for column in columns),
                       strict=True))  # fmt: skip
-    fresh.connection.register("pieces", pyarrow.table(listed))
+    fresh.connection.register("pieces", pyarrow.table(mapped))
     tables["places"] = _arrow(
         fresh,
         f"SELECT {moved}::INTEGER AS run_no, conversation_id, home::INTEGER AS file, "
