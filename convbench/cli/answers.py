@@ -72,6 +72,28 @@ class ForeseenAnswer(Answer):
     """The script, manifest or command that starts them."""
 
 
+class VerifiedAnswer(Answer):
+    """One thing that `verify` looked at."""
+
+    what: str
+    """run, report, checkpoint, set or model, and where it lies."""
+    found: str
+    """What was compared."""
+    problems: list[str]
+    """What is not as it was written, or not as the records give it."""
+
+
+class VerifyAnswer(Answer):
+    """`verify`: whether everything is as it was written and every figure can be computed again."""
+
+    target: str
+    """What was verified."""
+    ok: bool
+    """Whether nothing is wrong; else the exit code is 1."""
+    checked: list[VerifiedAnswer]
+    """All that was looked at."""
+
+
 class BuildAnswer(Answer):
     """`build`: a run and what it holds now."""
 

@@ -19,6 +19,8 @@ from convbench.cli.answers import (
     ModelsAnswer,
     RunAnswer,
     ShowAnswer,
+    VerifiedAnswer,
+    VerifyAnswer,
 )
 from convbench.cli.command import command
 from convbench.cli.console import err, out
@@ -31,6 +33,7 @@ from convbench.cli.say import (
     say_preview,
     shown,
     table,
+    told,
 )
 from convbench.options.look import (
     DoctorOptions,
@@ -38,6 +41,7 @@ from convbench.options.look import (
     ModelsOptions,
     ShowOptions,
     TagOptions,
+    VerifyOptions,
 )
 from convbench.printable import printable
 
@@ -122,6 +126,38 @@ def models(options: ModelsOptions) -> None:
     fact("from", found.source)
     fact("in", shown(found.folder))
     next_command(f"convbench build arc-easy --model local:{options.name} --tasks 20 --dry-run")
+
+
+@command("verify", VerifyOptions, VerifyAnswer)
+def verify(options: VerifyOptions) -> None:
+    """Compute every figure again."""
+    from convbench.commands.verify import verify
+
+    with err.status("reading every record again"):
+        found = verify(options)
+    give(
+        VerifyAnswer(
+            target=found.target, ok=not found.problems,
+            checked=[
+                VerifiedAnswer(what=one.what, found=one.found, problems=one.problems)
+                for one in found.checked
+            ],
+        )
+    )  # fmt: skip
+    for one in found.checked:
+        kind, _, place = one.what.partition(" ")
+        fact(kind, f"{shown(Path(place))}: {one.found or 'cannot be read'}")
+        for text in one.problems:
+            told(out, "  wrong: ", "red", text)
+    if not found.problems:
+        fact("verified", "every file is as it was written, every figure as the records give it")
+        return
+    if any("never sealed" in text or "after the last seal" in text for text in found.problems):
+        note(
+            "records that were never sealed were written by an earlier version, by hand, or by a "
+            "command that was cut off; to take the run as it is: convbench verify RUN --seal"
+        )
+    raise typer.Exit(1)
 
 
 @command("doctor", DoctorOptions, DoctorAnswer)

@@ -31,6 +31,7 @@ def report(options: ReportOptions) -> None:
     """Compare policies."""
     from convbench.commands.report import report as command
     from convbench.report.files import WRITERS, text, write
+    from convbench.report.sealed import seal_report
 
     result, form, out = command(options), options.format, options.out
     to_stdout = form != "table" and out is None and not options.plots
@@ -43,6 +44,8 @@ def report(options: ReportOptions) -> None:
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
         files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
+    if files:
+        files.append(seal_report(result.document, options, result.runs, result.root, files))
     give(answer_document(result.document, result.runs, files))
     if to_stdout:
         say_text(text(result.document, form), result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.errors import RunError
@@ -17,6 +17,7 @@ from convbench.report.experiment.whole import (
 from convbench.report.gold import gold_report
 from convbench.report.layout import document, judges_of
 from convbench.report.pairwise import tournaments
+from convbench.report.plots.style import Page
 from convbench.report.sections import Section, sections, with_baseline
 from convbench.report.tables import gold_part, verdict_part
 from convbench.report.verdict import verdicts
@@ -70,8 +71,9 @@ def report(options: ReportOptions) -> ReportResult:
         made = with_pictures(
             made, found, judge=options.judge, kind=options.kind,
             agreement=[agreement(section) for section in found], pairwise=options.pairwise,
+            page=Page(options.columns, options.titles),
         )  # fmt: skip
-    return ReportResult(runs, found, made)
+    return ReportResult(runs, found, replace(made, columns=options.columns))
 
 
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
@@ -87,7 +89,8 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
             )
     found = read_experiment(root, options.split)
     title = found.plan.title or f"Experiment {root.resolve().name}"
-    made = experiment_document(found, title, kind=options.kind)
+    page = Page(options.columns, options.titles)
+    made = experiment_document(found, title, kind=options.kind, page=page)
     return ReportResult(list(found.runs), list(found.sections), made, root=root)
 
 

@@ -41,6 +41,7 @@ from convbench.schema.protocol import Turns
 from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
+from convbench.store.seal import seal
 from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile, call_key
 
@@ -135,11 +136,13 @@ def import_file(
     DataError (the file) or RunError (the directory).
     """
     _refuse_taken(target)
-    rows, digest = logged_rows(str(path))
+    left_out: list[str] = []
+    rows, digest = logged_rows(str(path), left_out)
     chats = read_chats(rows, names)
     first = next(chats, None)
     if first is None:
-        raise DataError(f"{path}: found no rows; expected one conversation a line")
+        told = f"; {len(left_out)} have no reply, the first: {left_out[0]}" if left_out else ""
+        raise DataError(f"{path}: found no rows; expected one conversation a line{told}")
     place = Path(str(path).removeprefix(HUB))
     seen, spec = Seen(), _judge()
     try:
@@ -154,12 +157,18 @@ def import_file(
             manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
             run = Run.complete(folder, manifest)
             run.keep_judge(fingerprint(spec), spec)
+            seal(run.path)
             found = len(questions)
             run.path.replace(target)
     except OSError as error:
         _refuse_taken(target)
         raise disk_error(target, error) from None
     notes = _notes(seen, found)
+    if left_out:
+        notes.append(
+            f"{len(left_out)} of {len(left_out) + seen.rows} samples have no reply and were left "
+            f"out; the first: {left_out[0]}"
+        )
     if seen.probs:
         notes.append(
             f"log-probabilities of {seen.probs} of {seen.replies} replies are kept beside the run"

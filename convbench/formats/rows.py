@@ -1,4 +1,4 @@
-"""Rows of logs: JSON lines, a JSON list, CSV, parquet, or a set on the Hub."""
+"""Rows of logs: JSON lines, a JSON list, CSV, parquet, a log of Inspect's, or a set on the Hub."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from convbench.errors import DataError
+from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_text
 from convbench.schema.task import Source
 
@@ -20,12 +21,15 @@ Row = tuple[str, int, Any]
 """(place in words, number from 1, the row)."""
 
 
-def logged_rows(place: str) -> tuple[Iterator[Row], str]:
+def logged_rows(place: str, left_out: list[str]) -> tuple[Iterator[Row], str]:
     """Return (rows, `sha256:…` or the commit). Rows of a set on the Hub have its splits where they
-    say none. Raises DataError naming file and line, HubError."""
+    say none; what of a log has no reply is told in `left_out` as the rows are read. Raises
+    DataError naming file and line, HubError."""
     if place.startswith(HUB):
         return _of_a_set(place.removeprefix(HUB))
     path = Path(place)
+    if is_log(path):
+        return log_rows(path, left_out)
     return _of_a_table(path) if path.suffix in TABLES else _of_lines(path)
 
 

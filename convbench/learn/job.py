@@ -213,25 +213,32 @@ def _leave() -> None:
     os._exit(0)
 
 
+def counts_of(job: Job, learnt: Learnt) -> dict[str, Any]:
+    """Return what a training's data is, in figures that the run's records give at any time."""
+    selection, ties = learnt.selection, getattr(learnt, "ties", None)
+    return {
+        "run": job.run.manifest.id,
+        "judge": selection.judge,
+        "metric": job.recipe.data.metric,
+        "unit": "pair" if isinstance(learnt, Pairs) else job.recipe.data.unit,
+        "conversations": len(selection.logged),
+        "items": len(learnt.items),
+        "skipped": {**selection.skipped, **learnt.skipped},
+        "flagged": selection.flagged.record(),
+        **({"ties": ties.record()} if ties is not None else {}),
+        **({"runs": _runs(job, learnt)} if job.recipe.runs else {}),
+    }
+
+
 def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: Any) -> None:
     """Write `training.json`: where the checkpoint comes from, and the log of its training."""
-    selection, ties = learnt.selection, getattr(learnt, "ties", None)
     (job.folder / TRAINING).write_text(
         json.dumps(
             {
                 "recipe": job.recipe.name,
                 "base": job.recipe.model,
                 "base_fingerprint": content(job.model),
-                "run": job.run.manifest.id,
-                "judge": selection.judge,
-                "metric": job.recipe.data.metric,
-                "unit": "pair" if isinstance(learnt, Pairs) else job.recipe.data.unit,
-                "conversations": len(selection.logged),
-                "items": len(learnt.items),
-                "skipped": {**selection.skipped, **learnt.skipped},
-                "flagged": selection.flagged.record(),
-                **({"ties": ties.record()} if ties is not None else {}),
-                **({"runs": _runs(job, learnt)} if job.recipe.runs else {}),
+                **counts_of(job, learnt),
                 **more,
                 "log": log,
             },

@@ -20,6 +20,7 @@ from convbench.learn.losses import objective
 from convbench.learn.nodes import meeting, on_machines
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
+from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.steps import Steps, in_batches
 from convbench.learn.trainers import portable_recipe, start
 from convbench.learn.weights import Weighted
@@ -147,6 +148,7 @@ def _fit(module: ModuleType, job: Job, means: Means, result: TrainResult) -> Non
         selection = learnt.selection
         result.notes += [*selection.unfit(), *selection.flagged.describe(), *ties_of(learnt)]
         start(job, means, learnt)
+        seal_checkpoint(job.folder)
         result.told = list(before.told()) if before else []
 
 

@@ -1,4 +1,5 @@
-"""Options of `list`, `show`, `init`, `tag`, `doctor`, `models`, `status`, `cancel` and `view`."""
+"""Options of `list`, `show`, `init`, `tag`, `verify`, `doctor`, `models`, `status`, `cancel` and
+`view`."""
 
 from __future__ import annotations
 
@@ -101,6 +102,33 @@ class TagOptions:
     tags: Tags = ()
     untag: Annotated[tuple[str, ...], Opt("Take this tag off; several times for several.")] = ()
     note: RunNote = None
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Compute every figure of a run, report, checkpoint or published set again, and find every
+    record that was changed since it was written."""
+
+    EXAMPLES: ClassVar = (
+        "convbench verify",
+        "convbench verify runs/latest/checkpoints/swift",
+        "convbench verify me/arc-thinking",
+    )
+
+    target: Annotated[
+        str | None,
+        Opt(
+            "A run, checkpoint, report's folder or published folder, or OWNER/NAME of a dataset on "
+            "the Hub; without it the newest run with all that lies in it.",
+            metavar="[WHAT]",
+            argument=True,
+            names="runs",
+        ),
+    ] = None
+    revision: Annotated[str | None, Opt("Of a dataset: branch, tag or commit.")] = None
+    seal: Annotated[
+        bool, Opt("Take a run as it is now: seal its records anew, then verify them.")
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,14 @@ class ReportOptions:
         ),
     ] = ()  # fmt: skip
     paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
-    plots: Annotated[bool, Opt("Draw pictures too: PNG, SVG and one HTML page.")] = False
+    plots: Annotated[bool, Opt("Draw pictures too: PDF, SVG, PNG and one HTML page.")] = False
+    columns: Annotated[
+        Literal["one", "two"],
+        Opt("Widest pictures and LaTeX tables, in columns of a page of two (3.35 or 7 inches)."),
+    ] = "two"
+    titles: Annotated[
+        bool, Opt("Write each picture's title into it, for slides; a paper's captions have it.")
+    ] = False
     pairwise: Annotated[
         bool, Opt("Win rates and strengths from judge --pairwise, in tables of their own.")
     ] = False

@@ -153,7 +153,11 @@ SELECT temperature, avg(reward) FROM 'hf://datasets/{repo}/conversations/*.parqu
 
 ```bash
 convbench pull {repo}      # then: convbench query, judge, train, report
-```"""
+convbench verify {repo}    # every figure here, computed again from the records
+```
+
+`traces/` holds conversations as session traces, which the Hub shows turn by turn; `eval.yaml` names
+the tasks that results of models refer to; `seal.json` holds a digest of every file."""
 
 
 def _rewards(numbers: Figures) -> str:

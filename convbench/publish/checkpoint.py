@@ -12,13 +12,16 @@ from pathlib import Path
 
 import yaml
 
+from convbench import __version__
 from convbench.errors import RunError
 from convbench.hub.repo import Uploaded, upload
+from convbench.publish.benchmark import RESULTS, results_yaml
 from convbench.publish.checkpoint_card import Results, is_hub_id, model_card
 from convbench.publish.publish import make_way, move, workspace
 from convbench.publish.secrets import TEXT, refuse_secrets
 from convbench.store import Run
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
+from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
 from convbench.store.shape import read_object
@@ -150,10 +153,19 @@ def lay_out(
             results=results, datasets=datasets, adapter=checkpoint.adapter,
         )  # fmt: skip
         (place / "README.md").write_text(text, encoding="utf-8")
+        scores = None if results is None else results_yaml(results, datasets)
+        if scores is not None:
+            (place / RESULTS).parent.mkdir()
+            (place / RESULTS).write_text(scores, encoding="utf-8")
     except OSError as error:
         raise disk_error(place, error) from None
     refuse_secrets(place, environment)
     _refuse_paths(place, (checkpoint.folder, run.path, Path.home()))
+    about = {
+        "repo": repo, "checkpoint": checkpoint.id, "judge": results and results.judge,
+        "datasets": list(datasets), "version": __version__,
+    }  # fmt: skip
+    seal_folder(place, "model", names_in(place), about)
 
 
 def _names(folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -48,6 +48,8 @@ class Results:
     judge: str | None
     rows: tuple[MeasureRow, ...]
     notes: tuple[str, ...] = ()
+    values: Mapping[str, float] = field(default_factory=dict)
+    """Means of this policy: `accuracy` (a share), `reward`."""
 
 
 def is_hub_id(model: object) -> bool:

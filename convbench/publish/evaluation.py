@@ -38,10 +38,12 @@ def results_of(run: Run, checkpoint: Path, judge: str | None = None) -> Results 
         manifest.split, (ours,) if unlike else (base, ours), manifest.regime,
     )  # fmt: skip
     measures = [ACCURACY, *([reward(chosen)] if chosen else [])]
+    means = {"accuracy": ACCURACY.of(ours), "reward": reward(chosen).of(ours) if chosen else None}
     rows = [row for measure in measures if (row := _row(section, ours, measure))]
     return Results(
         manifest.split, manifest.protocol.name, len(ours.rows),
         len({row.group for row in ours.rows}), chosen, tuple(rows), tuple(notes),
+        {name: found.mean for name, found in means.items() if found is not None},
     )  # fmt: skip
 
 

@@ -10,15 +10,19 @@ from pathlib import Path
 import orjson
 import yaml
 
+from convbench import __version__
 from convbench.blot import told
 from convbench.errors import RunError
+from convbench.publish.benchmark import EVAL, eval_yaml
 from convbench.publish.card import card
 from convbench.publish.figures import Figures, figures
 from convbench.publish.leaks import refuse_leaks
 from convbench.publish.parquet import find_leaks, write_tables
 from convbench.publish.secrets import refuse_secrets
+from convbench.publish.traces import write_traces
 from convbench.schema import ImagePart, JudgeSpec, Noun, RunManifest
 from convbench.store import Run
+from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import disk_error, lines
 from convbench.store.portable import ADDRESS, portable
 
@@ -40,6 +44,8 @@ class Laid:
     """Conversations left out because they hold hidden text."""
     notes: list[str] = field(default_factory=list)
     """What the publisher should know."""
+    traces: int = 0
+    """Conversations as session traces."""
 
 
 def lay_out(
@@ -65,19 +71,34 @@ def lay_out(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _records(run, folder / "run", without)
-        kept = Run.open(folder / "run")
-        specs = kept.judge_specs()
-        _specs(kept.manifest, specs, folder / "specs")
-        rows = write_tables(kept, folder, judge)
-        if not rows.get("conversations"):
+        if next(Run.open(folder / "run").conversations(), None) is None:
             raise RunError(f"{run.path}: found no conversations; build or resume the run first")
-        numbers = figures(kept)
-        text = card(repo, kept.manifest, specs, numbers, rows, judge)
-        (folder / "README.md").write_text(text, encoding="utf-8")
+        rows, numbers, traces = write_set(folder / "run", repo, folder, judge)
     except OSError as error:
         raise disk_error(folder, error) from None
     refuse_secrets(folder, environment)
-    return Laid(folder, rows, numbers, judge, len(without), _notes(run, numbers, judge))
+    about = {"repo": repo, "judge": judge, "version": __version__}
+    seal_folder(folder, "set", names_in(folder), about)
+    return Laid(folder, rows, numbers, judge, len(without), _notes(run, numbers, judge), traces)
+
+
+def write_set(
+    records: Path, repo: str, folder: Path, judge: str | None
+) -> tuple[dict[str, dict[str, int]], Figures, int]:
+    """Write all that a set's records give: tables, specs, card, traces, `eval.yaml`. Return the
+    tables' rows, the card's figures and the number of traces. Equal records give equal files."""
+    kept = Run.open(records)
+    specs = kept.judge_specs()
+    _specs(kept.manifest, specs, folder / "specs")
+    rows = write_tables(kept, folder, judge)
+    numbers = figures(kept)
+    text = card(repo, kept.manifest, specs, numbers, rows, judge)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    judges = list(dict.fromkeys(verdict.judge for verdict in kept.verdicts()))
+    benchmark = eval_yaml(kept.manifest, judges, rows)
+    if benchmark is not None:
+        (folder / EVAL).write_text(benchmark, encoding="utf-8")
+    return rows, numbers, write_traces(kept, folder)
 
 
 def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:

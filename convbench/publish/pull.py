@@ -13,6 +13,7 @@ from convbench.hub.repo import Remote, fetch, look
 from convbench.store import Run
 from convbench.store.jsonl import disk_error, write_whole
 from convbench.store.portable import portable
+from convbench.store.seal import seal
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
             _download(remote, names, place)
             manifest = check_run(place, f"dataset {repo}")
             _mark(Run(place, manifest), f"{repo}@{remote.commit}")
+            seal(place)
             if target.exists():
                 target.rmdir()
             place.replace(target)

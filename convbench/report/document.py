@@ -48,13 +48,16 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot in two forms, with the words that say what it shows."""
+    """A plot in three forms, with the words that say what it shows."""
 
     name: str
     """File stem."""
     caption: str
     svg: str
     png: bytes
+    pdf: bytes
+    size: tuple[float, float]
+    """Width and height on paper, inches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Document:
     parts: tuple[Part, ...]
     alone: bool = False
     """Whether it is written as a document of its own in LaTeX, not as tables to paste."""
+    columns: Literal["one", "two"] = "two"
+    """How many columns of a page of two its LaTeX tables may be wide."""
 
 
 def slug(text: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from convbench.report.data import as_csv, as_json
-from convbench.report.document import Document
+from convbench.report.document import Document, Picture
 from convbench.report.html import html
 from convbench.report.latex import latex
 from convbench.report.markdown import markdown
@@ -33,10 +33,17 @@ def write(
     except OSError as error:
         raise disk_error(folder, error) from None
     files = {f"{name}.{WRITERS[form][1]}": text(made, form).encode() for form in sorted(forms)}
-    for part in made.parts:
-        for picture in part.pictures:
-            files[f"{picture.name}.svg"] = picture.svg.encode()
-            files[f"{picture.name}.png"] = picture.png
     for file, data in files.items():
         write_whole(folder / file, data)
-    return [folder / file for file in files]
+    pictures = write_pictures([picture for part in made.parts for picture in part.pictures], folder)
+    return [*(folder / file for file in files), *pictures]
+
+
+def write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    """Write each picture as SVG, PDF and PNG; return the files."""
+    out = []
+    for one in pictures:
+        for ending, data in (("svg", one.svg.encode()), ("pdf", one.pdf), ("png", one.png)):
+            out.append(folder / f"{one.name}.{ending}")
+            write_whole(out[-1], data)
+    return out

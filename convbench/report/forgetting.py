@@ -8,8 +8,13 @@ from statistics import fmean
 
 from convbench.errors import MissingDependency
 from convbench.judge.adaptation.continual import Forgetting, averaged
-from convbench.report.plots.style import drawing, new_figure
+from convbench.report.document import Picture
+from convbench.report.files import write_pictures
+from convbench.report.plots.style import drawing, new_figure, picture
 from convbench.store.jsonl import write_whole
+
+WIDE = 9
+"""Passages from which on the picture takes the whole page."""
 
 
 def table(found: Sequence[Forgetting]) -> str:
@@ -28,13 +33,13 @@ def table(found: Sequence[Forgetting]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def picture(found: Sequence[Forgetting], path: Path) -> Path:
-    """Draw the mean matrix as a PNG; MissingDependency without matplotlib."""
+def draw(found: Sequence[Forgetting], name: str) -> Picture:
+    """Return the mean matrix as a picture; MissingDependency without matplotlib."""
     matrix = averaged(found)
     size = len(matrix)
     values = [[*row, *[float("nan")] * (size - len(row))] for row in matrix]
     with drawing():
-        figure = new_figure(0.6 * size + 1, 0.6 * size + 2)
+        figure = new_figure(3.0 if size < WIDE else 5.5, panels=1 if size < WIDE else 2)
         axes = figure.subplots()
         axes.grid(visible=False)
         image = axes.imshow(values, vmin=0, vmax=1, cmap="viridis")
@@ -45,19 +50,25 @@ def picture(found: Sequence[Forgetting], path: Path) -> Path:
         for i, row in enumerate(matrix):
             for j, value in enumerate(row):
                 colour = "white" if value < 0.6 else "black"
-                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=8)
+                axes.text(
+                    j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=6.5
+                )
         figure.colorbar(image, ax=axes, label="accuracy, closed book")
-        figure.savefig(path, dpi=150)
-    return path
+        caption = (
+            "Accuracy on each passage after each edit, closed book, mean over "
+            f"{len(found)} sequence{'' if len(found) == 1 else 's'}."
+        )
+        return picture(figure, name, caption)
 
 
 def write(found: Sequence[Forgetting], folder: Path, name: str) -> str:
-    """Write the mean matrix as NAME.md and NAME.png; return it as markdown with its picture, or
-    with how to get one."""
+    """Write the mean matrix as NAME.md, its picture beside it; return it as markdown with
+    its picture, or with how to get one."""
     folder.mkdir(exist_ok=True)
     text = table(found)
     try:
-        shown = f"![{name}]({picture(found, folder / f'{name}.png').name})"
+        shown = f"![{name}]({name}.png)"
+        write_pictures([draw(found, name)], folder)
     except MissingDependency as error:
         shown = f"No picture: {error}"
     text = f"{text}\n{shown}\n"

@@ -39,7 +39,7 @@ p.note { color: var(--quiet); font-size: .85rem; margin: .3rem 0; max-width: 60r
 figure { margin: 1.5rem 0; max-width: 60rem } figcaption { font-size: .85rem;
   color: var(--quiet) }
 figure > div { background: #fff; padding: .5rem; border-radius: .4rem }
-figure svg { width: 100%; height: auto; display: block }
+figure svg { width: 100%; height: auto; display: block; margin: 0 auto }
 nav ul { columns: 22rem 2; padding-left: 1.2rem }
 h3 { font-size: 1.1rem; margin: 2rem 0 .3rem } h4 { margin: 0 0 .2rem }
 .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr));
@@ -50,6 +50,8 @@ dd { margin: .1rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-
 p, h1, h2, h3, li { overflow-wrap: anywhere }
 @media print { body { margin: 0; font-size: 11px } figure, table { break-inside: avoid } }
 """
+SCREEN = 130
+"""Pixels of an inch of a picture: larger than on paper, which is held nearer."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """Nothing may be fetched and no script may run, whatever a model wrote."""
 
@@ -141,5 +143,6 @@ def _cell(cell: Cell, numeric: bool) -> str:
 def _picture(picture: Picture) -> Iterator[str]:
     start = picture.svg.index("<svg")
     yield f'<figure id="{slug(picture.name)}"><div role="img" aria-label='
-    yield f'"{escape(picture.caption)}">{picture.svg[start:]}</div>'
+    wide = round(picture.size[0] * SCREEN)
+    yield f'"{escape(picture.caption)}" style="max-width: {wide}px">{picture.svg[start:]}</div>'
     yield f"<figcaption>{escape(picture.caption)}</figcaption></figure>"

@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 from unicodedata import category, normalize
 
-from convbench.report.document import Cell, Document, Part, SideBySide, Table, slug
+from convbench.report.document import Document, Part, Picture, SideBySide, Table, slug
+from convbench.report.tabular import ROOMS, Room, tabular
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -26,37 +28,33 @@ _LIGATURE = re.compile(r"(?<=[-,'<>])(?=[-,'])")
 """Between two characters that would become one."""
 LONGEST_WORD = 40
 """Characters after which a word may break: lines of code and of nonsense have no spaces."""
-LONGEST_CELL = 60
-"""Characters of a cell from which on its column is a paragraph."""
 LONGEST_TABLE = 36
 """Rows of a table that a page holds."""
 PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \IfFileExists{lmodern.sty}{\usepackage{lmodern}}{}
-\usepackage[a4paper,margin=2cm]{geometry}
-\usepackage{booktabs,graphicx,float}
+\usepackage[a4paper,margin=1.6cm]{geometry}
+\usepackage{array,booktabs,graphicx,float}
 \setlength{\parindent}{0pt}\setlength{\parskip}{4pt}
 \setlength{\emergencystretch}{4em}
 \begin{document}
 """
 
 
-_SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
-
-
 def latex(document: Document) -> str:
-    """Return every table as a float that stands alone; pictures as `\\includegraphics` of the
-    PNG, in comments, for who wants them. A document that stands alone is one that `pdflatex` turns
-    into a PDF, the PNG pictures beside it."""
+    """Return every table as a float that stands alone, one column of the page wide or two, as the
+    document says; pictures as `\\includegraphics` in their own size, in comments, for who wants
+    them. A document that stands alone is one that `pdflatex` turns into a PDF, the PDF pictures
+    beside it."""
     if document.alone:
         return _whole(document)
-    lines = ["% \\usepackage{booktabs,graphicx}", f"% {_escaped(document.title)}", ""]
+    lines = ["% \\usepackage{array,booktabs,graphicx}", f"% {_escaped(document.title)}", ""]
     for part in document.parts:
         lines.append(f"% {_escaped(part.title)}")
         for table in part.tables:
-            lines += [*_table(table, part.title), ""]
+            lines += [*_table(table, part.title, document.columns), ""]
         for picture in part.pictures:
-            lines.append(f"% \\includegraphics[width=\\linewidth]{{{picture.name}.png}}")
+            lines.append(f"% {_shown(picture)}")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -82,18 +80,21 @@ def _part(part: Part) -> Iterator[str]:
             shown = replace(table, rows=rows, notes=table.notes if last else ())
             caption = _caption(table) + (" Continued." if start else "")
             yield f"\\begin{{table}}[H]\n{{\\small\\bfseries {caption}\\par}}\\smallskip"
-            yield from (*_tabular(shown), "\\end{table}")
+            yield from (*_tabular(shown, ROOMS["two"]), "\\end{table}")
     for picture in part.pictures:
         yield "\\begin{figure}[H]\\centering"
-        yield (
-            "\\includegraphics[width=\\linewidth,height=0.8\\textheight,keepaspectratio]"
-            f"{{{picture.name}.png}}"
-        )
+        yield _shown(picture)
         yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\small {_prose(picture.caption)}}}"
         yield "\\end{figure}"
     for talk in part.talks:
         yield from _beside(talk)
     yield from (f"{{\\footnotesize {_prose(note)}\\par}}" for note in part.notes)
+
+
+def _shown(picture: Picture) -> str:
+    """Return the command that shows a picture in its own size, if the page is as high."""
+    size = f"width={picture.size[0]:g}in,height=0.8\\textheight,keepaspectratio"
+    return f"\\includegraphics[{size}]{{{picture.name}.pdf}}"
 
 
 def _beside(talk: SideBySide) -> Iterator[str]:
@@ -111,13 +112,14 @@ def _beside(talk: SideBySide) -> Iterator[str]:
         yield "\\end{quote}"
 
 
-def _table(table: Table, where: str) -> Iterator[str]:
-    yield "\\begin{table}[t]"
+def _table(table: Table, where: str, columns: Literal["one", "two"]) -> Iterator[str]:
+    kind = "table" if columns == "one" else "table*"  # the same on a page of one column
+    yield f"\\begin{{{kind}}}[t]"
     yield "\\setlength{\\belowcaptionskip}{4pt}"
     yield f"\\caption{{{_escaped(where)}. {_caption(table)}}}"
     yield f"\\label{{tab:{slug(where)}-{table.label}}}"
-    yield "\\centering\\small"
-    yield from (*_tabular(table), "\\end{table}")
+    yield "\\centering"
+    yield from (*_tabular(table, ROOMS[columns]), f"\\end{{{kind}}}")
 
 
 def _caption(table: Table) -> str:
@@ -126,41 +128,13 @@ def _caption(table: Table) -> str:
     )
 
 
-def _tabular(table: Table) -> Iterator[str]:
+def _tabular(table: Table, room: Room) -> Iterator[str]:
     """Yield a table no wider than the line, and its footnotes."""
-    yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
-    kinds = "".join(_kind(table, place) for place in range(len(table.columns)))
-    yield f"\\begin{{tabular}}{{{kinds}}}"
-    yield "\\toprule"
-    yield " & ".join(_escaped(column.head) for column in table.columns) + " \\\\"
-    yield "\\midrule"
-    for row in table.rows:
-        cells = (_cell(c, k.numeric) for c, k in zip(row, table.columns, strict=True))
-        yield " & ".join(cells) + " \\\\"
-    yield from ("\\bottomrule", "\\end{tabular}}")
+    yield room.size
+    yield from tabular(table, room, _escaped)
     if table.notes:
         notes = _escaped(" ".join(table.notes))
         yield f"\\par\\smallskip\\parbox{{\\linewidth}}{{\\footnotesize {notes}}}"
-
-
-def _kind(table: Table, place: int) -> str:
-    """Return a column's kind: long text is set as a paragraph."""
-    if table.columns[place].numeric:
-        return "r"
-    longest = max((len(row[place].text) for row in table.rows), default=0)
-    return "p{0.55\\linewidth}" if longest > LONGEST_CELL else "l"
-
-
-def _cell(cell: Cell, numeric: bool) -> str:
-    indent = "\\quad " if cell.text.startswith("  ") else ""
-    text = _escaped(cell.text.strip())
-    if numeric:
-        text = _SIGN.sub(r"$\1$", text)
-    if cell.error is not None:
-        text += f" $\\pm$ {cell.error}"
-    if cell.quiet:
-        return f"{indent}\\textit{{{text}}}"
-    return {1: f"\\textbf{{{text}}}", 2: f"\\underline{{{text}}}"}.get(cell.rank, text)
 
 
 def _prose(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -21,6 +21,7 @@ from convbench.store.keys import Attempts, Hashes, named
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
 from convbench.store.places import size_of
+from convbench.store.seal import seal
 from convbench.store.shape import Record, an_object, checked, read_model
 from convbench.store.shards import parts
 
@@ -208,14 +209,20 @@ class Run:
             path.parent.mkdir(exist_ok=True)
             write_whole(path, spec.model_dump_json(indent=1).encode() + b"\n")
 
-    def lock(self) -> AbstractContextManager[int]:
-        """Hold the run for writing; a second process, and one beside a reader, is refused. A shard
-        is held by its claim already."""
+    @contextmanager
+    def lock(self) -> Iterator[int]:
+        """Hold the run for writing, and seal what was written; a second process, and one beside a
+        reader, is refused. A shard is held by its claim already."""
         if self.home is not None:
-            return nullcontext(-1)
-        return folder_lock(
+            yield -1
+            return
+        with folder_lock(
             self.path, "writing to this run", ", or name another directory with --run"
-        )
+        ) as held:
+            try:
+                yield held
+            finally:
+                seal(self.path)
 
     def reading(self, doing: str) -> AbstractContextManager[int | None]:
         """Hold the run against writers, beside other readers."""

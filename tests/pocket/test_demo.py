@@ -122,3 +122,23 @@ def test_the_same_command_skips_what_is_done(
     assert again.stdout == shown.stdout
     assert "step 1/" in shown.stderr
     assert "step 1/" not in again.stderr
+
+
+def test_every_figure_of_the_demo_can_be_computed_again(run: Run) -> None:
+    from convbench.commands.verify import verify
+    from convbench.options.look import VerifyOptions
+
+    found = verify(VerifyOptions(str(run.path)))
+    assert found.problems == []
+    kinds = [one.what.split()[0] for one in found.checked]
+    assert kinds.count("run") == 3  # its own records, and those of two evaluations
+    assert kinds.count("checkpoint") == 2
+    assert kinds.count("set") == 1
+    log = run.checkpoints / "swift" / "training.json"
+    before = log.read_text()
+    log.write_text(before.replace('"items": ', '"items": 1', 1))
+    try:
+        (text,) = verify(VerifyOptions(str(log.parent))).problems
+        assert "training.json: changed since it was written" in text
+    finally:
+        log.write_text(before)

@@ -23,7 +23,7 @@ from tests.publish.runs import ANSWERS, conversation, example, manifest, verdict
 BASE = "acme/small-instruct"
 FILES = {
     "README.md", "chat_template.jinja", "config.json", "generation_config.json",
-    "model.safetensors", "recipe.yaml", "tokenizer.json", "tokenizer_config.json",
+    "model.safetensors", "recipe.yaml", "seal.json", "tokenizer.json", "tokenizer_config.json",
     "training.json",
 }  # fmt: skip
 LOG = [

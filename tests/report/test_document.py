@@ -309,8 +309,8 @@ def test_the_document_as_a_user_asks_for_it(tmp_path):
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"report.html", "report.tex", "report.md"} <= files
     lengths = "number-of-turns-openbookqa-thinking-reasoning-rules"
-    assert {f"{lengths}.png", f"{lengths}.svg"} <= files
-    assert f"{{{lengths}.png}}" in (tmp_path / "out" / "report.tex").read_text()
+    assert {f"{lengths}.{ending}" for ending in ("pdf", "png", "svg")} <= files
+    assert f"{{{lengths}.pdf}}" in (tmp_path / "out" / "report.tex").read_text()
     again = report(ReportOptions((tmp_path,)))
     assert again.folder == tmp_path / "report"
     page = (tmp_path / "out" / "report.html").read_text()

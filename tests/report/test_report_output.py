@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -69,7 +70,7 @@ def test_latex():
     assert r"\input" not in text
     assert r"50\% \$x\_1\$ \textbackslash{}input\{x\}" in text
     assert r"\label{tab:arc-thinking-results}" in text
-    body = text[text.index("\\begin{table}") :]
+    body = text[text.index("\\begin{table*}") :]
     assert body.count("{") - body.count(r"\{") == body.count("}") - body.count(r"\}")
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {2}
@@ -77,7 +78,7 @@ def test_latex():
 
 PAGE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
-\usepackage{booktabs,graphicx}
+\usepackage{array,booktabs,graphicx}
 \begin{document}
 \input{report}
 \end{document}
@@ -94,6 +95,59 @@ def test_latex_compiles_with_the_packages_it_names(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-1000:]
     assert "Overfull" not in done.stdout
+
+
+def wide_table(columns=8, rows=4):
+    """A table as a report's: a method and many measures with errors, and why."""
+    heads = [Column(f"R Measure {n}", f"R M{n}") for n in range(columns)]
+    cells = [
+        (Cell(f"Method {row}"), *(Cell(f"0.{row}{n}37", error="0.0236") for n in range(columns)))
+        for row in range(rows)
+    ]
+    why = Column("Why", "Why", numeric=False)
+    columns = (Column("Policy", "Policy", numeric=False), *heads, why)
+    words = "a long reason that is given in words and takes more than one line of any column"
+    return Table("Results", columns, tuple((*row, Cell(words)) for row in cells), label="wide")
+
+
+def test_a_table_is_split_and_stacked_where_the_page_is_narrow():
+    made = Document("Report", (Part("arc", tables=(wide_table(),)),))
+    wide = latex(made)
+    assert wide.count("\\begin{tabular}") == 2
+    assert "\\begin{table*}" in wide
+    narrow = latex(replace(made, columns="one"))
+    assert "table*" not in narrow
+    assert narrow.count("\\begin{tabular}") == 3
+    assert "R M3" in narrow
+    assert narrow.count("Method 2 & ") == 3  # each part says whose row it is
+    assert narrow.count("\\scriptsize $\\pm$ 0.0236") == 8 * 4
+    for text in (wide, narrow):
+        assert all(text.count(f"0.{row}{n}37") == 1 for row in range(4) for n in range(8))
+        assert text.count("a long reason") == 4
+
+
+TWO_COLUMNS = PAGE.replace("{article}", "[twocolumn,10pt]{article}")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@pytest.mark.parametrize("columns", ["one", "two"])
+def test_split_tables_are_set_in_their_own_size(tmp_path, columns):
+    """In a real page of two columns: none is scaled down, and no line is overfull."""
+    made = Document("Report", (Part("arc", tables=(wide_table(), wide_table(3))),), columns=columns)
+    told = "\\ifdim\\width>\\linewidth\\typeout{SCALED}\\linewidth"
+    text = latex(made).replace("\\ifdim\\width>\\linewidth\\linewidth", told)
+    assert "SCALED" in text
+    (tmp_path / "report.tex").write_text(text)
+    (tmp_path / "page.tex").write_text(TWO_COLUMNS)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1000:]
+    assert "Overfull" not in done.stdout
+    assert "SCALED" not in done.stdout
+    pages = re.search(r"Output written on page.pdf \((\d+) page", done.stdout)
+    assert int(pages[1]) >= 1
 
 
 class Page(HTMLParser):

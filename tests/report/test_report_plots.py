@@ -2,7 +2,9 @@
 
 import json
 import re
+import struct
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 
@@ -15,8 +17,8 @@ from convbench.report.measures import ACCURACY
 from convbench.report.plots.dots import clipped, dots
 from convbench.report.plots.judges import agreement
 from convbench.report.plots.lines import by_size
-from convbench.report.plots.style import LOOKS, drawing, looks
-from convbench.report.plots.training import training
+from convbench.report.plots.style import LOOKS, ONE, TWO, Page, drawing, looks
+from convbench.report.plots.training import smoothed, training
 from convbench.report.sections import sections
 from convbench.stats.estimate import Estimate
 from tests.report.synthetic import make, questions
@@ -82,16 +84,27 @@ def test_every_picture_is_there_with_axes_and_names(drawn):
     for picture in pictures.values():
         root = ElementTree.fromstring(picture.svg)  # well-formed
         assert root.tag.endswith("svg")
-        assert picture.png.startswith(b"\x89PNG")
         assert picture.caption
+        width, height = (round(300 * inches) for inches in picture.size)
+        assert struct.unpack(">II", picture.png[16:24]) == (width, height)  # 300 dots an inch
+        assert picture.size[0] in (ONE, TWO)
+        assert picture.pdf.startswith(b"%PDF")
+        box = re.search(rb"/MediaBox *\[ *0 0 ([\d.]+) ([\d.]+)", picture.pdf)
+        assert [float(n) / 72 for n in box.groups()] == pytest.approx(picture.size, abs=0.01)
+        assert b"/Type3" not in picture.pdf
+        assert not {"demo · thinking · reasoning, n = 3", picture.caption} & set(said(picture.svg))
     labels = said(pictures["number-of-turns-demo-thinking-reasoning-rules"].svg)
-    assert {"policy turns n", "Accuracy (share correct)", "Base", "3", "4"} <= set(labels)
-    assert "R Overall (judge's score, 0 to 10)" in labels
+    assert {"policy turns n", "Accuracy", "(share correct)", "Base", "3", "4"} <= set(labels)
+    assert {"R Overall", "(judge's score, 0 to 10)"} <= set(labels)
     labels = said(pictures["temperature-demo-thinking-reasoning-n-3-rules"].svg)
     assert {"sampling temperature", "0.3", "0.7", "1"} <= set(labels)
     labels = said(pictures["size-of-the-training-set-demo-thinking-reasoning-n-3-rules"].svg)
     assert {"training rows (one a conversation)", "100", "400", "ReFit", "Base"} <= set(labels)
+    bars = "bars: 95% intervals, clustered errors"
+    assert bars in labels
+    assert f"{bars}; dotted line: Base" in said(pictures["accuracy-by-task"].svg)
     labels = said(pictures["radar-demo-thinking-reasoning-n-3-rules"].svg)
+    assert {"2", "4", "6", "8", "10", "mean", "95% intervals, clustered errors"} <= set(labels)
     assert {"Over.", "Acc.", "Reas.", "Compr.", "Pedag.", "Conf."} <= set(labels)
     labels = said(pictures["training-demo-thinking-reasoning-n-3"].svg)
     assert {"optimiser step", "loss", "weight > 0"} <= {
@@ -116,7 +129,7 @@ def test_the_page_holds_the_pictures_and_asks_for_nothing(drawn, tmp_path):
     referred = re.findall(r"\]\((\S+\.svg)\)", (tmp_path / "report.md").read_text())
     assert referred
     assert all((tmp_path / name).exists() for name in referred)
-    assert {path.suffix for path in files} == {".html", ".md", ".svg", ".png"}
+    assert {path.suffix for path in files} == {".html", ".md", ".svg", ".png", ".pdf"}
 
 
 def test_equal_numbers_give_equal_bytes(runs):
@@ -134,6 +147,46 @@ def test_nothing_to_draw_gives_no_picture(tmp_path):
     (section,) = sections([run])
     assert training(section) is None
     assert by_size(section, None, "clustered") is None
+
+
+def drawn_on(found, page):
+    """Return the pictures of a training, one of each width that fits, with their texts."""
+    with drawing((policy.name for policy in found.policies), page):
+        made = training(found)
+    return made, said(made.svg)
+
+
+def test_a_picture_fits_the_page_and_is_titled_where_asked(runs):
+    found = sections(runs[:1])[0]
+    wide, untitled = drawn_on(found, Page())
+    narrow, titled = drawn_on(found, Page("one", titled=True))
+    assert (wide.size[0], narrow.size[0]) == (TWO, ONE)
+    assert narrow.size[1] > wide.size[1]  # panels below each other
+    assert found.title in titled
+    assert found.title not in untitled
+    made = report(ReportOptions((runs[0].path,), judge="rules", columns="one"))
+    assert made.document.columns == "one"
+
+
+def test_training_curves_are_smoothed_before_what_was_logged():
+    assert smoothed([1.0] * 30) == [1.0] * 30
+    noise = [(-1.0) ** step for step in range(200)]
+    assert max(map(abs, smoothed(noise)[5:-5])) < 0.1
+    assert len(smoothed(noise)) == 200
+    line = [float(step) for step in range(100)]
+    assert smoothed(line)[2:-2] == pytest.approx(line[2:-2])  # centred: no step is shifted
+
+
+def test_a_long_curve_is_faint_below_its_mean(runs):
+    (found,) = sections(runs[:1])
+    log = [{"step": step, "loss": 1.0 + (-1.0) ** step} for step in range(1, 101)]
+    policies = [replace(policy, training={"log": log}) for policy in found.policies[:1]]
+    made, labels = drawn_on(replace(found, policies=policies), Page())
+    words = "bold: running mean of 5% of the steps; faint: as logged"
+    assert words in labels
+    assert words[1:] in made.caption
+    assert "stroke-opacity: 0.2" in made.svg
+    assert words not in drawn_on(found, Page())[1]  # five steps are drawn as they were logged
 
 
 def test_an_interval_of_a_share_stays_in_range():

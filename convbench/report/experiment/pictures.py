@@ -59,7 +59,7 @@ def curves_by_turns(found: Sequence[Beside], kind: ErrorKind) -> Picture | None:
     section = some[0].section
     assert section is not None
     title = f"{section.task} · {section.mode} · {section.protocol}"
-    return curves(title, _headlines(some[0]), ours, TURNS, some[0].judge, printed=theirs)
+    return curves(title, _headlines(some[0]), ours, TURNS, some[0].judge, kind, printed=theirs)
 
 
 def curves_by_size(one: Beside, kind: ErrorKind) -> Picture | None:
@@ -82,7 +82,7 @@ def curves_by_size(one: Beside, kind: ErrorKind) -> Picture | None:
         return points
 
     title = f"{section.task} · {section.mode} · {section.protocol}"
-    return curves(title, _headlines(one), ours, ROWS, one.judge, printed=theirs)
+    return curves(title, _headlines(one), ours, ROWS, one.judge, kind, printed=theirs)
 
 
 def _headlines(one: Beside) -> list[Measure]:

@@ -28,7 +28,7 @@ from convbench.report.experiment.steps import (
 from convbench.report.experiment.wording import wording_parts
 from convbench.report.layout import document
 from convbench.report.plots.draw import with_pictures
-from convbench.report.plots.style import drawing
+from convbench.report.plots.style import Page, drawing
 from convbench.report.policies import Policy, read_policy
 from convbench.report.published import CITATION, DEFAULT_TURNS
 from convbench.report.sections import Section, grouped
@@ -111,11 +111,14 @@ def experiment_document(
     *,
     kind: ErrorKind | None = None,
     plots: bool = True,
+    page: Page | None = None,
 ) -> Document:
-    """Return the document. `kind` is the rule of errors; None takes each regime's own."""
+    """Return the document. `kind` is the rule of errors; None takes each regime's own; `page`
+    is what pictures are drawn for."""
     if plots:
         try:
-            with drawing(policy.name for one in found.sections for policy in one.policies):
+            names = (policy.name for one in found.sections for policy in one.policies)
+            with drawing(names, page):
                 return _document(found, title, kind, True, ())
         except MissingDependency as error:
             return _document(found, title, kind, False, (f"No pictures: {error}",))

@@ -102,7 +102,7 @@ def draw(found: Patterns, places: Sequence[tuple[float, float]], title: str) -> 
     with drawing(found.policies):
         from matplotlib.lines import Line2D
 
-        figure = new_figure(5.0, width=6.6)
+        figure = new_figure(4.6, panels=2)
         axes: Any = figure.subplots()
         colors = {name: look.color for name, look in looks(found.policies).items()}
         for place in _interleaved(found):
@@ -125,7 +125,7 @@ def draw(found: Patterns, places: Sequence[tuple[float, float]], title: str) -> 
             f"{title}: final responses placed by their uncommon words (UMAP, {found.neighbours} "
             "neighbours); colour is the policy, shape the pattern of common words."
         )
-        return picture(figure, "patterns", caption)
+        return picture(figure, "patterns", caption, title=title)
 
 
 def _interleaved(found: Patterns) -> list[int]:

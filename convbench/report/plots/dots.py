@@ -8,7 +8,7 @@ from typing import Any
 
 from convbench.report.document import Picture, slug
 from convbench.report.measures import Measure
-from convbench.report.plots.style import GREY, looks, new_figure, picture
+from convbench.report.plots.style import GREY, looks, new_figure, page, picture
 from convbench.report.sections import Section
 from convbench.stats.estimate import ErrorKind, Estimate
 
@@ -20,13 +20,18 @@ def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind | None) 
     shown = [s for s in sections if any(measure.of(policy) for policy in s.policies)]
     if not shown:
         return None
-    columns = min(COLUMNS, len(shown))
+    columns = page().across(len(shown), COLUMNS)
     rows = math.ceil(len(shown) / columns)
     most = max(len(section.policies) for section in shown)
-    figure = new_figure((0.55 + 0.24 * most) * rows + 0.35, width=2.7 * columns + 0.6)
+    figure = new_figure((0.5 + 0.2 * most) * rows + 0.5, panels=columns)
     grid: Any = figure.subplots(rows, columns, sharex=True, squeeze=False)
     for place, section in enumerate(shown):
-        _panel(grid[place // columns][place % columns], section, measure, section.errors(kind))
+        axes = grid[place // columns][place % columns]
+        _panel(axes, section, measure, section.errors(kind))
+        if len(shown) > 1:
+            axes.set_title(
+                f"{section.task} · {section.mode}\n{section.protocol}, n = {section.turns}"
+            )
     for place in range(len(shown), rows * columns):
         grid[place // columns][place % columns].set_visible(False)
     for place in range(max(0, len(shown) - columns), len(shown)):  # the lowest of each column
@@ -37,7 +42,15 @@ def dots(sections: Sequence[Section], measure: Measure, kind: ErrorKind | None) 
     caption = (
         f"{measure.head} by method, with 95% intervals ({kinds} errors); the dotted line is Base."
     )
-    return picture(figure, slug(measure.head + " by task"), caption)
+    return picture(
+        figure, slug(measure.head + " by task"), caption, title=measure.head,
+        legend=f"bars: {interval(kinds)}; dotted line: Base",
+    )  # fmt: skip
+
+
+def interval(errors: str) -> str:
+    """Return what an interval is, as pictures say it."""
+    return f"95% intervals, {errors} errors"
 
 
 def _means(section: Section, measure: Measure, kind: ErrorKind) -> dict[str, Estimate | None]:
@@ -63,9 +76,6 @@ def _panel(axes: Any, section: Section, measure: Measure, kind: ErrorKind) -> No
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    axes.set_title(
-        f"{section.task} · {section.mode}\n{section.protocol}, n = {section.turns}", fontsize=8.5
-    )
 
 
 def clipped(estimate: Estimate, measure: Measure) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from convbench.report.plots.judges import judge_pairs
 from convbench.report.plots.lines import by_rounds, by_size, by_temperature, by_turns
 from convbench.report.plots.radar import radar
 from convbench.report.plots.strengths import strengths
-from convbench.report.plots.style import drawing
+from convbench.report.plots.style import Page, drawing
 from convbench.report.plots.training import training
 from convbench.report.sections import Section
 from convbench.report.tables import headline, measures_of
@@ -32,10 +32,11 @@ def with_pictures(
     kind: ErrorKind | None = None,
     agreement: Sequence[Agreement] = (),
     pairwise: bool = False,
+    page: Page | None = None,
 ) -> Document:
     """Return the document with its pictures: in each part its own, in a last part what compares
-    parts. `agreement` holds one mapping a section, or nothing."""
-    with drawing(policy.name for section in sections for policy in section.policies):
+    parts. `agreement` holds one mapping a section, or nothing; `page` is what is drawn for."""
+    with drawing((policy.name for section in sections for policy in section.policies), page):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
             replace(part, pictures=tuple(_of_part(section, name, section.errors(kind))))

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from convbench.report.document import Picture, slug
-from convbench.report.plots.style import GREY, LOOKS, headed, new_figure, picture
+from convbench.report.plots.style import GREY, new_figure, picture
 from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
 from convbench.schema.judge import OVERALL
@@ -82,18 +82,24 @@ def _bubbles(
     step = 0.5 if max(max(pair) for pair in scores) > 1 else 0.05
     counts = Counter((round(a / step) * step, round(b / step) * step) for a, b in scores)
     most = max(counts.values())
-    figure = new_figure(3.9, width=4.1)
+    figure = new_figure(3.35)
     axes: Any = figure.subplots()
     low = min(min(pair) for pair in counts)
     high = max(max(pair) for pair in counts)
     axes.plot([low, high], [low, high], color=GREY, linestyle=":", linewidth=1)
     axes.scatter(
         [a for a, _ in counts], [b for _, b in counts],
-        s=[AREA * n / most for n in counts.values()], color=LOOKS[0][0], alpha=0.55,
+        s=[AREA * n / most for n in counts.values()], color="#9a9a9a", alpha=0.6,
         edgecolors="black", linewidths=0.4,
     )  # fmt: skip
-    headed(figure, section.title)
-    axes.set_title(words, fontsize=7.5, fontweight="normal")
+    axes.text(
+        0.02,
+        0.98,
+        words.rstrip(".").replace(", ", "\n"),
+        transform=axes.transAxes,
+        va="top",
+        fontsize=6.5,
+    )
     axes.set_xlabel(f"{first}: {_scale(section, first)}")
     axes.set_ylabel(f"{second}: {_scale(section, second)}")
     axes.set_aspect("equal")
@@ -104,4 +110,5 @@ def _bubbles(
         "agreement."
     )
     name = slug(f"judges {section.title} {first} {second}")
-    return picture(figure, name, f"{caption} {words}".strip())
+    marks = f"area: conversations (largest {most}); dotted line: the same score"
+    return picture(figure, name, f"{caption} {words}".strip(), title=section.title, legend=marks)

@@ -9,8 +9,8 @@ from typing import Any
 
 from convbench.report.document import Picture, slug
 from convbench.report.measures import ACCURACY, Measure, judge_measures
-from convbench.report.plots.dots import clipped
-from convbench.report.plots.style import GREY, headed, legend_below, looks, new_figure, picture
+from convbench.report.plots.dots import clipped, interval
+from convbench.report.plots.style import GREY, legend_below, looks, new_figure, page, picture
 from convbench.report.policies import NAMES, Policy
 from convbench.report.sections import Section
 from convbench.report.tables import headline, rounds_of
@@ -49,7 +49,7 @@ def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Pict
             for policy in section.policies
         }
 
-    return curves(section.title, _measures([section], judge), points, TEMPERATURE, judge)
+    return curves(section.title, _measures([section], judge), points, TEMPERATURE, judge, kind)
 
 
 def by_turns(
@@ -74,7 +74,8 @@ def by_turns(
             }
 
         title = " · ".join(part for part in key if part != "clean")
-        found.append(curves(title, _measures(group, judge), points, TURNS, judge))
+        errors = group[0].errors(kind)
+        found.append(curves(title, _measures(group, judge), points, TURNS, judge, errors))
     return [item for item in found if item is not None]
 
 
@@ -101,7 +102,7 @@ def by_size(section: Section, judge: str | None, kind: ErrorKind) -> Picture | N
 
     measures = _measures([section], judge)
     axis = _axis(policy for found in several.values() for _, policy in found)
-    return curves(section.title, measures, points, axis, judge, base=section.base, kind=kind)
+    return curves(section.title, measures, points, axis, judge, kind, base=section.base)
 
 
 def by_rounds(section: Section, judge: str | None, kind: ErrorKind) -> Picture | None:
@@ -167,9 +168,9 @@ def curves(
     points: Callable[[Measure], Points],
     axis: Axis,
     judge: str | None,
+    kind: ErrorKind,
     *,
     base: Policy | None = None,
-    kind: ErrorKind = "clustered",
     printed: Callable[[Measure], Points] | None = None,
 ) -> Picture | None:
     """Draw one panel a measure, one line a method, side by side where points would overlap; the
@@ -177,23 +178,27 @@ def curves(
     panels = [(m, found) for m in measures if any((found := points(m)).values())]
     if not panels:
         return None
-    figure = new_figure(3.5, width=3.6 * len(panels))
-    grid: Any = figure.subplots(1, len(panels), squeeze=False)
-    for axes, (measure, found) in zip(grid[0], panels, strict=True):
+    columns = page().across(len(panels), 2)
+    rows = len(panels) // columns  # of at most two panels
+    figure = new_figure(2.1 * rows + 0.6, panels=columns)
+    grid: Any = figure.subplots(rows, columns, squeeze=False)
+    for axes, (measure, found) in zip(grid.flat, panels, strict=True):
         _lines(axes, measure, found, printed(measure) if printed else {})
         flat = measure.of(base, kind) if base else None
         if flat is not None:
             axes.axhline(flat.mean, color=GREY, linestyle=":", linewidth=1.2, label="Base")
         axes.set_xlabel(axis.label)
-        axes.set_ylabel(f"{measure.head} ({measure.unit})")
-    legend_below(figure, grid[0][0])
+        axes.set_ylabel(f"{measure.head}\n({measure.unit})")
+    bars = f"bars: {interval(kind)}" + ("; hollow: printed" if printed else "")
+    legend_below(figure, *grid[0][0].get_legend_handles_labels(), bars)
     heads = " and ".join(measure.head for measure, _ in panels)
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
-    headed(figure, title + scored)
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."
     caption += " The dotted line is Base." if base else ""
     caption += " Hollow points on dashed lines are printed." if printed else ""
-    return picture(figure, slug(f"{axis.name} {title} {judge or ''}"), caption)
+    return picture(
+        figure, slug(f"{axis.name} {title} {judge or ''}"), caption, title=title + scored
+    )
 
 
 def _lines(axes: Any, measure: Measure, found: Points, printed: Points) -> None:

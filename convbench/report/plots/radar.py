@@ -9,13 +9,15 @@ from typing import Any
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Picture, slug
 from convbench.report.measures import HEADS, Measure, judge_measures
-from convbench.report.plots.style import GREY, Look, headed, looks, new_figure, picture
+from convbench.report.plots.dots import interval
+from convbench.report.plots.style import GREY, Look, legend_below, looks, new_figure, page, picture
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import Number, paper_key
 from convbench.report.sections import Section
 from convbench.stats.estimate import ErrorKind, Estimate
 
-COLUMNS = 4
+WIDE, NARROW = 3, 2
+"""Charts side by side on a page, and in a column of it."""
 
 
 def radar(
@@ -30,9 +32,9 @@ def radar(
     shown = [p for p in section.policies if all(m.of(p) for m in measures)]
     if len(measures) < 3 or not shown:
         return None
-    columns = min(COLUMNS, len(shown))
+    columns = page().across(len(shown), WIDE, NARROW)
     rows = math.ceil(len(shown) / columns)
-    figure = new_figure(2.1 * rows + 0.25, width=2.0 * columns)
+    figure = new_figure((2.0 if page().columns == "two" else 1.6) * rows + 0.4, panels=columns)
     found = looks([policy.name for policy in shown])
     low, top = _ends(shown, measures)
     for place, policy in enumerate(shown):
@@ -48,12 +50,37 @@ def radar(
             axes.plot(angles, _round(means), color="black", linestyle=":", linewidth=1.1)
         _shape(axes, [m.of(policy, kind) for m in measures], found[policy.name])
         _frame(axes, measures, (low, top), policy.name)
-    headed(figure, f"{section.title}, judge {judge}")
+    outlined = section.base in shown and len(shown) > 1
+    _legend(figure, outlined=outlined, printed=bool(printed), errors=kind)
     caption = (
         f"{section.title}: judge {judge}'s scores by method, {low:g} to {top:g}, with 95% "
         "intervals as bands; the dashed outline is Base."
     ) + (" The dotted outline is printed." if printed else "")
-    return picture(figure, slug(f"radar {section.title} {judge}"), caption)
+    names = "; ".join(f"{_short(m)} {m.head.removeprefix('R ')}" for m in measures)
+    return picture(
+        figure, slug(f"radar {section.title} {judge}"), f"{caption} {names}.",
+        title=f"{section.title}, judge {judge}",
+    )  # fmt: skip
+
+
+def _short(measure: Measure) -> str:
+    return measure.short.removeprefix("R ")
+
+
+def _legend(figure: Any, *, outlined: bool, printed: bool, errors: str) -> None:
+    """Say below all what line and band mean: colours are told by the names above."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    lines = [
+        Line2D([], [], color="black", marker="o", markersize=3.5, label="mean"),
+        Patch(color="black", alpha=0.25, linewidth=0, label=interval(errors)),
+    ]
+    if outlined:
+        lines.append(Line2D([], [], color=GREY, linestyle="--", linewidth=1, label="Base"))
+    if printed:
+        lines.append(Line2D([], [], color="black", linestyle=":", linewidth=1.1, label="printed"))
+    legend_below(figure, lines, [str(line.get_label()) for line in lines])
 
 
 def _alike(section: Section, judge: str) -> list[Measure]:
@@ -113,10 +140,15 @@ def _frame(axes: Any, measures: Sequence[Measure], ends: tuple[float, float], ti
     axes.set_theta_direction(-1)
     axes.set_ylim(low, top)
     axes.set_yticks(at)
-    axes.set_yticklabels(["", f"{at[1]:g}", "", f"{at[3]:g}", ""], fontsize=6, color=GREY)
-    axes.set_rlabel_position(30)
+    axes.set_yticklabels(
+        [f"{value:g}" for value in at], fontsize=6, color="#333333", ha="center", va="center",
+        bbox={"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none",
+              "alpha": 0.75},
+    )  # fmt: skip
+    axes.yaxis.grid(color="#bdbdbd", linewidth=0.6)
+    axes.set_rlabel_position(180 / len(measures))  # between two spokes
     axes.set_xticks(_angles(len(measures))[:-1])
-    axes.set_xticklabels([m.short.removeprefix("R ") for m in measures], fontsize=7)
+    axes.set_xticklabels([_short(m) for m in measures], fontsize=7)
     for label in axes.get_xticklabels():
         label.set_horizontalalignment(_side(label.get_position()[0]))
     axes.tick_params(axis="x", pad=-4)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from convbench.report.document import Picture, slug
 from convbench.report.pairwise import Tournament
-from convbench.report.plots.style import GREY, LOOKS, headed, new_figure, picture
+from convbench.report.plots.style import GREY, looks, new_figure, picture
 from convbench.stats.bradley_terry import Bound, Ranking
 
 APART = 0.16
@@ -19,31 +20,37 @@ def strengths(title: str, found: Tournament) -> Picture | None:
     if plain is None:
         return None
     names = [policy.name for policy in found.policies]
-    figure = new_figure(0.9 + 0.32 * len(names), width=5.2)
+    figure = new_figure(0.9 + 0.3 * len(names))
     axes: Any = figure.subplots()
-    _marks(axes, plain, -APART, 0, "as judged")
+    apart = 0.0 if level is None else APART
+    _marks(axes, names, plain, -apart, hollow=False)
     if level is not None:
-        _marks(axes, level, APART, 1, "at equal length")
+        _marks(axes, names, level, apart, hollow=True)
     axes.axvline(0, color=GREY, linestyle=":", linewidth=1, zorder=0)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"log odds of winning against {names[0]}")
-    axes.legend(fontsize=7, frameon=False, loc="best")
-    headed(figure, f"{title}, judge {found.judge}")
     caption = (
         f"{title}: Bradley-Terry strengths by judge {found.judge} against {names[0]}, with 95% "
         "intervals that hold together; each couple was judged in both orders."
     )
-    return picture(figure, slug(f"pairwise {title} {found.judge}"), caption)
+    said = "bars: 95% intervals that hold together"
+    said += "" if level is None else "\nfilled: as judged; hollow: at equal length"
+    return picture(
+        figure, slug(f"pairwise {title} {found.judge}"), caption,
+        title=f"{title}, judge {found.judge}", legend=said,
+    )  # fmt: skip
 
 
-def _marks(axes: Any, found: Ranking, shift: float, look: int, label: str) -> None:
-    color, marker = LOOKS[look][:2]
-    for place, bound in enumerate(found.strengths):
+def _marks(axes: Any, names: Sequence[str], found: Ranking, shift: float, *, hollow: bool) -> None:
+    styles = looks(names)
+    for place, (name, bound) in enumerate(zip(names, found.strengths, strict=True)):
+        look = styles[name]
         axes.errorbar(
-            bound.value, place + shift, xerr=_bars(bound), color=color, marker=marker,
-            linestyle="none", elinewidth=1.3, markersize=4.5, label=label if place == 1 else None,
+            bound.value, place + shift, xerr=_bars(bound), color=look.color, marker=look.marker,
+            linestyle="none", elinewidth=1.2, markersize=4.5,
+            markerfacecolor="white" if hollow else look.color,
         )  # fmt: skip
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from convbench.errors import MissingDependency
 from convbench.install import with_extra
@@ -16,13 +16,13 @@ from convbench.report.document import Picture
 from convbench.report.policies import NAMES
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 7.0
-"""Inches: a text column of a page."""
-DPI = 160
-"""Of the PNG."""
+Columns = Literal["one", "two"]
+ONE, TWO = 3.35, 7.0
+"""Inches of one column of a page of two (8.5 cm), and of both."""
+DPI = 300
+"""Of the PNG: what journals ask of pictures with lines."""
 GREY = "#6b6b6b"
 
 # Okabe and Ito's palette, told apart with every common colour blindness; markers and line
@@ -35,13 +35,14 @@ LOOKS = (
 )  # fmt: skip
 
 RC: dict[str, Any] = {
-    "font.size": 9, "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.labelsize": 9,
-    "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.frameon": False,
+    "font.size": 8, "axes.titlesize": 8, "axes.titleweight": "bold", "axes.labelsize": 8,
+    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
     "grid.color": "#d9d9d9", "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "lines.linewidth": 1.4, "lines.markersize": 5, "errorbar.capsize": 2.5,
+    "lines.linewidth": 1.3, "lines.markersize": 4.5, "errorbar.capsize": 2.0,
     "figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white",
     "svg.hashsalt": "convbench", "svg.fonttype": "path", "axes.titlelocation": "left",
+    "pdf.fonttype": 42,  # text that can be searched; publishers refuse fonts of type 3
 }  # fmt: skip
 
 
@@ -54,8 +55,31 @@ class Look:
     line: str
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where pictures will stand."""
+
+    columns: Columns = "two"
+    """How many columns of a page of two a picture of several panels is wide; one panel is always
+    one column wide."""
+    titled: bool = False
+    """Whether a picture says its title itself; on a page its caption does."""
+
+    def across(self, panels: int, wide: int, narrow: int = 1) -> int:
+        """Return how many of a picture's panels stand side by side, where a whole page has room
+        for `wide` and a column for `narrow`."""
+        return min(panels, wide if self.columns == "two" else narrow)
+
+
 _SHARED: ContextVar[Mapping[str, Look]] = ContextVar("_SHARED")
 """The looks of all policies of a document, inside `drawing`."""
+_PAGE: ContextVar[Page] = ContextVar("_PAGE")
+"""The page, inside `drawing`."""
+
+
+def page() -> Page:
+    """Return the page that is drawn for."""
+    return _PAGE.get(Page())
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
@@ -94,9 +118,9 @@ def _by_name(name: str, taken: set[str], fixed: Collection[Look]) -> Look:
 
 
 @contextmanager
-def drawing(names: Iterable[str] = ()) -> Iterator[None]:
-    """Set the look for what is drawn inside, with one for each of the document's policies;
-    MissingDependency without matplotlib."""
+def drawing(names: Iterable[str] = (), on: Page | None = None) -> Iterator[None]:
+    """Set the look for what is drawn inside, with one for each of the document's policies, and the
+    page (that of the `drawing` around it); MissingDependency without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -104,35 +128,52 @@ def drawing(names: Iterable[str] = ()) -> Iterator[None]:
             "matplotlib", needed_for="--plots", install=with_extra("analysis")
         ) from None
     settings: Any = RC
-    shared = _SHARED.set(looks(names))
+    shared, paper = _SHARED.set(looks(names)), _PAGE.set(on or page())
     try:
         with matplotlib.rc_context(settings):
             yield
     finally:
         _SHARED.reset(shared)
+        _PAGE.reset(paper)
 
 
-def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure, inches."""
+def new_figure(height: float, *, panels: int = 1) -> Figure:
+    """Return an empty figure of this height, inches, wide enough for panels side by side: one
+    column of the page, or both."""
     from matplotlib.figure import Figure
 
+    width = ONE if panels == 1 or page().columns == "one" else TWO
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def picture(figure: Figure, name: str, caption: str) -> Picture:
-    """Save a figure as SVG and PNG, the same bytes for the same numbers."""
-    svg, png = io.StringIO(), io.BytesIO()
+def picture(
+    figure: Figure, name: str, caption: str, *, title: str = "", legend: str = ""
+) -> Picture:
+    """Save a figure as SVG, PDF and PNG, the same bytes for the same numbers. Its title is drawn
+    where the page wants one; `legend`, what marks mean, below it where no legend says it."""
+    if title and page().titled:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=8.5, fontweight="bold")
+    if legend:
+        figure.supxlabel(legend, x=0.99, ha="right", fontsize=6.5, color=GREY)
+    figure.draw_without_rendering()  # places everything, once for the three
+    figure.set_layout_engine("none")
+    svg, pdf, png = io.StringIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Title": caption})
+    made = {"CreationDate": None, "Producer": None, "Creator": None, "Title": caption}
+    figure.savefig(pdf, format="pdf", metadata=made)
     figure.savefig(png, format="png", dpi=DPI, metadata={"Software": None, "Title": caption})
-    return Picture(name, caption, svg.getvalue(), png.getvalue())
+    width, height = figure.get_size_inches()
+    return Picture(
+        name, caption, svg.getvalue(), png.getvalue(), pdf.getvalue(), (float(width), float(height))
+    )
 
 
-def headed(figure: Figure, title: str) -> None:
-    """Say above a picture what it shows, so that it stands without its caption."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-
-
-def legend_below(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """Put the legend of `axes` below all panels."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+def legend_below(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], words: str = ""
+) -> None:
+    """Put a legend below all panels, under `words` on what marks mean."""
+    columns = 4 if figure.get_figwidth() > ONE else 2
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(columns, len(labels)),
+        title=words or None, title_fontproperties={"size": 6.5}, labelcolor="black",
+    )  # fmt: skip

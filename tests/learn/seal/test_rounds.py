@@ -170,6 +170,7 @@ def test_measurements_are_added_afterwards(done: tuple[Run, Path, RoundsResult])
     assert text.count("| passage only |") == 2, "one passage at a time, and all at once"
     assert text.count("| after edit |") == 3
     assert (run.reports / "forgetting-round-2.png").read_bytes().startswith(b"\x89PNG")
+    assert (run.reports / "forgetting-round-2.pdf").read_bytes().startswith(b"%PDF")
     assert "![forgetting-round-2](forgetting-round-2.png)" in text
     after = {f: m for f, m in state(run.path).items() if f.endswith("training.json")}
     assert after == trained

@@ -1,0 +1,272 @@
+"""Logs of Inspect (inspect_ai 0.3) as rows: `.eval`, an archive with a JSON file a sample, deflated
+or in newer versions packed with Zstandard, and the same log as one JSON file.
+
+Source: inspect_ai's documentation, "Log Files", and its `EvalLog` and `EvalSample`. An archive is a
+stranger's: sizes are counted while it is unpacked, whatever it says of them itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from convbench.errors import DataError
+
+ENDING = ".eval"
+SAMPLE = re.compile(r"samples/[^/]+\.json")
+ZSTANDARD = 93
+"""The archive format's number of that compression; Python 3.11 reads only the older ones."""
+MOST = 1_000_000
+"""Files of an archive."""
+LARGEST = 256 << 20
+"""Bytes of one file of it, unpacked."""
+WHOLE = 8 << 30
+"""Bytes of all, unpacked."""
+PEEK = 4096
+"""Bytes in which a JSON log shows what it is."""
+GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+"""Inspect's letters: correct, incorrect, partial, no answer."""
+ATTACHED = "attachment://"
+
+Row = tuple[str, int, Any]
+
+
+def is_log(path: Path) -> bool:
+    """Whether this file is a log of Inspect's: by its ending, or as JSON by how it begins."""
+    if path.suffix == ENDING:
+        return True
+    if path.suffix != ".json":
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(PEEK)
+    except OSError:
+        return False
+    return all(re.search(rb'"%s"\s*:' % key, head) for key in (b"status", b"eval", b"task_id"))
+
+
+def log_rows(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
+    """Return (a row a sample and epoch, the file's digest). Samples that no reply came of are told
+    in `left_out`, one line each. Raises DataError for what is no log."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+    rows = _archived(path, left_out) if path.suffix == ENDING else _as_json(path, left_out)
+    return rows, f"sha256:{digest}"
+
+
+def _as_json(path: Path, left_out: list[str]) -> Iterator[Row]:
+    if path.stat().st_size > LARGEST:
+        raise DataError(f"{path}: found more than {LARGEST:,} bytes; expected the log as .eval")
+    log = _object(path.read_bytes(), str(path))
+    samples = log.get("samples") or []
+    if not isinstance(samples, list):
+        raise DataError(f"{path}: samples: found {type(samples).__name__}; expected a list")
+    yield from _rows(((f"{path}: sample {n}", s) for n, s in enumerate(samples, 1)), log, left_out)
+
+
+def _archived(path: Path, left_out: list[str]) -> Iterator[Row]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise DataError(f"{path}: is no archive: {error}; expected a log of Inspect's") from None
+    with archive:
+        entries = {one.filename: one for one in archive.infolist()}
+        if len(entries) > MOST:
+            raise DataError(f"{path}: found {len(entries):,} files; expected at most {MOST:,}")
+        if "header.json" not in entries:
+            raise DataError(
+                f"{path}: found no header.json; expected a log that Inspect ended (status success, "
+                "error or cancelled)"
+            )
+        left = [WHOLE]
+        header = _object(_unpacked(archive, path, entries["header.json"], left), f"{path}: header")
+        names = sorted(name for name in entries if SAMPLE.fullmatch(name))
+
+        def samples() -> Iterator[tuple[str, Any]]:
+            for name in names:
+                where = f"{path}: {name}"
+                yield where, _object(_unpacked(archive, path, entries[name], left), where)
+
+        yield from _rows(samples(), header, left_out)
+
+
+def _unpacked(
+    archive: zipfile.ZipFile, path: Path, entry: zipfile.ZipInfo, left: list[int]
+) -> bytes:
+    """Return the bytes of one file of an archive, no more than are allowed; `left` holds how many
+    all may still have."""
+    where, most = f"{path}: {entry.filename}", min(LARGEST, left[0])
+    try:
+        if entry.compress_type == ZSTANDARD:
+            data = _zstandard(path, entry, most + 1)
+        else:
+            with archive.open(entry) as file:
+                data = file.read(most + 1)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+        raise DataError(f"{where}: cannot be unpacked: {error}") from None
+    except Exception as error:  # zlib's own error is a bare Exception
+        if type(error).__module__ != "zlib":
+            raise
+        raise DataError(f"{where}: cannot be unpacked: {error}") from None
+    if len(data) > most:
+        raise DataError(f"{where}: found more than {most:,} bytes when unpacked; refused")
+    left[0] -= len(data)
+    return data
+
+
+def _zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
+    """Unpack a file that `zipfile` cannot: its packed bytes lie behind a header of 30 bytes, its
+    name and an extra field (APPNOTE 6.3.10, 4.3.7)."""
+    import pyarrow
+
+    with path.open("rb") as file:
+        file.seek(entry.header_offset)
+        head = file.read(30)
+        if len(head) < 30 or head[:4] != b"PK\x03\x04":
+            raise zipfile.BadZipFile("found no header of the file")
+        skip = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        file.seek(skip, 1)
+        packed = file.read(min(entry.compress_size, LARGEST))
+    out = bytearray()
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(packed), "zstd") as stream:
+        while len(out) < most and (block := stream.read(min(1 << 20, most - len(out)))):
+            out += block
+    return bytes(out)
+
+
+def _object(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{where}: found {type(found).__name__}; expected an object")
+    return found
+
+
+def _rows(
+    samples: Iterator[tuple[str, Any]], log: Mapping[str, Any], left_out: list[str]
+) -> Iterator[Row]:
+    about = _about(log)
+    for number, (where, sample) in enumerate(samples, 1):
+        if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
+            raise DataError(f"{where}: found no messages; expected a sample of Inspect's")
+        said = _detached(sample["messages"], _mapping(sample.get("attachments")))
+        messages = [_message(one, f"{where}: messages") for one in said]
+        while messages and messages[-1]["role"] != "assistant":
+            messages.pop()  # what nobody answered
+        if not messages:
+            error = _mapping(sample.get("error")).get("message")
+            left_out.append(f"{where}: {error or 'no reply'}"[:200])
+            continue
+        yield where, number, _row(sample, messages, about)
+
+
+def _about(log: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a log says of itself that a row keeps."""
+    told = _mapping(log.get("eval"))
+    keys = ("task", "model", "created", "task_version", "run_id")
+    found = {key: told[key] for key in keys if told.get(key) is not None}
+    for place in (_mapping(log.get("plan")).get("config"), told.get("model_generate_config")):
+        if isinstance(_mapping(place).get("temperature"), int | float):
+            found["temperature"] = _mapping(place)["temperature"]
+    return found
+
+
+def _row(
+    sample: Mapping[str, Any], messages: list[dict[str, Any]], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    scores = {name: _mapping(one) for name, one in _mapping(sample.get("scores")).items()}
+    values = {name: _grade(one.get("value")) for name, one in scores.items()}
+    known = {name: value for name, value in values.items() if value is not None}
+    own = {**about, "epoch": sample.get("epoch"), "scores": scores}
+    own.pop("temperature", None)
+    if sample.get("error"):
+        own["error"] = _mapping(sample["error"]).get("message")
+    found: dict[str, Any] = {
+        "messages": messages,
+        "example_id": str(sample.get("id")),
+        "metadata": {**_mapping(sample.get("metadata")), "inspect": own},
+    }
+    if len(known) == 1:
+        found["reward"] = next(iter(known.values()))
+    elif known:
+        found["scores"] = known
+    if about.get("temperature") is not None:
+        found["temperature"] = about["temperature"]
+    if isinstance(sample.get("input"), str):
+        found["question"] = sample["input"]
+    if sample.get("target") not in (None, "", []):
+        found["hidden"] = {"reference": sample["target"]}
+    return found
+
+
+def _grade(value: object) -> float | None:
+    """Return a score as a number; None for one that is none, as a mapping of several."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    return GRADES.get(value) if isinstance(value, str) else None
+
+
+def _message(one: object, where: str) -> dict[str, Any]:
+    """Return a message as OpenAI writes it, thoughts and calls of tools in their fields."""
+    if not isinstance(one, dict):
+        raise DataError(f"{where}: found {type(one).__name__}; expected a message")
+    content, thoughts = one.get("content", ""), []
+    if isinstance(content, list):
+        thoughts = [
+            str(part.get("reasoning") or "")
+            for part in content
+            if isinstance(part, dict) and part.get("type") == "reasoning"
+        ]
+        content = [
+            part
+            for part in content
+            if not (isinstance(part, dict) and part.get("type") == "reasoning")
+        ]
+    found: dict[str, Any] = {"role": one.get("role"), "content": content}
+    if any(thoughts):
+        found["reasoning_content"] = "\n".join(thoughts)
+    calls = one.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        found["tool_calls"] = [_call(call, where) for call in calls]
+    if one.get("role") == "tool":
+        found["tool_call_id"] = one.get("tool_call_id")
+        found["name"] = one.get("function")
+    return found
+
+
+def _call(call: object, where: str) -> dict[str, Any]:
+    told = _mapping(call)
+    if not isinstance(told.get("function"), str):
+        raise DataError(f"{where}: tool_calls: found no function; expected a call of Inspect's")
+    arguments = orjson.dumps(told.get("arguments") or {}).decode()
+    return {
+        "id": told.get("id"),
+        "type": "function",
+        "function": {"name": told["function"], "arguments": arguments},
+    }
+
+
+def _detached(value: Any, attachments: Mapping[str, Any]) -> Any:
+    """Return messages with the texts that a log keeps aside put back in their places."""
+    if isinstance(value, list):
+        return [_detached(item, attachments) for item in value]
+    if isinstance(value, dict):
+        return {key: _detached(item, attachments) for key, item in value.items()}
+    if isinstance(value, str) and value.startswith(ATTACHED):
+        return attachments.get(value.removeprefix(ATTACHED), value)
+    return value
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}

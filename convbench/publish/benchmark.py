@@ -1,0 +1,74 @@
+"""A published set as a benchmark of the Hub, and a checkpoint's results on it.
+
+Source: the Hub's documentation, "Evaluation Results" (huggingface.co/docs/hub/eval-results):
+`eval.yaml` in a dataset names its tasks; `.eval_results/*.yaml` in a model repository holds a list
+of {dataset: {id, task_id}, value, source, notes}, which the model's page and the dataset's
+leaderboard show. The Hub lists a benchmark once its owner asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convbench.publish.checkpoint_card import Results
+from convbench.schema import RunManifest
+
+EVAL = "eval.yaml"
+RESULTS = Path(".eval_results") / "convbench.yaml"
+FRAMEWORK = "convbench"
+QUESTIONS = "examples"
+"""The config that holds the questions."""
+
+
+def task_id(measure: str, judge: str | None) -> str:
+    """Return the name of a measure as a task: `accuracy`, `reward-JUDGE`."""
+    return "accuracy" if measure == "accuracy" or judge is None else f"reward-{judge}"
+
+
+def eval_yaml(
+    manifest: RunManifest, judges: Sequence[str], rows: Mapping[str, Mapping[str, int]]
+) -> str | None:
+    """Return `eval.yaml` of a set: a task a measure, on the questions of the split that policies
+    are tested on; None where it holds no such questions."""
+    splits = rows.get(QUESTIONS, {})
+    split = "test" if splits.get("test") else next(iter(splits), None)
+    if split is None:
+        return None
+    graded = manifest.task.answer.kind == "choice"
+    names = [*(["accuracy"] if graded else []), *(task_id("reward", name) for name in judges)]
+    about = (
+        f"{manifest.task.title}. Protocol {manifest.protocol.name}, mode {manifest.mode}, "
+        f"{manifest.turns} policy turns; share of right answers, and mean reward by judge."
+    )
+    made = {
+        "name": f"{manifest.task.name} conversations ({manifest.protocol.name})",
+        "description": about,
+        "evaluation_framework": FRAMEWORK,
+        "tasks": [{"id": name, "config": QUESTIONS, "split": split} for name in names],
+    }
+    return yaml.safe_dump(made, sort_keys=False, allow_unicode=True) if names else None
+
+
+def results_yaml(results: Results, datasets: Sequence[str]) -> str | None:
+    """Return a checkpoint's results on the set that its questions were published in; None where
+    that is not known, or nothing was measured."""
+    if not datasets or not results.values:
+        return None
+    entries: list[dict[str, Any]] = [
+        {
+            "dataset": {"id": datasets[0], "task_id": task_id(measure, results.judge)},
+            "value": round(value, 6),
+            "source": {
+                "url": f"https://huggingface.co/datasets/{datasets[0]}",
+                "name": "conversations and judges' specs",
+            },
+            "notes": f"{results.conversations} conversations, {results.groups} independent groups, "
+            f"split {results.split}, protocol {results.protocol}",
+        }
+        for measure, value in results.values.items()
+    ]
+    return yaml.safe_dump(entries, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,65 @@
+"""Conversations as session traces, which the Hub's viewer shows turn by turn.
+
+Source: the Hub's documentation, "Session Traces Format" (huggingface.co/docs/hub/
+session-traces-format): a JSONL file a session, a header, then one message a line. The Hub knows
+some harnesses by name and shows all others plainly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from convbench.publish.parquet import CALLS, THOUGHT, policy_messages
+from convbench.store import Run
+
+HARNESS = "convbench"
+MOST = 100
+"""Traces of one set: a file each, and the Hub asks for folders of few files."""
+
+
+def write_traces(run: Run, folder: Path) -> int:
+    """Write the first conversations as `traces/ID.jsonl`, as the policy saw them; return how many.
+    Failed ones are left out."""
+    had = {talk.conversation_id for talk in run.conversations() if talk.failure is None}
+    policy = run.manifest.cast[run.manifest.protocol.policy].model
+    written = 0
+    for name, messages in policy_messages(run):
+        if name not in had:
+            continue
+        if written == MOST:
+            break
+        lines = [_header(run, name), *(_line(message, policy) for message in messages)]
+        folder.joinpath("traces").mkdir(exist_ok=True)
+        file = folder / "traces" / f"{name}.jsonl"
+        file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        written += 1
+    return written
+
+
+def _header(run: Run, name: str) -> dict[str, Any]:
+    title = f"{run.manifest.task.name}, {run.manifest.protocol.name}"
+    return {"type": "session", "harness": HARNESS, "id": name, "name": title}
+
+
+def _line(message: Mapping[str, Any], policy: str) -> dict[str, Any]:
+    return {"type": "message", "message": dict(_fields(message, policy))}
+
+
+def _fields(message: Mapping[str, Any], policy: str) -> Iterator[tuple[str, Any]]:
+    yield "role", message["role"]
+    yield "content", message["content"] or ""
+    if message.get(THOUGHT):
+        yield "reasoningContent", message[THOUGHT]
+    if message.get(CALLS):
+        yield (
+            "toolCalls",
+            [{"id": call["id"], "function": dict(call["function"])} for call in message[CALLS]],
+        )
+    if message.get("tool_call_id"):
+        yield "toolCallId", message["tool_call_id"]
+    if message["role"] == "assistant":
+        yield "model", policy

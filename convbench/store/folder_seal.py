@@ -1,0 +1,87 @@
+"""`seal.json` of a folder that was written at once: a digest of every file, and what it was made
+of, so that it can be made again and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from convbench.errors import RunError
+from convbench.schema import canonical
+from convbench.store.jsonl import disk_error, write_whole
+from convbench.store.seal import file_digest
+from convbench.store.shape import read_object
+
+FILE = "seal.json"
+Kind = Literal["set", "model", "checkpoint", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSeal:
+    """What `seal.json` says."""
+
+    kind: str
+    about: Mapping[str, Any]
+    """What the folder was made of."""
+    problems: tuple[str, ...]
+    """One line for each file that is not as it was written; none where all are."""
+    files: int
+
+
+def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[str, Any]) -> None:
+    """Write `seal.json` over these files of a folder, paths within it. Equal files give equal
+    text. Raises RunError where they cannot be read or the seal not be written."""
+    try:
+        files = {name: file_digest(folder / name) for name in sorted(set(names) - {FILE})}
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    made = {"kind": kind, "about": dict(about), "files": files}
+    text = json.dumps({**made, "sha256": _digest(made)}, indent=1, ensure_ascii=False) + "\n"
+    write_whole(folder / FILE, text.encode())
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return all files of a folder, as a seal names them."""
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+
+
+def check_folder(folder: Path, *, whole: bool = False) -> FolderSeal:
+    """Compare a sealed folder with its seal; with `whole` no other file may lie in it. Raises
+    RunError where it has none that can be read."""
+    path = folder / FILE
+    found = read_object(path)
+    if not found:
+        raise RunError(f"{path}: found no seal; expected one, as convbench writes it")
+    told = found.pop("sha256", None)
+    files, about = found.get("files"), found.get("about")
+    if not isinstance(files, dict) or not isinstance(about, dict):
+        raise RunError(f"{path}: found no files or about; expected a seal")
+    problems = [] if told == _digest(found) else [f"{FILE}: changed since it was written"]
+    for name, digest in files.items():
+        problems += _differs(folder, str(name), digest)
+    if whole:
+        known = {*files, FILE, ".gitattributes"}
+        extra = sorted(set(names_in(folder)) - known)
+        problems += [f"{name}: was not there when the folder was sealed" for name in extra]
+    return FolderSeal(str(found.get("kind")), about, tuple(problems), len(files))
+
+
+def _differs(folder: Path, name: str, digest: object) -> list[str]:
+    path = folder / name
+    if ".." in Path(name).parts or Path(name).is_absolute() or path.is_symlink():
+        return [f"{FILE}: found {name!r:.80}, which is no file of the folder"]
+    if not path.is_file():
+        return [f"{name}: is gone"]
+    try:
+        same = file_digest(path) == digest
+    except OSError as error:
+        return [f"{name}: cannot be read: {error.strerror or error}"]
+    return [] if same else [f"{name}: changed since it was written"]
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(dict(value)).encode()).hexdigest()

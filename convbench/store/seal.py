@@ -1,0 +1,215 @@
+"""Seals: digests of a run's records, written when a writer lets the run go.
+
+Records are only ever appended, so a seal covers the bytes that came since the last one (of the text,
+in whatever parts it lies), and says the seal before it: changing a record, or a seal, leaves the chain
+broken. Nobody signs it. Who
+writes a whole new chain is found by the head that was noted elsewhere: a card's, a report's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from convbench.errors import RunError
+from convbench.schema.noun import Noun
+from convbench.store.frames import checked_frames
+from convbench.store.jsonl import Appender, lines
+from convbench.store.parts import SEALED, exists, plain_size, streams
+from convbench.store.shape import checked
+from convbench.store.shards import is_sharded
+
+FILE = "seals.jsonl"
+"""In the run's folder: one line a seal."""
+GROWING = (
+    "examples.jsonl", "conversations.jsonl", "verdicts.jsonl", "comparisons.jsonl",
+    "advantages.jsonl",
+)  # fmt: skip
+WHOLE = ("run.json", "judges/*.json", "media/*")
+"""Files that are written once."""
+BLOCK = 1 << 20
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Seal(Noun):
+    """The digest of some bytes of a file, and of the seal before it."""
+
+    file: str = Field(max_length=300)
+    start: int = Field(ge=0)
+    end: int = Field(ge=0)
+    sha256: Digest
+    before: str = Field(max_length=64)
+    """The head of the chain before this seal; empty for the first."""
+
+    @property
+    def head(self) -> str:
+        """The digest of this seal, and so of all before it."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a run's seals say of it."""
+
+    problems: tuple[str, ...]
+    """One line a fault; none where every byte of the records is as it was written."""
+    files: int
+    size: int
+    """Bytes that are sealed and unchanged."""
+    head: str
+    """The newest seal's digest; empty for a run without seals."""
+
+
+def seal(folder: Path) -> None:
+    """Seal what came since the last seal. Called by who holds the run for writing.
+
+    A disk that takes no more is the writer's error, not the seal's: then there is none, and
+    `check_seals` says so.
+    """
+    with suppress(RunError, OSError):
+        found = read_seals(folder)
+        ends = {one.file: one.end for one in found}
+        head = found[-1].head if found else ""
+        fresh = []
+        for name in _files(folder):
+            start, end = ends.get(name, 0), _whole(folder / name)
+            if end > start or name not in ends:
+                digest = _digest(folder / name, start, end)
+                fresh.append(Seal(file=name, start=start, end=end, sha256=digest, before=head))
+                head = fresh[-1].head
+        if fresh:
+            with Appender(folder / FILE) as file:
+                for one in fresh:
+                    file.write(one.model_dump_json().encode())
+
+
+def read_seals(folder: Path) -> list[Seal]:
+    """Return a run's seals in order. Raises RunError for a line that is none."""
+    return [checked(f"{folder / FILE}:{at}", line, Seal) for at, line in lines(folder / FILE)]
+
+
+def check_seals(folder: Path) -> Checked:
+    """Read every sealed byte of a run again. Raises RunError where the seals cannot be read."""
+    found = read_seals(folder)
+    problems: list[str] = []
+    head, ends, size = "", dict[str, int](), 0
+    for number, one in enumerate(found, 1):
+        where = f"{FILE}:{number}"
+        if one.before != head:
+            problems.append(f"{where}: found a seal that does not follow the one before it")
+        head = one.head
+        if ".." in Path(one.file).parts or Path(one.file).is_absolute():
+            problems.append(f"{where}: file: found {one.file!r}, which is no file of the run")
+            continue
+        if one.start != ends.get(one.file, 0):
+            problems.append(f"{where}: found a gap in what is sealed of {one.file}")
+        ends[one.file] = one.end
+        text = _changed(folder, one)
+        if text:
+            problems.append(text)
+        size += one.end - one.start
+    problems += _unsealed(folder, ends)
+    return Checked(tuple(problems), len(ends), size, head)
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest(path: Path, start: int, end: int) -> str:
+    digest = hashlib.sha256()
+    for block in _blocks(path, start, end):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes between two places of a file; of records, of their text in all parts."""
+    at = 0
+    for part, stream in streams(path):
+        if part.suffix == SEALED:  # whole parts before the first place are not decompressed
+            size = sum(frame.size for frame in checked_frames(part))
+            if at + size <= start:
+                at += size
+                continue
+        if at < start and part.suffix != SEALED:
+            size = part.stat().st_size
+            skip = min(start - at, size)
+            stream.seek(skip)
+            at += skip
+        while at < end and (block := stream.read(min(BLOCK, end - at))):
+            yield block[max(0, start - at) :]
+            at += len(block)
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for name in GROWING:
+        if exists(folder / name):
+            yield name
+    for pattern in WHOLE:
+        for path in sorted(folder.glob(pattern)):
+            if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+                yield path.relative_to(folder).as_posix()
+
+
+def _whole(path: Path) -> int:
+    """Return the bytes of a file: of records those of whole lines, for the next writer cuts off a
+    torn one."""
+    size = plain_size(path)
+    if path.name not in GROWING or not path.exists():
+        return size
+    at = last = path.stat().st_size
+    with path.open("rb") as file:
+        while at > 0:
+            start = max(0, at - BLOCK)
+            file.seek(start)
+            newline = file.read(at - start).rfind(b"\n")
+            if newline >= 0:
+                return size - last + start + newline + 1
+            at = start
+    return size - last
+
+
+def _changed(folder: Path, one: Seal) -> str | None:
+    """Return how the bytes of a seal differ from what they were; None where they do not."""
+    path = folder / one.file
+    if not exists(path):
+        return f"{one.file}: is gone"
+    try:
+        size = plain_size(path)
+        if size < one.end:
+            return f"{one.file}: has {size:,} bytes; {one.end:,} were sealed"
+        if _digest(path, one.start, one.end) == one.sha256:
+            return None
+        where = _lines_of(path, one.start, one.end) if one.file in GROWING else ""
+    except (OSError, RunError) as error:
+        return f"{one.file}: cannot be read: {error}"
+    return f"{one.file}: {where}changed since it was sealed"
+
+
+def _lines_of(path: Path, start: int, end: int) -> str:
+    """Return the lines between two places of a file, in words."""
+    first = 1 + sum(block.count(b"\n") for block in _blocks(path, 0, start))
+    last = first + sum(block.count(b"\n") for block in _blocks(path, start, end - 1))
+    return f"line {first} " if first == last else f"something in lines {first} to {last} "
+
+
+def _unsealed(folder: Path, ends: dict[str, int]) -> Sequence[str]:
+    """Return what lies in a run and under no seal."""
+    found = ["shards: what workers write is not sealed"] if is_sharded(folder) else []
+    for name in _files(folder):
+        size = plain_size(folder / name)
+        if name not in ends:
+            found.append(f"{name}: was never sealed")
+        elif size > ends[name]:
+            found.append(f"{name}: {size - ends[name]:,} bytes came after the last seal")
+    return found

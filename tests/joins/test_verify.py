@@ -1,0 +1,197 @@
+"""`verify`: what was made of records can be made again, and what was changed is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convbench.commands.publish import publish
+from convbench.commands.verify import verify
+from convbench.errors import RunError
+from convbench.options.look import VerifyOptions
+from convbench.store import Run
+from tests.publish.runs import conversation, example, manifest, verdict, write_run
+from tests.report.synthetic import make, questions
+from tests.rollout.cli import convbench
+
+
+def wrong(place: Path) -> list[str]:
+    """What is wrong with a folder."""
+    return verify(VerifyOptions(str(place))).problems
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Run:
+    """A run with an evaluation and a report, sealed as their writers do."""
+    base = make(tmp_path / "r", questions(8), lambda q, k: "A", overall=lambda q, k: 4.0 + k)
+    child = make(
+        base.evals / "swift", questions(8), lambda q, k: "B" if k else "A", split="test",
+        parent=base.manifest.id, checkpoint="x/swift", overall=lambda q, k: 6.0 + k,
+    )  # fmt: skip
+    for run in (base, child):
+        with run.lock():
+            pass
+    done = convbench(tmp_path, "report", "r", "--out", "r/reports", "--format", "json")
+    assert done.code == 0, done.err
+    return base
+
+
+def test_a_run_with_its_evaluations_and_report_verifies(family: Run) -> None:
+    found = verify(VerifyOptions(str(family.path)))
+    assert found.problems == []
+    kinds = [one.what.split()[0] for one in found.checked]
+    assert kinds == ["run", "run", "report"]
+    assert "24 conversations, 24 verdicts" in found.checked[0].found
+    assert "tables computed again" in found.checked[2].found
+
+
+@pytest.mark.parametrize("file", ["conversations", "verdicts", "examples"])
+def test_a_changed_record_is_found_where_it_lies(family: Run, file: str) -> None:
+    path = family.evals / "swift" / f"{file}.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"6.0", b"7.0").replace(b"is A", b"is B"))
+    if file == "examples":
+        path.write_bytes(path.read_bytes().replace(b'"answer":"A"', b'"answer":"B"'))
+    (text,) = wrong(family.path)
+    assert f"evals/swift: {file}.jsonl" in text
+    assert "changed since it was sealed" in text
+
+
+def test_a_changed_figure_of_a_report_is_found(family: Run) -> None:
+    file = family.reports / "report.json"
+    file.write_text(file.read_text().replace("1.0000", "0.9000"))
+    assert "report.json: changed since it was written" in wrong(family.reports)[0]
+
+
+def test_a_forged_report_is_found_by_its_figures(family: Run) -> None:
+    """Its files and its seal agree with each other, and not with the records."""
+    from convbench.store.folder_seal import check_folder, seal_folder
+
+    sealed = check_folder(family.reports)
+    told = json.dumps(sealed.about)
+    assert "6.50" in told or "7.00" in told
+    forged = json.loads(told.replace("7.00", "9.00"))
+    seal_folder(family.reports, "report", ["report.json"], forged)
+    assert check_folder(family.reports).problems == ()
+    found = wrong(family.path)
+    assert any("says '9.00'; the records give '7.00'" in text for text in found), found
+
+
+def test_a_run_that_was_never_sealed_says_so_and_can_be_taken_as_it_is(tmp_path: Path) -> None:
+    make(tmp_path / "r", questions(2), lambda q, k: "A")
+    done = convbench(tmp_path, "verify", "r")
+    assert done.code == 1
+    assert "conversations.jsonl: was never sealed" in done.out
+    assert "convbench verify RUN --seal" in done.err
+    done = convbench(tmp_path, "verify", "r", "--seal", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["result"]["ok"] is True
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """The folder of a small set that was judged."""
+    run = write_run(tmp_path / "r")
+    return publish("me/set", run, dry_run=True).laid.folder
+
+
+def test_a_published_set_is_made_again_from_its_records(published: Path) -> None:
+    assert wrong(published) == []
+    assert {"seal.json", "eval.yaml", "README.md"} <= {path.name for path in published.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["README.md", "run/verdicts.jsonl", "eval.yaml", "new.txt"])
+def test_a_changed_file_of_a_set_is_found(published: Path, name: str) -> None:
+    path = published / name
+    path.write_bytes((path.read_bytes() if path.exists() else b"") + b"\n")
+    assert any(text.endswith(("since it was written", "was sealed")) for text in wrong(published))
+
+
+def test_a_forged_card_is_found_by_its_figures(published: Path) -> None:
+    """Whoever writes a seal over a forged card, and one over a forged table, is found too."""
+    from convbench.store.folder_seal import check_folder, names_in, seal_folder
+
+    about = check_folder(published).about
+    card = published / "README.md"
+    before = card.read_text()
+    card.write_text(before.replace("multi-turn conversations", "splendid conversations", 1))
+    seal_folder(published, "set", names_in(published), about)
+    (text,) = wrong(published)
+    assert "README.md: line" in text
+    assert "differs from what the records give" in text
+    card.write_text(before)
+    (table,) = (published / "verdicts").glob("train-*.parquet")
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(table)
+    pyarrow.parquet.write_table(rows.slice(1), table)
+    seal_folder(published, "set", names_in(published), about)
+    (text,) = wrong(published)
+    assert "verdicts/train" in text
+
+
+def test_traces_read_as_the_hub_reads_them(published: Path) -> None:
+    """By the reader of `datasets`, which the Hub's dataset viewer is built on."""
+    from datasets.packaged_modules.json.json import parse_traces_info
+
+    traces = sorted((published / "traces").glob("*.jsonl"))
+    assert traces
+    for file in traces:
+        lines = file.read_text().splitlines()
+        _, session, prompt, _, asked, _ = parse_traces_info(lines)
+        assert session == file.stem
+        assert prompt
+        assert asked == sum(json.loads(line).get("message", {}).get("role") == "user"
+                            for line in lines)  # fmt: skip
+        head, *rest = map(json.loads, lines)
+        assert head["type"] == "session"
+        assert head["harness"] == "convbench"
+        assert {line["message"]["role"] for line in rest} <= {"system", "user", "assistant", "tool"}
+        assert all(isinstance(line["message"]["content"], str) for line in rest)
+
+
+def test_results_of_a_checkpoint_name_the_tasks_of_its_set(published: Path) -> None:
+    """As the Hub's own client reads them."""
+    from huggingface_hub import parse_eval_result_entries
+
+    from convbench.publish.benchmark import results_yaml
+    from convbench.publish.checkpoint_card import Results
+
+    tasks = yaml.safe_load((published / "eval.yaml").read_text())["tasks"]
+    assert {task["config"] for task in tasks} == {"examples"}
+    results = Results("test", "reasoning", 9, 3, "rules", (), (), {"accuracy": 0.5, "reward": 0.25})
+    text = results_yaml(results, ["me/set"])
+    assert text is not None
+    entries = parse_eval_result_entries(yaml.safe_load(text))
+    assert [(e.dataset_id, e.task_id, e.value) for e in entries] == [
+        ("me/set", "accuracy", 0.5), ("me/set", "reward-rules", 0.25)
+    ]  # fmt: skip
+    assert "accuracy" in {task["id"] for task in tasks}
+    assert results_yaml(results, []) is None
+
+
+def test_what_is_nothing_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"found no such folder; expected a run"):
+        verify(VerifyOptions(str(tmp_path / "no-such")))
+    with pytest.raises(RunError, match=r"found no run\.json"):
+        verify(VerifyOptions(str(tmp_path)))
+    (tmp_path / "seal.json").write_text('{"files": {}, "about": {"runs": 3}, "kind": "report"}')
+    assert wrong(tmp_path)
+
+
+def test_a_hostile_set_is_refused_as_it_is_by_pull(tmp_path: Path) -> None:
+    """A function of another package in the records of a set opens nothing."""
+    run = write_run(tmp_path / "r", [conversation(0)], [verdict(0)], [example(0)])
+    folder = publish("me/set", run, dry_run=True).laid.folder
+    from convbench.store.folder_seal import check_folder, names_in, seal_folder
+
+    about = check_folder(folder).about
+    file = folder / "run" / "run.json"
+    value = json.loads(file.read_text())
+    value["task"]["source"]["adapter"] = "os:system"
+    file.write_text(json.dumps(value))
+    seal_folder(folder, "set", names_in(folder), about)
+    assert len(wrong(folder)) == 1
+    assert manifest().id
