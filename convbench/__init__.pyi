@@ -167,6 +167,8 @@ def report(
     verdict: bool = False,
     baseline: str | None = None,
     against: str | Iterable[str] | Mapping[str, Any] = (),
+    columns: Literal["one", "two"] = "two",
+    titles: bool = False,
     pairwise: bool = False,
     pool: bool = False,
     allow_incomparable: bool = False,

@@ -102,8 +102,9 @@ class ImportOptions:
     file: Annotated[
         str,
         Opt(
-            "JSON lines, JSON, CSV or parquet, or hf://OWNER/NAME: messages and reward, or TRL's "
-            "prompt, completion, chosen, rejected; optional group, temperature, split.",
+            "JSON lines, JSON, CSV, parquet, a log of Inspect's (.eval), or hf://OWNER/NAME: "
+            "messages and reward, or TRL's prompt, completion, chosen, rejected; optional group, "
+            "temperature, split.",
             argument=True,
         ),
     ]

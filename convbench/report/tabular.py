@@ -32,6 +32,8 @@ column of 7.6 cm), and counted for wide letters: a table is split a little early
 KEY, TEXT = 0.3, 0.55
 """Shares of the line that the first column and any other text may take before they are set as
 paragraphs."""
+PIECE = 8
+"""Characters of a word in a paragraph after which it may break."""
 _SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
 
 
@@ -91,9 +93,9 @@ def _block(
     yield "\\midrule"
     for row in table.rows:
         cells = [row[place] for place in shown]
-        numeric = [column.numeric for column in columns]
-        pairs = list(zip(cells, numeric, strict=True))
-        yield " & ".join(_cell(c, n, stacked, escaped) for c, n in pairs) + " \\\\"
+        kinds = [_kind(table, place, room) for place in shown]
+        pairs = zip(cells, kinds, strict=True)
+        yield " & ".join(_cell(c, kind, stacked, escaped) for c, kind in pairs) + " \\\\"
         if stacked and any(cell.error is not None for cell in cells):
             below = ("" if c.error is None else f"{{\\scriptsize $\\pm$ {c.error}}}" for c in cells)
             yield " & ".join(below) + " \\\\"
@@ -111,10 +113,15 @@ def _kind(table: Table, place: int, room: Room) -> str:
     return f">{{\\raggedright\\arraybackslash}}p{{{share}\\linewidth}}"
 
 
-def _cell(cell: Cell, numeric: bool, stacked: bool, escaped: Callable[[str], str]) -> str:
+def _cell(cell: Cell, kind: str, stacked: bool, escaped: Callable[[str], str]) -> str:
     indent = "\\quad " if cell.text.startswith("  ") else ""
-    text = escaped(cell.text.strip())
-    if numeric:
+    words = cell.text.strip().split(" ")
+    if kind in ("l", "r"):
+        text = escaped(" ".join(words))
+    else:  # a paragraph, whose long words may break
+        pieces = ([w[i : i + PIECE] for i in range(0, len(w), PIECE)] or [""] for w in words)
+        text = " ".join("\\hskip0pt{}".join(map(escaped, some)) for some in pieces)
+    if kind == "r":
         text = _SIGN.sub(r"$\1$", text)
     if cell.error is not None and not stacked:
         text += f" $\\pm$ {cell.error}"

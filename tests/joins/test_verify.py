@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from convbench.cli import app
 from convbench.commands.publish import publish
+from convbench.commands.report import report
 from convbench.commands.verify import verify
 from convbench.errors import RunError
 from convbench.options.look import VerifyOptions
+from convbench.options.report import ReportOptions
+from convbench.report.files import write
+from convbench.report.sealed import seal_report
 from convbench.store import Run
-from tests.publish.runs import conversation, example, manifest, verdict, write_run
+from tests.publish.runs import write_run
 from tests.report.synthetic import make, questions
-from tests.rollout.cli import convbench
 
 
 def wrong(place: Path) -> list[str]:
@@ -23,10 +29,11 @@ def wrong(place: Path) -> list[str]:
     return verify(VerifyOptions(str(place))).problems
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with an evaluation and a report, sealed as their writers do."""
-    base = make(tmp_path / "r", questions(8), lambda q, k: "A", overall=lambda q, k: 4.0 + k)
+    folder = tmp_path_factory.mktemp("verify") / "r"
+    base = make(folder, questions(8), lambda q, k: "A", overall=lambda q, k: 4.0 + k)
     child = make(
         base.evals / "swift", questions(8), lambda q, k: "B" if k else "A", split="test",
         parent=base.manifest.id, checkpoint="x/swift", overall=lambda q, k: 6.0 + k,
@@ -34,9 +41,17 @@ def family(tmp_path: Path) -> Run:
     for run in (base, child):
         with run.lock():
             pass
-    done = convbench(tmp_path, "report", "r", "--out", "r/reports", "--format", "json")
-    assert done.code == 0, done.err
-    return base
+    options = ReportOptions((folder,))
+    made = report(options)
+    files = write(made.document, base.reports, {"json"})
+    seal_report(made.document, options, made.runs, made.root, files)
+    return folder
+
+
+@pytest.fixture
+def family(kept: Path, tmp_path: Path) -> Run:
+    """A copy of one's own."""
+    return Run.open(Path(shutil.copytree(kept, tmp_path / "r")))
 
 
 def test_a_run_with_its_evaluations_and_report_verifies(family: Run) -> None:
@@ -44,7 +59,7 @@ def test_a_run_with_its_evaluations_and_report_verifies(family: Run) -> None:
     assert found.problems == []
     kinds = [one.what.split()[0] for one in found.checked]
     assert kinds == ["run", "run", "report"]
-    assert "24 conversations, 24 verdicts" in found.checked[0].found
+    assert "27 conversations, 27 verdicts" in found.checked[0].found
     assert "tables computed again" in found.checked[2].found
 
 
@@ -81,13 +96,13 @@ def test_a_forged_report_is_found_by_its_figures(family: Run) -> None:
 
 def test_a_run_that_was_never_sealed_says_so_and_can_be_taken_as_it_is(tmp_path: Path) -> None:
     make(tmp_path / "r", questions(2), lambda q, k: "A")
-    done = convbench(tmp_path, "verify", "r")
-    assert done.code == 1
-    assert "conversations.jsonl: was never sealed" in done.out
-    assert "convbench verify RUN --seal" in done.err
-    done = convbench(tmp_path, "verify", "r", "--seal", "--json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["result"]["ok"] is True
+    done = CliRunner().invoke(app, ["verify", str(tmp_path / "r")])
+    assert done.exit_code == 1
+    assert "conversations.jsonl: was never sealed" in done.output
+    assert "convbench verify RUN --seal" in done.output
+    done = CliRunner().invoke(app, ["verify", str(tmp_path / "r"), "--seal"])
+    assert done.exit_code == 0, done.output
+    assert "verified" in done.output
 
 
 @pytest.fixture
@@ -183,7 +198,7 @@ def test_what_is_nothing_is_one_line(tmp_path: Path) -> None:
 
 def test_a_hostile_set_is_refused_as_it_is_by_pull(tmp_path: Path) -> None:
     """A function of another package in the records of a set opens nothing."""
-    run = write_run(tmp_path / "r", [conversation(0)], [verdict(0)], [example(0)])
+    run = write_run(tmp_path / "r", count=1)
     folder = publish("me/set", run, dry_run=True).laid.folder
     from convbench.store.folder_seal import check_folder, names_in, seal_folder
 
@@ -194,4 +209,3 @@ def test_a_hostile_set_is_refused_as_it_is_by_pull(tmp_path: Path) -> None:
     file.write_text(json.dumps(value))
     seal_folder(folder, "set", names_in(folder), about)
     assert len(wrong(folder)) == 1
-    assert manifest().id

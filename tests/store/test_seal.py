@@ -36,9 +36,8 @@ def test_a_writer_seals_what_it_wrote_and_no_more_each_time(run):
         file.write(run.verdicts_file.read_bytes().splitlines()[0])
     after = read_seals(run.path)
     (fresh,) = after[len(before) :]  # the bytes that came, not the whole file again
-    assert (fresh.file, fresh.start) == ("verdicts.jsonl", before[-1].end if False else next(
-        one.end for one in reversed(before) if one.file == "verdicts.jsonl"
-    ))  # fmt: skip
+    end = next(one.end for one in reversed(before) if one.file == "verdicts.jsonl")
+    assert (fresh.file, fresh.start) == ("verdicts.jsonl", end)
     assert problems(run) == []
 
 
