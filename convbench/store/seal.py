@@ -1,9 +1,9 @@
 """Seals: digests of a run's records, written when a writer lets the run go.
 
-Records are only ever appended, so a seal covers the bytes that came since the last one (of the text,
-in whatever parts it lies), and says the seal before it: changing a record, or a seal, leaves the chain
-broken. Nobody signs it. Who
-writes a whole new chain is found by the head that was noted elsewhere: a card's, a report's.
+Records are only ever appended, so a seal covers the bytes that came since the last one (of the
+text, in whatever parts it lies), and says the seal before it: changing a record, or a seal, leaves
+the chain broken. Nobody signs it. Who writes a whole new chain is found by the head that was noted
+elsewhere.
 """
 
 from __future__ import annotations

@@ -18,8 +18,15 @@ from convbench.errors import DataError
 from convbench.formats import inspect_log
 from convbench.formats.importing import import_file, read_chats
 from convbench.formats.inspect_log import ZSTANDARD
+from convbench.formats.rows import logged_rows
 
 LOG = Path(__file__).with_name("inspect_0_3_285.eval")
+
+
+def chats(path, names=None):
+    """Read a log's conversations."""
+    rows, _ = logged_rows(str(path), [])
+    return list(read_chats(rows, names))
 
 
 def unpacked():
@@ -84,7 +91,7 @@ def changed(tmp_path, **fields):
 
 
 def chat(tmp_path, names=None, **fields):
-    found, _ = read_chats(str(changed(tmp_path, **fields)), names)
+    found = chats(changed(tmp_path, **fields), names)
     return next(c for c in found if c.metadata["inspect"]["epoch"] == 1 and c.example == "magnet")
 
 
@@ -97,7 +104,7 @@ def test_of_several_scores_one_is_named(tmp_path):
     sample = {**orjson.loads(others["samples/magnet_epoch_1.json"]), "scores": scores}
     path = deflated(tmp_path / "one.eval",
                     {**others, "samples/magnet_epoch_1.json": orjson.dumps(sample)})  # fmt: skip
-    (only,), _ = read_chats(str(path), {"reward": "scores.words"})
+    (only,) = chats(path, {"reward": "scores.words"})
     assert only.reward == 3.0
 
 
@@ -148,7 +155,7 @@ def test_a_bomb_is_refused_while_it_is_unpacked(tmp_path, monkeypatch, kind):
         path = tmp_path / "bomb.eval"
         path.write_bytes(zstd_archive(b"{" + b" " * (4 << 20) + b"}"))
     with pytest.raises(DataError, match=r"when unpacked; refused|cannot be unpacked"):
-        read_chats(str(path))
+        chats(path)
 
 
 def zstd_archive(sample):
@@ -169,10 +176,10 @@ def zstd_archive(sample):
 def test_the_whole_of_an_archive_is_bounded_too(tmp_path, monkeypatch):
     monkeypatch.setattr(inspect_log, "WHOLE", sum(map(len, FILES.values())) // 2)
     with pytest.raises(DataError, match="when unpacked; refused"):
-        read_chats(str(deflated(tmp_path / "log.eval", FILES)))
+        chats(deflated(tmp_path / "log.eval", FILES))
     monkeypatch.setattr(inspect_log, "MOST", 3)
     with pytest.raises(DataError, match="expected at most 3"):
-        read_chats(str(LOG))
+        chats(LOG)
 
 
 @pytest.mark.parametrize(
@@ -186,9 +193,9 @@ def test_the_whole_of_an_archive_is_bounded_too(tmp_path, monkeypatch):
 def test_what_is_no_log_is_one_line(tmp_path, data, why):
     (tmp_path / "log.eval").write_bytes(data)
     with pytest.raises(DataError, match=why):
-        read_chats(str(tmp_path / "log.eval"))
+        chats(tmp_path / "log.eval")
     with pytest.raises(DataError, match="cannot be read"):
-        read_chats(str(tmp_path / "none.eval"))
+        chats(tmp_path / "none.eval")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +207,6 @@ def test_samples_of_another_shape_are_one_line_or_read(tmp_path, fields):
     path = changed(tmp_path, **fields)
     if fields.get("messages"):
         with pytest.raises(DataError, match=r"magnet_epoch_1\.json"):
-            read_chats(str(path))
+            chats(path)
     else:
-        assert len(read_chats(str(path))[0]) == 4
+        assert len(chats(path)) == 4
