@@ -118,7 +118,7 @@ def by_rounds(section: Section, judge: str | None, kind: ErrorKind) -> Picture |
             for name, policies in found.items()
         }
 
-    return curves(section.title, _measures([section], judge), points, ROUNDS, judge)
+    return curves(section.title, _measures([section], judge), points, ROUNDS, judge, kind)
 
 
 def trained_rows(policy: Policy) -> int | None:
@@ -190,7 +190,8 @@ def curves(
         axes.set_xlabel(axis.label)
         axes.set_ylabel(f"{measure.head}\n({measure.unit})")
     bars = f"bars: {interval(kind)}" + ("; hollow: printed" if printed else "")
-    legend_below(figure, *grid[0][0].get_legend_handles_labels(), bars)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    legend_below(figure, handles, labels, bars)
     heads = " and ".join(measure.head for measure, _ in panels)
     scored = f", judge {judge}" if judge and len(panels) > 1 else ""
     caption = f"{title}: {heads} by {axis.name}{scored}, with 95% intervals."

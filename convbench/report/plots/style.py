@@ -168,9 +168,7 @@ def picture(
     )
 
 
-def legend_below(
-    figure: Figure, handles: Sequence[Any], labels: Sequence[str], words: str = ""
-) -> None:
+def legend_below(figure: Figure, handles: Any, labels: Sequence[str], words: str = "") -> None:
     """Put a legend below all panels, under `words` on what marks mean."""
     columns = 4 if figure.get_figwidth() > ONE else 2
     figure.legend(

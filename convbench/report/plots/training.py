@@ -75,7 +75,8 @@ def _legends(figure: Any, grid: Sequence[Any], panels: Sequence[Any], marks: str
     """Name the methods below all, and what tells two curves of one method apart inside."""
     from matplotlib.lines import Line2D
 
-    legend_below(figure, *grid[0].get_legend_handles_labels(), marks)
+    handles, labels = grid[0].get_legend_handles_labels()
+    legend_below(figure, handles, labels, marks)
     for axes, (_, keys) in zip(grid, panels, strict=False):
         said = [what for what in keys.values() if what]
         if said:
