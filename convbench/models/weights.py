@@ -29,8 +29,9 @@ def load_tokenizer(path: str) -> Any:
     return tokenizer
 
 
-def load_model(path: str, device: str | None = None) -> Any:
-    """Return the model on CUDA (bfloat16) where there is one, else on CPU (float32)."""
+def load_model(path: str, device: str | None = None, *, trains: bool = False) -> Any:
+    """Return the model on CUDA (bfloat16) where there is one, else on CPU (float32); one that
+    `trains` keeps the layers that gradients go through."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     base = adapter_base(path)
@@ -43,7 +44,7 @@ def load_model(path: str, device: str | None = None) -> Any:
     model = model.to(device).eval()
     if device == "cpu" and model.num_parameters() < SMALL:
         torch.set_num_threads(1)
-    elif device == "cpu":
+    elif device == "cpu" and not trains:
         pack(model)
     return model
 

@@ -184,7 +184,7 @@ class Learner(Pupil):
                 install=with_extra("train"),
             ) from None  # fmt: skip
         try:
-            model, tokenizer = load_model(path, device), load_tokenizer(path)
+            model, tokenizer = load_model(path, device, trains=True), load_tokenizer(path)
         except (OSError, ValueError) as error:
             raise TrainError(f"model {path!r}: {str(error).splitlines()[0]}") from None
         found = cls.of(model, tokenizer)

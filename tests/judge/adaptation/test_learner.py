@@ -38,8 +38,11 @@ B = ["Lebum\n- tenos has home barn.", "Lebum\n- tenos has color gold."]
 
 @pytest.fixture(scope="module")
 def learner() -> Learner:
+    """As a large model is loaded, whose layers are packed where it only samples."""
     torch.set_num_threads(1)
-    return Learner.load(where("pocket"), "cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("convbench.models.weights.SMALL", 0)
+        return Learner.load(where("pocket"), "cpu")
 
 
 def weights(learner: Learner) -> str:
