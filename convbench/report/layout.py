@@ -11,6 +11,7 @@ from convbench.report.panels import panel_of
 from convbench.report.sections import Section
 from convbench.report.tables import (
     adaptation_table,
+    best_of_table,
     choice_table,
     control_table,
     count_table,
@@ -140,6 +141,7 @@ def _tables(
         temperature_table(section, judge, kind),
         flagged_table(section, judge, kind),
         control_table(section, judge),
+        best_of_table(section, judge, kind),
         finding_table(section),
         training_table(section),
     )

@@ -35,17 +35,22 @@ def newest_advantages(run: Run) -> Advantages:
     return found
 
 
+def credit_by_source(run: Run) -> dict[str, Advantages]:
+    """Return the newest advantage of every turn, by who said it; empty without any."""
+    found: dict[str, Advantages] = {}
+    for one in _credit(run):
+        of = found.setdefault(one.source, {}).setdefault(one.conversation_id, {})
+        of[one.turn_index] = one.advantage
+    return found
+
+
 def turn_advantages(run: Run, source: str | None = None) -> Advantages:
     """Return the advantage of every policy turn that has one, of one source.
 
     Without a source the only one there is. Raises RunError where there is none, where several
     are and none is named, or where the file is damaged. Turns that were not credited are missing.
     """
-    by_source: dict[str, Advantages] = {}
-    path = run.path / FILE
-    for one in _credit(run):
-        of = by_source.setdefault(one.source, {}).setdefault(one.conversation_id, {})
-        of[one.turn_index] = one.advantage
+    by_source, path = credit_by_source(run), run.path / FILE
     there = ", ".join(sorted(by_source)) or "none"
     if source is not None and source not in by_source:
         raise RunError(f"{path}: found no credit by {source!r}; there is: {there}")

@@ -3,6 +3,7 @@
 from convbench.report.tables.adaptation import adaptation_table, kind_table
 from convbench.report.tables.against import difference_table, temperature_table
 from convbench.report.tables.beside import reference_table
+from convbench.report.tables.best_of import best_of_table
 from convbench.report.tables.cells import headline, measures_of
 from convbench.report.tables.controls import control_table
 from convbench.report.tables.counts import count_table, counts
@@ -21,6 +22,7 @@ from convbench.report.tables.wins import win_table
 
 __all__ = [
     "adaptation_table",
+    "best_of_table",
     "choice_table",
     "control_table",
     "count_table",
