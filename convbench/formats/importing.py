@@ -104,7 +104,7 @@ class Seen:
         temperatures = self.temperatures.setdefault(conversation.sample, set())
         if len(temperatures) < 2:  # it matters whether there are several
             temperatures.add(conversation.temperature)
-        self.hidden.update(chat.hidden)
+        self.hidden.update(chat.hidden.keys())
         self.kept.update(key for key in chat.metadata if key != FIELDS)
         self.said.update(key for item in chat.metadata.get(FIELDS, ()) for key in item)
 

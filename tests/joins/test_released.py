@@ -91,6 +91,8 @@ def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
     assert "NLL: 0 in stage 1, 0.01 in stage 2" in text
     assert "stage 1 fit: 2 pairs a step (1 x 2 x 1 process(es))" in text
     assert "falling to 10%, Adam 0.9/0.95, 4 epochs" in text
+    assert "peak memory of scoring: about 0.0" in text
+    assert "peak memory of stage 1: about 0.0" in text
     assert not run.checkpoints.exists()
     path = train(options(run.path, base)).path
     assert path is not None

@@ -19,6 +19,7 @@ from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.select import Logged
 from convbench.learn.steps import Steps
+from convbench.learn.sweet.memory import BUDGET
 from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_rows, whole_weights
 
 
@@ -150,7 +151,7 @@ def scores(
     *,
     mean: Mean,
     bf16: bool = False,
-    tokens: int = 16384,
+    tokens: int = BUDGET,
 ) -> list[torch.Tensor]:
     """Return log pi of the turns of each trajectory, without gradients; `bf16`: under autocast,
     as the training computes them. Batches hold at most `tokens` positions, padding too, or one

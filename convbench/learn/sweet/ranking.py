@@ -66,6 +66,7 @@ def candidate_advantages(
     for path, each in zip((str(critic), None), rows, strict=True):
         model = fitting.load_model(job, path, trained=False).to(advantage.device())
         values.append(advantage.scores(model, each, pad, mean=settings.normalize))
+        del model  # before the other one comes
     gains = [float((a.double() - b.double()).sum()) for a, b in zip(*values, strict=True)]
     return [gains[places[_same(row)]] for row in candidates]
 

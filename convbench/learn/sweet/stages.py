@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.learn.job import Job, Means
-from convbench.learn.select import Selection, select
+from convbench.learn.select import Logged, Selection, select
 from convbench.learn.steps import in_batches
-from convbench.learn.sweet import candidates
+from convbench.learn.sweet import candidates, memory
 from convbench.learn.sweet.pairs import (
     CANDIDATES,
     CRITIC,
@@ -23,17 +23,22 @@ from convbench.learn.sweet.pairs import (
     Sweet,
     Trajectories,
     check_base,
+    critic_rows,
     hidden_text,
     trajectories,
     whole_weights,
 )
 from convbench.learn.trainers import start, write_recipe
+from convbench.models.devices import inventory
+from convbench.models.shape import shape_of
 from convbench.schema import text_of
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_whole
 from convbench.views import policy_turns
 
+LOOKED = 8
+"""Conversations of a dry run that are turned into tokens, to know the longest row."""
 CRITIC_TRAINER = "sweet_critic"
 """Stage 1's trainer script."""
 
@@ -81,6 +86,46 @@ class Stages:
         if self.pairs.ties is not None:
             yield from self.pairs.ties.describe()
         yield from self.choices()
+        yield from self.memory()
+
+    def memory(self) -> Iterator[str]:
+        """Yield what the critic takes of memory at its peak, as far as the model's shape is
+        known."""
+        shape = shape_of(self.job.model)
+        if shape is None:
+            yield f"peak memory: not known, {self.job.model} is of no shape that is at hand"
+            return
+        recipe, config = self.critic_recipe(), self.means.launch.accelerate or {}
+        kind = recipe.fit.precision
+        width = 2 if kind == "bf16" or (kind == "auto" and inventory()) else 4
+        longest = self._longest()
+        scored = memory.scoring(shape, memory.batch_of(longest, memory.BUDGET), width)
+        yield f"peak memory of scoring: about {_told(scored)}"
+        if recipe.lora is not None:
+            yield "peak memory of stage 1: not counted for an adapter"
+            return
+        stage = (config.get("deepspeed_config") or {}).get("zero_stage", 0)
+        rows, both = memory.batch_of(longest, 0), 2 * recipe.fit.batch_size
+        rows = memory.Rows(rows.lengths * both, rows.said * both)
+        found = memory.training(
+            shape, rows, width=width, checkpointing=recipe.fit.gradient_checkpointing,
+            shards=self.means.launch.processes if stage == 3 else 1,
+        )  # fmt: skip
+        yield f"peak memory of stage 1: about {_told(found)} a process"
+
+    def _longest(self) -> list[tuple[int, int]]:
+        """Return (tokens, the policy's) of the longest rows: of the conversations that have the
+        most characters."""
+        items = {i.conversation.conversation_id: i for pair in self.pairs.items for i in pair}
+
+        def size(item: Logged) -> int:
+            return sum(len(text_of(turn.content)) for turn in item.conversation.turns)
+
+        protocol, found = self.job.run.manifest.protocol, []
+        for item in sorted(items.values(), key=size)[-LOOKED:]:
+            rows = critic_rows(protocol, item, self.job.chat, self.settings)
+            found += [(len(row.ids), sum(mark >= 0 for mark in row.turns)) for row in rows]
+        return found
 
     def choices(self) -> Iterator[str]:
         """Yield the settings in which papers and programs differ."""
@@ -123,6 +168,13 @@ class Stages:
         """Yield what the critic makes of conversations that it was not trained on."""
         for number, line in enumerate(credit(self.job.folder / CRITIC, self.selection)):
             yield "critic" if number == 0 else "", line
+
+
+def _told(peak: memory.Peak) -> str:
+    """Return a peak in words."""
+    parts = ("weights", "training", "inside", "logits")
+    of = ", ".join(f"{name} {getattr(peak, name) / 1e9:.2f}" for name in parts)
+    return f"{peak.total / 1e9:.2f} GB ({of})"
 
 
 def credit(critic: Path, selection: Selection) -> Iterator[str]:
