@@ -29,13 +29,14 @@ TIMEOUT_S = 600.0
 class Server:
     """A server by its address, such as `http://127.0.0.1:8000`."""
 
-    def __init__(self, base: str, weights: str) -> None:
-        """`weights` are those of the learner; SpecError for an address that is not here."""
+    def __init__(self, base: str, weights: str, key: str = "args.inner.server") -> None:
+        """`weights` are those that it should serve, `key` says where the address stands; SpecError
+        for one that is not here."""
         parts = urlsplit(base)
         if parts.scheme != "http" or parts.hostname not in HERE:
             raise SpecError(
-                f"args.inner.server: found {base!r:.80}; expected a vLLM server on this machine, "
-                "such as http://127.0.0.1:8000, which can read the adapters' folder"
+                f"{key}: found {base!r:.80}; expected a vLLM server on this machine, "
+                "such as http://127.0.0.1:8000"
             )
         self.base, self.weights = base, weights
         self._host, self._port = parts.hostname, parts.port or 80
@@ -49,9 +50,7 @@ class Server:
             if not one.get("parent") and _same(root, self.weights):
                 return str(one["id"])
         found = ", ".join(str(one.get("root") or one.get("id")) for one in served) or "nothing"
-        raise TrainError(
-            f"{self.base}: serves {found:.200}; expected the learner's weights, {self.weights}"
-        )
+        raise TrainError(f"{self.base}: serves {found:.200}; expected {self.weights}")
 
     @contextmanager
     def adapters(self, stack: Stack) -> Iterator[list[str]]:
@@ -84,6 +83,22 @@ class Server:
         if not all(isinstance(one, str) for one in said):
             raise TrainError(f"{self.base}: found {len(choices)} answers to {len(prompts)} prompts")
         return tuple(map(str, said))
+
+    def prompt_log_probs(
+        self, model: str, prompts: Sequence[Sequence[int]]
+    ) -> list[list[dict[str, Any] | None]]:
+        """Return for every token of each prompt what the model makes of it, by token id; None for
+        a first one."""
+        asked = {
+            "model": model, "prompt": [list(one) for one in prompts], "temperature": 0,
+            "max_tokens": 1, "prompt_logprobs": 0,
+        }  # fmt: skip
+        choices = self._ask("POST", "/v1/completions", asked).get("choices") or []
+        found = {one.get("index"): one.get("prompt_logprobs") for one in choices}
+        said = [found.get(number) for number in range(len(prompts))]
+        if not all(isinstance(one, list) for one in said):
+            raise TrainError(f"{self.base}: found no prompt log-probabilities of {len(prompts)}")
+        return [list(one or ()) for one in said]
 
     def _ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Return the JSON object that a request gives; {} where the server answers in words."""

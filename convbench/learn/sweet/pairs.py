@@ -73,6 +73,9 @@ class Sweet(Noun):
     """Sampling temperature of the candidates."""
     conversations: int | None = Field(default=None, ge=1)
     """Conversations a task whose turns get candidates; null: all. Equal histories count once."""
+    servers: tuple[str, str] | None = None
+    """Addresses of two vLLM servers on this machine, of the critic and of the base, which then rank
+    the candidates; null ranks them in this process."""
     critic: dict[str, Any] = Field(default_factory=dict)
     """What the critic's `fit` has otherwise than the recipe's."""
 

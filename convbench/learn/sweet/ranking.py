@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
 from convbench.learn.pairs import Reply
@@ -14,6 +15,7 @@ from convbench.learn.select import Logged
 from convbench.learn.sweet import critic as advantage
 from convbench.learn.sweet.candidates import place, reply_of
 from convbench.learn.sweet.pairs import CriticRow, Sweet, hidden_text, informed, rows_of
+from convbench.learn.sweet.served import served_log_probs
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.rollout.branch import seen_before
 from convbench.schema import ProtocolSpec
@@ -61,6 +63,14 @@ def candidate_advantages(
                         protocol, by_id[name], turn, rounds, reply, job.chat, settings, told=told
                     )
                 )
+    if settings.servers is not None:
+        if settings.normalize == "trajectory":
+            raise TrainError("args.servers: found normalize trajectory; expected turn or false")
+        mean, weights = bool(settings.normalize), (str(critic), job.model)
+        sides = zip(settings.servers, weights, rows, strict=True)
+        ours, base = (served_log_probs(url, path, each, mean=mean) for url, path, each in sides)
+        gains = [a - b for a, b in zip(ours, base, strict=True)]
+        return [gains[places[_same(row)]] for row in candidates]
     pad = job.chat.tokenizer.pad_token_id or 0
     values = []
     for path, each in zip((str(critic), None), rows, strict=True):
