@@ -123,6 +123,11 @@ class BuildAnswer(Answer):
     """Policy turns."""
     flags: dict[str, int] = Field(default_factory=dict)
     """Findings by flag."""
+    recorded: int | None = None
+    """Replies of the policy whose log-probabilities were recorded; null where they were not asked
+    for. Fewer than `replies`: exit code 1."""
+    replies: int | None = None
+    """Replies of the policy, those that called tools too; null likewise."""
     estimate: Tokens | None = None
     """On a dry run: what it would take."""
     foreseen: ForeseenAnswer | None = None

@@ -59,6 +59,7 @@ def answer_build(result: BuildResult) -> BuildAnswer:
     from convbench.rollout.loop import Built
 
     m, built = result.manifest, result.built or Built()
+    have, every = result.told_probs or (None, None)
     return BuildAnswer(
         run=None if result.path is None or result.preview else shown(result.path),
         task=m.task.name, protocol=m.protocol.name, mode=m.mode,
@@ -66,7 +67,7 @@ def answer_build(result: BuildResult) -> BuildAnswer:
         conversations=built.had, before=built.kept, failed=built.lost,
         failures=dict(built.failures), cut=built.cut, turns=built.turns, flags=dict(built.flags),
         estimate=None if result.preview is None else estimated(result.preview),
-        foreseen=foreseen(result),
+        foreseen=foreseen(result), recorded=have, replies=every,
     )  # fmt: skip
 
 
@@ -133,6 +134,7 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
                 f"{every - have} replies have no log-probabilities, for {policy} tells none; "
                 "training with loss.pi_0=recorded will refuse them"
             )
+    unrecorded = result.told_probs is not None and result.told_probs[0] < result.told_probs[1]
     for flag, count in built.flags.most_common(6):
         fact("flagged", f"{flag}: {count}")
     for warning in result.warnings:
@@ -145,8 +147,8 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")
-    if options.calls.fails(built.lost, built.lost + built.jobs.done):
-        raise typer.Exit(1)
+    if unrecorded or options.calls.fails(built.lost, built.lost + built.jobs.done):
+        raise typer.Exit(1)  # what was asked for is not there
     judge = _judge_to_name(manifest, options.specs)
     offline = "" if manifest.task.judge else "   (offline: --judge rules)"
     more = f"{of_run(path)}{said_again(options.specs)}"

@@ -54,14 +54,11 @@ SETS = (
 
 def logged(path: Path, samples: int, tasks: int, split: str, seed: int) -> Run:
     """A judged run whose questions are all of one split."""
-    share = {"train": 1.0, "validation": 0.0, "test": 0.0} | (
-        {"train": 0.0, "test": 1.0} if split == "test" else {}
-    )
-    sets = tuple(f"task.sample.{name}={value}" for name, value in share.items())
+    sets = ("task.sample.split=fraction", f"task.sample.train={float(split == 'train')}")
     shape = Shape(seed=seed, max_tokens=96, samples=samples, temperatures=(1.0,))
     build(BuildOptions(run=path, calls=QUIET) if path.exists() else BuildOptions(
         "pocket", tasks=tasks, model="local:pocket", run=path, calls=QUIET, shape=shape,
-        specs=SpecOptions(sets=("task.sample.split=fraction", *sets)),
+        specs=SpecOptions(sets=sets),
     ))  # fmt: skip
     judge(JudgeOptions(("rules",), path, calls=QUIET))
     return Run.open(path)
