@@ -51,6 +51,8 @@ def _of_one(options: TrainOptions) -> list[str]:
         "--model": options.model,
         "--out": options.out,
         "--launch": options.launch,
+        "--nodes": options.nodes,
+        "--on": options.on,
         "--dry-run": options.dry_run or None,
     }
     return [name for name, value in single.items() if value is not None]

@@ -17,11 +17,12 @@ from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt, Means, Preparation, recorded_for
 from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
-from convbench.learn.nodes import meeting, on_machines
+from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
 from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.steps import Steps, in_batches
+from convbench.learn.together import train_together, written
 from convbench.learn.trainers import portable_recipe, start
 from convbench.learn.weights import Weighted
 from convbench.models.where import OURS, check_model, member_weights, named, policy_weights
@@ -77,7 +78,8 @@ def train(options: TrainOptions) -> TrainResult:
         options, recipe, launch_sets, launching.accelerators(options.calls)
     )
     if options.nodes is not None:
-        launch = on_machines(launch, meeting(options.nodes))
+        others = Meeting(0, options.nodes, "the first machine", 0)
+        launch = on_machines(launch, others if options.on else meeting(options.nodes))
     recipe = in_batches(recipe, launch.processes)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     found = counted(example.split for example in run.examples.values())
@@ -92,6 +94,14 @@ def train(options: TrainOptions) -> TrainResult:
             result.preview = list(before.describe())
         else:
             result.preview = list(describe(job, data_of(module, job), launch.processes))
+        if options.on is not None:
+            result.preview += ["", *written(options, runs, job.folder).splitlines()]
+        return result
+    if options.on is not None:
+        result.notes += train_together(options, runs, job.folder)
+        if not Checkpoint(job.folder).finished:
+            raise TrainError(f"{job.folder}: no checkpoint came; {'; '.join(result.notes[-1:])}")
+        result.path = job.folder
         return result
     with ExitStack() as held:
         for one in runs:
@@ -257,7 +267,7 @@ def choose_launch(
     here = launch.processes
     if launch.accelerate:
         here //= int(launch.accelerate.get("num_machines") or 1)
-    if options.launch is not None or here <= max(gpus, 1):
+    if options.launch is not None or options.nodes is not None or here <= max(gpus, 1):
         return launch, []
     note = (
         f"launch {name!r} asks for {here} accelerators and {gpus} are here: training in one "

@@ -24,7 +24,7 @@ USUAL = "CONVBENCH_RAY_OPTIONS"
 
 def usual(place: Place) -> int:
     """Return the cores of the cluster."""
-    ray = _connected(place.address)
+    ray = connected(place.address)
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
@@ -48,7 +48,7 @@ def _options() -> dict[str, Any]:
     return found
 
 
-def _connected(address: str | None) -> Any:
+def connected(address: str | None) -> Any:
     """Return Ray, connected to a cluster."""
     try:
         import ray
@@ -89,7 +89,7 @@ class Tasks:
     """Tasks of a cluster."""
 
     def __init__(self, crew: Crew) -> None:
-        self._ray = _connected(crew.address)
+        self._ray = connected(crew.address)
         self.told: Sequence[str] = ()
         remote = self._ray.remote(**_options())(task)
         paths = [path for path in sys.path if path]

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from convbench.errors import MissingDependency, RunError
 from convbench.store.jsonl import write_whole
@@ -71,29 +72,13 @@ def facts(crew: Crew) -> dict[str, str | int]:
     }  # fmt: skip
 
 
-class Array:
-    """A job array."""
+class Submitted:
+    """A job that the scheduler has."""
 
-    def __init__(self, crew: Crew) -> None:
-        for program in ("sbatch", "squeue"):
-            if shutil.which(program) is None:
-                raise MissingDependency(
-                    program, needed_for="--on slurm",
-                    install="give the command on a node that submits jobs, or add --dry-run for "
-                    "the script",
-                )  # fmt: skip
-        script = crew.run / "shards" / "workers.sbatch"
-        crew.logs().mkdir(parents=True, exist_ok=True)
-        write_whole(script, written(crew).encode())
-        said = _asked(["sbatch", "--parsable", str(script)])
-        found = re.match(r"\d+", said.strip())
-        if found is None:
-            raise RunError(f"sbatch: found {said.strip()!r:.200}; expected the number of a job")
-        self.job = found[0]
-        self.told: Sequence[str] = (
-            f"job {self.job}; its script is {script}, what it prints in {crew.logs()}",
-        )
-        self._looked, self._there = 0.0, crew.count
+    def __init__(self, job: str, script: Path, logs: Path, count: int) -> None:
+        self.job = job
+        self.told: Sequence[str] = (f"job {job}; its script is {script}, what it prints in {logs}",)
+        self._looked, self._there = 0.0, count
         self._every = float(os.environ.get(LOOK) or LOOK_S)
 
     def alive(self) -> int:
@@ -129,6 +114,25 @@ def _asked(command: list[str]) -> str:
     return done.stdout
 
 
-def start(crew: Crew) -> Array:
+def submit(script: Path, text: str, logs: Path, count: int) -> Submitted:
+    """Write a script and submit it. Raises MissingDependency where there is no scheduler."""
+    for program in ("sbatch", "squeue"):
+        if shutil.which(program) is None:
+            raise MissingDependency(
+                program, needed_for="--on slurm",
+                install="give the command on a node that submits jobs, or add --dry-run for the "
+                "script",
+            )  # fmt: skip
+    logs.mkdir(parents=True, exist_ok=True)
+    write_whole(script, text.encode())
+    said = _asked(["sbatch", "--parsable", str(script)])
+    found = re.match(r"\d+", said.strip())
+    if found is None:
+        raise RunError(f"sbatch: found {said.strip()!r:.200}; expected the number of a job")
+    return Submitted(found[0], script, logs, count)
+
+
+def start(crew: Crew) -> Submitted:
     """Submit the array."""
-    return Array(crew)
+    script = crew.run / "shards" / "workers.sbatch"
+    return submit(script, written(crew), crew.logs(), crew.count)

@@ -1,0 +1,111 @@
+"""Two machines train as one process does: processes of their own, with ranks of their own, that
+meet over gloo on this one's loopback. One folder, one checkpoint; a lost machine is taken up again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from convbench.learn import launch
+from convbench.learn.job import Job
+from convbench.learn.nodes import MASTER, RANK, Meeting, on_machines
+from convbench.models.vllm import free_port
+from convbench.store.run import Run
+from tests.learn import tiny
+from tests.trainers.gradients import GRADIENTS, record
+from tests.trainers.test_exact import apart
+from tests.trainers.test_processes import ROOT, WORKER, file_of
+
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Nine conversations of a tiny policy."""
+    folder = tmp_path_factory.mktemp("data")
+    return tiny.judged_run(folder / "run", f"local:{tiny.save_model(folder / 'model')}")
+
+
+@pytest.mark.parametrize("name", ["ddp", "zero3"])
+def test_gradients_of_two_machines_are_those_of_one_process(
+    name: str,
+    run: Run,
+    tmp_path: Path,
+) -> None:
+    from convbench import catalog
+    from convbench.schema.recipe import Launch
+
+    (tmp_path / "alone").mkdir()
+    job = Job.read(file_of(tmp_path / "alone", run, **{"fit.batch_size": 4}))
+    alone = record(job, launch.load(launch.locate("swift")).data(job))
+    file = file_of(tmp_path, run, **{"fit.batch_size": 2})
+    spec = catalog.load(Launch, "launch", name, sets={"accelerate.num_processes": 1})
+    fit, port, machines = Job.read(file).recipe.fit, free_port(), []
+    for rank in range(2):
+        mine = on_machines(spec, Meeting(rank, 2, "127.0.0.1", port))
+        parts = launch.command(mine, WORKER, file, fit, 0)
+        env = {**launch.environment(mine, 0), "OMP_NUM_THREADS": "1"}
+        env.pop(launch.GUARDED)
+        machines.append(subprocess.Popen(parts, env=env, stdin=subprocess.DEVNULL))
+    assert [one.wait(1200) for one in machines] == [0, 0]
+    found = torch.load(tmp_path / GRADIENTS)
+    assert (found["processes"], found["deepspeed"]) == (2, name.startswith("zero"))
+    for step in range(3):
+        assert apart(found["steps"][step], alone["steps"][step]) < 1e-5, f"step {step}"
+    assert apart(found["parameters"], alone["parameters"]) < 1e-5
+
+
+def test_the_command_on_two_machines_leaves_one_checkpoint_after_one_was_lost(
+    run: Run,
+    tmp_path: Path,
+) -> None:
+    """Killed after a step was kept: both are gone, and the same command on both goes on."""
+    out = tmp_path / "out"
+    words = ["train", "swift", "--run", str(run.path), "--out", str(out), "--launch", "ddp",
+             "--nodes", "2"]  # fmt: skip
+    sets = ("launch.num_processes=1", "fit.batch_size=2", "fit.accumulation=1", "fit.epochs=12",
+            "fit.gradient_checkpointing=false")  # fmt: skip
+    for pair in sets:
+        words += ["--set", pair]
+
+    def machines() -> list[subprocess.Popen[bytes]]:
+        port = free_port()
+        space = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+                 MASTER: f"127.0.0.1:{port}"}  # fmt: skip
+        return [
+            subprocess.Popen(
+                [sys.executable, "-m", "convbench", *words], env=space | {RANK: str(rank)},
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+
+    first = machines()
+    ends = time.monotonic() + 600
+    while not list(out.glob("checkpoint-*/trainer_state.json")) and time.monotonic() < ends:
+        if any(one.poll() is not None for one in first):
+            break
+        time.sleep(0.05)
+    first[1].send_signal(signal.SIGKILL)
+    for one in first:
+        one.kill() if one is first[1] else one.terminate()
+    said = [one.communicate(timeout=300)[0] for one in first]
+    assert not (out / "training.json").exists(), said
+    again = machines()
+    told = [one.communicate(timeout=900)[0].decode() for one in again]
+    assert [one.returncode for one in again] == [0, 0], told
+    summary: dict[str, Any] = json.loads((out / "training.json").read_text())
+    assert summary["processes"] == 2
+    assert [e["step"] for e in summary["log"] if "loss" in e][-1] == 36
+    names = {path.name for path in out.iterdir()}
+    assert {"train.log", "train-1.log", "recipe.yaml", "model.safetensors"} <= names
