@@ -24,6 +24,7 @@ from convbench.options.shared import CallOptions, devices_of
 from convbench.schema import Member, canonical
 from convbench.schema.devices import Role
 from convbench.store import Run
+from convbench.store.shards import superseded
 
 CALLS = "calls.jsonl"
 """A run's journal."""
@@ -51,7 +52,8 @@ def share_ledger(options: CallOptions, folder: Path) -> CallOptions:
     options.ledger.limit(options.budget, options.budget_tokens)
     if options.ledger.limited:
         for file in sorted(folder.rglob(CALLS)):
-            count(options.ledger, Journal(file))
+            if not superseded(file.parent):
+                count(options.ledger, Journal(file))
     return options
 
 

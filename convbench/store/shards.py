@@ -298,6 +298,20 @@ def _joined(sources: Iterable[Path], target: Path) -> int:
     return count
 
 
+def of_shard(folder: Path) -> bool:
+    """Whether a folder is a shard's, by its name and place."""
+    return folder.parent.name == FOLDER and PART.fullmatch(folder.name) is not None
+
+
+def superseded(folder: Path) -> bool:
+    """Whether a folder is a shard's that another epoch took over: what it holds stands in a newer
+    one too, up to there."""
+    if not of_shard(folder):
+        return False
+    index, epoch = map(int, folder.name.split("."))
+    return newest(folder.parent, MOST).get(index, epoch) > epoch
+
+
 def worker_files(run: Path) -> Iterator[Path]:
     """Yield the files in which workers say what they do."""
     folder = run / FOLDER / WORKERS

@@ -191,11 +191,16 @@ class Watching:
 def counts(board: Board) -> str:
     """Return `120/400 shards · 4 workers · 32.1/s · ETA 0:40`."""
     found, active = board.listed, board.active
-    rate = sum(one.rate for one in active)
-    parts = [f"{len(found.done)}/{found.count} shards", f"{len(active)} workers", f"{rate:.1f}/s"]
-    finished = sum(one.shards for one in board.workers)
     longest = max((one.seconds for one in board.workers), default=0.0)
-    if finished > len(active) and active and longest:
+    if not active:
+        ended = sum(one.done + one.failed for one in board.workers)
+        pace = f" · {ended / longest:.1f}/s" if longest else ""
+        return f"{len(found.done)}/{found.count} shards{pace} · {clock(longest)}"
+    rate = sum(one.rate for one in active)
+    many = f"{len(active)} worker{'' if len(active) == 1 else 's'}"
+    parts = [f"{len(found.done)}/{found.count} shards", many, f"{rate:.1f}/s"]
+    finished = sum(one.shards for one in board.workers) - len(active)
+    if finished > 0 and longest:
         left = (found.count - len(found.done)) / (finished / longest)
         parts.append(f"ETA {clock(left)}")
     return " · ".join(parts)

@@ -28,7 +28,7 @@ from convbench.options.shared import CallOptions
 from convbench.rollout.calls import Kept
 from convbench.rollout.fill import filled
 from convbench.store import Run, shards
-from convbench.store.claims import Entry, Held, Watch, claim, here, listed
+from convbench.store.claims import MOST_LOST, Entry, Held, Watch, claim, here, listed
 from convbench.store.shards import ShardTask, read_plan
 from convbench.workers.heart import Heart, new_name
 
@@ -116,7 +116,12 @@ class Worker:
     def _over(self) -> bool:
         """Whether no shard is held by others, who may yet leave it."""
         found = listed(self.run.path, self.plan)
-        return not found.held and not [i for i in found.waiting if i not in found.stopped]
+        held = [one for one in found.held.values() if not self._hopeless(one)]
+        return not held and not [i for i in found.waiting if i not in found.stopped]
+
+    def _hopeless(self, entry: Entry) -> bool:
+        """Whether a shard lost too many workers, the last one too."""
+        return entry.lost >= MOST_LOST and self.watch.silent(entry)
 
     def _pause(self) -> float:
         least, most = LOOK_S
@@ -127,7 +132,7 @@ class Worker:
         self.heart.shard, self.worked.shards = held.index, self.worked.shards + 1
         self.heart.shards += 1
         done = set(held.entry.done)
-        why: str | None = "the worker ended before its time"
+        why: str | None = None
         try:
             done, why = await self._tasks(held, done)
         except ENDS as error:
@@ -136,6 +141,9 @@ class Worker:
             why = str(error)
             if not held.lost():
                 self.worked.troubles.append(f"shard {held.index}: {error}")
+        except Exception as error:  # a fault of ours would meet every worker in turn
+            why = f"{type(error).__name__}: {error}"
+            raise
         finally:
             self.ledger.end()
             self.ledger.fence = lambda: None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,11 +14,13 @@ import yaml
 from convbench import catalog
 from convbench.errors import MissingDependency, SpecError, TrainError
 from convbench.learn import launch as launching
+from convbench.learn import together
 from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.start import choose_launch, sort_sets
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Fit, Launch, Recipe
+from convbench.store import Run
 
 
 def recipe(name: str) -> Recipe:
@@ -191,6 +196,29 @@ def test_which_machine_this_is_says_the_scheduler(
             meeting(2, wrong)
     with pytest.raises(SpecError, match="starts one process without a launcher"):
         on_machines(launch("none"), Meeting(0, 2, "h", 1))
+
+
+def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> None:
+    run = Run(tmp_path / "a run", None)  # type: ignore[arg-type]
+    options = TrainOptions("swift", launch="zero3", nodes=2, on="slurm", dry_run=True)
+    script = tmp_path / "script"
+    script.write_text(together.written(options, [run], tmp_path / "out"))
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    text = script.read_text()
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n" in text
+    assert f"--output={tmp_path}/out/logs/rank-%t.log" in text
+    line = text.splitlines()[-1]
+    words = shlex.split(line[line.index(sys.executable) :])
+    assert words[1:5] == ["-m", "convbench", "train", "swift"]
+    assert set(words[5:]) == {f"--run={run.path}", f"--out={tmp_path / 'out'}",
+                              "--launch=zero3", "--nodes=2"}  # fmt: skip
+    on_ray = dataclasses.replace(options, on="ray:10.0.0.1:6379")
+    assert "# 2 tasks on 10.0.0.1:6379" in together.written(on_ray, [run], tmp_path / "out")
+    for wrong in ("local", "slurm:4", "k8s"):
+        with pytest.raises(SpecError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
+            together.written(dataclasses.replace(options, on=wrong), [run], tmp_path)
+    with pytest.raises(SpecError, match="found no --nodes"):
+        together.written(dataclasses.replace(options, nodes=None), [run], tmp_path)
 
 
 def test_sets_are_sorted() -> None:

@@ -114,6 +114,7 @@ def test_a_takeover_copies_what_lies_there_and_fences_the_rest(run: Path) -> Non
     zombie.write(b'2}\n{"late":3}\n')
     zombie.close()
     assert shards.parts(run)[0] == new
+    assert [shards.superseded(one) for one in (before, new, run)] == [True, False, False]
     assert (new / "conversations.jsonl").read_bytes() == b'{"a":1}\n{"torn":'
 
 

@@ -21,7 +21,7 @@ from convbench.options.spread import WorkOptions
 from convbench.store.claims import listed
 from convbench.workers.on import Crew, place_of
 from convbench.workers.worker import addresses
-from tests.rollout.cli import convbench
+from tests.rollout.cli import finish, start
 
 from .crew import said
 
@@ -128,7 +128,7 @@ def test_a_build_on_a_stand_in_of_slurm(tmp_path: Path) -> None:
     extra = {"PATH": f"{programs}:{os.environ['PATH']}", "CONVBENCH_SLURM_LOOK_S": "0.2"}
     command = ("build", "demo", "--tasks", "6", "--samples", "1", "--model", "scripted:policy",
                "--run", "run", "--on", "slurm:2", "--shards", "4")  # fmt: skip
-    done = convbench(tmp_path, *command, extra=extra)
+    done = finish(start(tmp_path, *command, extra=extra), 240)
     assert done.code == 0, done.err
     assert len(said(tmp_path / "run")) == 6
     assert listed(tmp_path / "run").finished

@@ -21,6 +21,7 @@ from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.options.spread import MergeOptions, Spread
 from convbench.publish.folder import lay_out
+from convbench.report.experiment.cost import _of_cell
 from convbench.store import Run, shards
 from convbench.store.overview import overview
 from convbench.store.query import query
@@ -83,6 +84,8 @@ def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -
     assert query(sql, [sharded]).rows == query(sql, [plain]).rows
     assert overview(sharded).conversations == 24
     assert overview(sharded).judges == ("rules",)
+    assert _of_cell(sharded, {}).unread == 0
+    assert _of_cell(sharded, {}).tokens == _of_cell(plain, {}).tokens > 0
     index = build_index([sharded])
     assert index.total == 24
     name = next(iter(sharded.conversations())).conversation_id

@@ -12,6 +12,7 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.experiment.steps import Ends
 from convbench.schema import Turn
 from convbench.store import Run
+from convbench.store.shards import of_shard, superseded
 
 CALLS = "calls.jsonl"
 NOT_ASKED = ("scripted", "rule")
@@ -92,11 +93,14 @@ def _of_cell(run: Run, ends: Ends) -> Spent:
     spent = Spent(seconds=_seconds(run.path.name, ends))
     tokens = 0
     for path in sorted({run.path, *(file.parent for file in run.path.rglob("run.json"))}):
+        if of_shard(path):
+            continue  # read as a part of its run
         try:
             tokens += _of_records(Run.open(path), spent)
         except ConvbenchError:  # said as missing, too
             spent.unread += 1
-    journals = [Journal(path).totals() for path in sorted(run.path.rglob(CALLS))]
+    files = (file for file in run.path.rglob(CALLS) if not superseded(file.parent))
+    journals = [Journal(path).totals() for path in sorted(files)]
     spent.tokens = max(tokens, sum(count for count, _ in journals))
     spent.total = max(spent.conversations + spent.judges, sum(usd for _, usd in journals))
     return spent
