@@ -88,8 +88,8 @@ def connect(
 
     connection = duckdb.connect(":memory:")
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
-    spilling = spill(connection, sum(size_of(run.path / f"{raw}.jsonl")
-                                     for run in runs for raw in needed))  # fmt: skip
+    sources = (one for run in runs for raw in needed for one in run.files(f"{raw}.jsonl"))
+    spilling = spill(connection, sum(map(size_of, sources)))
     try:
         connection.execute("CREATE SCHEMA raw")
         connection.execute("CREATE TABLE raw.files (name VARCHAR, path VARCHAR, first BIGINT)")
