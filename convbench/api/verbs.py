@@ -54,7 +54,7 @@ def open_run(path: Place = None) -> Run:
 
 @verb(BuildOptions, _first("task", str | None, None))
 def build(task: str | None = None, **said: Any) -> Run:
-    """Have the conversations of a task, or resume the run that `run` names."""
+    """Build a run of a task's conversations, or resume the one that `run` names."""
     options = options_of(BuildOptions, {"task": task, **_placed(said)})
     result = build_command.build(options)
     assert result.path is not None

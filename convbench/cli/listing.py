@@ -130,10 +130,10 @@ def say_runs(runs: Sequence[Overview]) -> None:
     table(rows)
 
 
-RUN_HEADS = ("what", "policy", "had", "failed", "judges", "evals", "cost", "age", "tags")
-COUNTS = ("had", "failed", "evals", "cost", "age")
+RUN_HEADS = ("what", "policy", "complete", "failed", "judges", "evals", "cost", "age", "tags")
+COUNTS = ("complete", "failed", "evals", "cost", "age")
 """Columns of numbers."""
-NAMED = ("had", "failed", "evals", "tags")
+NAMED = ("complete", "failed", "evals", "tags")
 """Facts that need their head where there is no table."""
 
 

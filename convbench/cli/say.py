@@ -128,7 +128,7 @@ def spending(options: Any) -> Iterator[Any]:
 def say_had(built: Built) -> None:
     """Print how many conversations a run has and how many failed, and why."""
     before = f" ({built.kept} before, {built.jobs.done} now)" if built.kept else ""
-    fact("conversations", f"{built.had} had{before}, {built.lost} failed")
+    fact("conversations", f"{built.had} complete{before}, {built.lost} failed")
     for message, count in built.failures.most_common(3):
         note(f"{count} failed: {message}")
 

@@ -233,6 +233,8 @@ def _message(one: object, where: str) -> dict[str, Any]:
             for part in content
             if not (isinstance(part, dict) and part.get("type") == "reasoning")
         ]
+        if all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
+            content = "\n".join(part["text"] for part in content)
     found: dict[str, Any] = {"role": one.get("role"), "content": content}
     if any(thoughts):
         found["reasoning_content"] = "\n".join(thoughts)

@@ -29,7 +29,7 @@ def _count(text: str) -> int | Literal["all"]:
 
 @dataclass(frozen=True)
 class BuildOptions(Asking):
-    """Have the conversations: draw questions, let the policy answer them over several turns."""
+    """Build a run: draw questions and hold a conversation of several turns about each."""
 
     EXAMPLES: ClassVar = (
         "convbench build arc --mode thinking --model openai/gpt-4o-mini",

@@ -11,7 +11,7 @@ from convbench.options.shared import RunDir
 
 @dataclass(frozen=True)
 class CreditOptions:
-    """Say of every policy turn of a run what it was worth: the column `advantage` of `turns`.
+    """Give every policy turn of a run its credit: the column `advantage` of `turns`.
 
     A critic of `train sweet` sees the hidden reference and needs no judge; it may have been trained
     on another run. `branches` takes the mean reward of what step-dpo sampled at each turn.

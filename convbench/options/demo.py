@@ -16,9 +16,9 @@ class DemoOptions:
 
     EXAMPLES: ClassVar = ("convbench demo",)
 
-    run: Annotated[
-        Path, Opt("Where the run goes; one that exists is gone on with.", metavar="DIR")
-    ] = Path("runs") / "demo"
+    run: Annotated[Path, Opt("Where the run goes; an existing one is resumed.", metavar="DIR")] = (
+        Path("runs") / "demo"
+    )
     count: Annotated[int, Opt("Questions.", "--tasks", least=20)] = 300
     learners: tuple[str, ...] = ("swift", "star-gate")
     calls: Any = field(default_factory=CallOptions)

@@ -12,7 +12,7 @@ from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions, T
 
 @dataclass(frozen=True)
 class ExperimentOptions(Asking):
-    """Run a whole table from one file; the same command goes on where it stopped."""
+    """Run a whole table from one file; the same command resumes it."""
 
     EXAMPLES: ClassVar = (
         "convbench experiment pocket",
@@ -38,14 +38,14 @@ class ExperimentOptions(Asking):
     only: Annotated[
         tuple[str, ...],
         Opt(
-            "Do these cells or steps alone (CELL, CELL/train/swift, '*/judge'); several times for "
+            "Run only these cells or steps (CELL, CELL/train/swift, '*/judge'); several times for "
             "several.",
             metavar="CELL",
         ),
     ] = ()  # fmt: skip
     start: Annotated[
         str | None,
-        Opt("Leave out what comes before this cell or step.", "--from", "CELL"),
+        Opt("Start at this cell or step.", "--from", "CELL"),
     ] = None
     track: Track = None
     dry_run: DryRun = False

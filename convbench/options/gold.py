@@ -12,7 +12,7 @@ from convbench.words import DrawBy, SplitChoice
 
 @dataclass(frozen=True)
 class GoldOptions:
-    """Have people label a part, drawn with known probabilities, to correct what a judge says.
+    """Have people label a sample, drawn with known probabilities, to correct a judge.
 
     `gold RUN --draw N` fills the queue that `convbench view RUN` shows under Label; `gold export
     FILE` and `gold import FILE` have it labelled elsewhere; `gold RUN` alone says how far it is.

@@ -100,7 +100,7 @@ class TagOptions:
 
     run: RunArgument = None
     tags: Tags = ()
-    untag: Annotated[tuple[str, ...], Opt("Take this tag off; several times for several.")] = ()
+    untag: Annotated[tuple[str, ...], Opt("Take this tag off; repeat it for several.")] = ()
     note: RunNote = None
 
 

@@ -47,7 +47,7 @@ class ReportOptions:
     against: Annotated[
         tuple[str, ...],
         Opt(
-            "Add the paired differences of all to this policy; several times for several.",
+            "Add the paired differences of all to this policy; repeat it for several.",
             "--against", "NAME",
         ),
     ] = ()  # fmt: skip

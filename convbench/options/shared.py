@@ -37,16 +37,16 @@ Runs = Annotated[
 Allowed = Annotated[
     tuple[str, ...],
     Opt(
-        "Let a pulled set have this model called there, with your key; several times for "
-        "several. Models that you name yourself need no such leave.",
+        "Let a pulled set have this model called there, with your key; repeat it for "
+        "several. Models that you name yourself need no permission.",
         "--allow-calls", "MODEL@HOST", MODELS, own_file_only=True,
     ),
 ]  # fmt: skip
 Tags = Annotated[
     tuple[str, ...],
-    Opt("Tag of the run, to find it by; several times for several.", "--tag", "TAG", WHERE),
+    Opt("Tag of the run, to find it by; repeat it for several.", "--tag", "TAG", WHERE),
 ]
-RunNote = Annotated[str | None, Opt("A line of words about the run.", metavar="TEXT", panel=WHERE)]
+RunNote = Annotated[str | None, Opt("A line about the run.", metavar="TEXT", panel=WHERE)]
 Track = Annotated[
     Tracker | None,
     Opt("Experiment tracker that gets the numbers of the training log; no paths, no keys."),
@@ -89,7 +89,7 @@ class SpecOptions:
     sets: Annotated[
         tuple[str, ...],
         Opt(
-            "Replace one value of a spec, e.g. task.sample.train=0.9; several times for several.",
+            "Replace one value of a spec, e.g. task.sample.train=0.9; repeat it for several.",
             "--set", "KEY=VALUE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip
@@ -180,7 +180,7 @@ class CallOptions:
     concurrency: Annotated[
         int | None,
         Opt(
-            "Most calls in flight (32); shrinks by itself when a provider says it is too many.",
+            "Most calls in flight (32); lowered by itself when a provider refuses so many.",
             least=1, panel=MODELS,
         ),
     ] = None  # fmt: skip
@@ -240,7 +240,7 @@ class CallOptions:
         tuple[str, ...],
         Opt(
             "Devices of policy, teacher, judge or trainer: policy=[0], trainer=[0,1], "
-            "share.judge=0.4, vllm.judge.max-model-len=8192; several times for several.",
+            "share.judge=0.4, vllm.judge.max-model-len=8192; repeat it for several.",
             metavar="KEY=VALUE", parse=_devices, panel=MODELS,
         ),
     ] = ()  # fmt: skip
@@ -322,11 +322,11 @@ class Asking:
 class Shape:
     """The numbers of a run that the user may choose; None leaves the default."""
 
-    mode: Annotated[Mode | None, Opt("Whether the policy reasons in <thinking> tags.")] = None
+    mode: Annotated[Mode | None, Opt("Whether the policy thinks in <thinking> tags.")] = None
     turns: Annotated[
-        int | None, Opt("Policy turns; the protocol says how many it has.", least=1)
+        int | None, Opt("Turns of the policy; without it the protocol's number.", least=1)
     ] = None
-    samples: Annotated[int | None, Opt("Conversations a question (3).", least=1)] = None
+    samples: Annotated[int | None, Opt("Conversations per question (3).", least=1)] = None
     temperatures: Annotated[
         tuple[float, ...] | None,
         Opt("One value, or one a sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures),

@@ -25,7 +25,7 @@ def test_runs_are_listed_with_what_they_hold(
     assert "(latest)" in rows[0]
     assert rows[1].split()[-1] == "b"
     assert "rules" in rows[1]
-    assert rows[1][head.index(" had") :].split()[0] == "3"
+    assert rows[1][head.index(" complete") :].split()[0] == "3"
     assert "runs/two" not in typist("list", "runs", "--tag", "a").out
 
 

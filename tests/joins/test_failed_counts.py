@@ -72,14 +72,14 @@ def test_progress_summary_and_records_of_a_build_say_one_number(provider: Provid
     done = built()
     assert failures("conversations.jsonl") == 1
     assert said(done) == {"1"}
-    assert "4 had, 1 failed" in done.out
+    assert "4 complete, 1 failed" in done.out
 
 
 def test_a_resumed_build_tells_what_it_had_before(provider: Provider) -> None:
     built()
     provider.change(poison={})
     done = convbench(Path(), "build", "--run", "runs/one")
-    assert "5 had (4 before, 1 now), 0 failed" in done.out
+    assert "5 complete (4 before, 1 now), 0 failed" in done.out
 
 
 def test_progress_summary_and_records_of_a_judge_say_one_number(provider: Provider) -> None:
@@ -112,7 +112,7 @@ def test_an_evaluation_of_which_all_failed_is_no_success(provider: Provider) -> 
     provider.change(poison={"Which of these is a solid": "filter"})
     done = convbench(Path(), "eval", "hosted_vllm/other", "--run", "runs/one")
     assert done.code == 1
-    assert "0 had, 1 failed" in done.out
+    assert "0 complete, 1 failed" in done.out
     assert "filter" in done.err
     child = Run.open(Path("runs/one/evals/hosted_vllm-other"))
     found = evaluate(EvalOptions("hosted_vllm/other", Path("runs/one"), calls=QUIET))

@@ -76,10 +76,10 @@ def test_where_all_failed_the_exit_code_says_so(provider: str, tmp_path: Path) -
         done = convbench(tmp_path, "build", "demo", "--tasks", "2", "--model", "openai/m", *base)
     finally:
         post(provider, "/_config", {"context_tokens": None})
-    assert (done.code, "0 had, 6 failed" in done.out) == (1, True)
+    assert (done.code, "0 complete, 6 failed" in done.out) == (1, True)
     assert "longer than the model's context" in done.err
     again = convbench(tmp_path, "build", *base)
-    assert (again.code, "6 had, 0 failed" in again.out) == (0, True)
+    assert (again.code, "6 complete, 0 failed" in again.out) == (0, True)
     post(provider, "/_config", {"context_tokens": 20})
     try:
         judged = convbench(tmp_path, "judge", "--judge", "openai/j", *base)

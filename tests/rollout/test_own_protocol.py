@@ -156,7 +156,7 @@ def test_a_model_that_sees_pictures_gets_them_from_the_run(provider: str, here: 
     (here / "run" / "media").mkdir(exist_ok=True)
     (here / "run" / "media" / "sketch.png").write_bytes(b"\x89PNG")
     again = build(here, *arguments)
-    assert "4 had, 0 failed" in again.out, again.out + again.err
+    assert "4 complete, 0 failed" in again.out, again.out + again.err
 
 
 @pytest.mark.parametrize(

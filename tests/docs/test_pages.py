@@ -1,0 +1,108 @@
+"""What the pages tell a reader to type: every command is one that the command line takes, and those
+that ask nobody are run, in the order of their page and in one folder a page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from convbench.cli import app
+from convbench.judge.ask import judge_fields
+from convbench.prompts import fields as prompt_fields
+from tests.publish.runs import example, manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("howto/*.md"),
+     *(ROOT / "docs").glob("tutorials/*.md")]
+)  # fmt: skip
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+SHELLS = ("", "sh", "bash", "console")
+"""Languages of blocks that are typed; a `console` block is run, as its page prints it."""
+JOINED = ("&&", "|", ";")
+
+
+def commands(page: Path, *languages: str) -> list[list[str]]:
+    """Return the words of each convbench command in a page's blocks."""
+    found = []
+    for language, block in BLOCK.findall(page.read_text()):
+        if language in languages:
+            text = block.replace("\\\n", " ")
+            found += [words for line in text.splitlines() for words in _words(line)]
+    return found
+
+
+def _words(line: str) -> list[list[str]]:
+    """Return a line's command; what stands after it and no part of it is left away."""
+    line = line.split("   ")[0]
+    if not line.startswith("convbench "):
+        return []
+    words = shlex.split(line, comments=True)
+    end = next((at for at, word in enumerate(words) if word in JOINED), len(words))
+    words = [word for word in words[1:end] if word not in ("...", "…")]
+    return (
+        []
+        if any(re.fullmatch(r"[A-Z]{2,}.*<TAB>|.*<TAB>|\[.*", word) for word in words)
+        else [words]
+    )
+
+
+def takes(words: list[str]) -> None:
+    """Fail where the command line would not take these words."""
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    if words[0].startswith("-"):
+        return
+    assert words[0] in known, f"convbench {words[0]}: no such command"
+    known[words[0]].make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_of_a_page_can_be_typed(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    wrong = []
+    for words in commands(page, *SHELLS):
+        try:
+            takes(words)
+        except (Exception, SystemExit) as error:
+            wrong.append(f"convbench {shlex.join(words)}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+RUN = [page for page in PAGES if commands(page, "console")]
+LATER = ("demo",)
+"""Commands that a test of their own runs."""
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run_as_printed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in commands(page, "console"):
+        if words[0] not in LATER:
+            done = CliRunner().invoke(app, words)
+            allowed = (0, 1) if words[0] == "doctor" else (0,)  # it tells what is missing here
+            told = f"convbench {shlex.join(words)}\n{done.output}{done.exception!r}"
+            assert done.exit_code in allowed, told
+
+
+def names(section: str) -> set[str]:
+    """Return the names in the tables of a section of the page on template variables."""
+    text = (ROOT / "docs/howto/templates.md").read_text()
+    part = text[text.index(f"## {section}") :].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def test_every_template_variable_is_on_its_page() -> None:
+    one, told = example(0), manifest()
+    assert names("In a protocol") == set(prompt_fields(one, told.task, "thinking", 3))
+    several = {"first", "second", "transcripts", "marks"}
+    assert names("In a judge") == set(judge_fields(one, "")) | several
+    source = (ROOT / "convbench/judge/several.py").read_text()
+    assert all(f'"{name}"' in source for name in several)
