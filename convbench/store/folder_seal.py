@@ -14,7 +14,7 @@ from convbench.errors import RunError
 from convbench.schema import canonical
 from convbench.store.jsonl import disk_error, write_whole
 from convbench.store.seal import file_digest
-from convbench.store.shape import read_object
+from convbench.store.shape import read_bytes, read_object
 
 FILE = "seal.json"
 Kind = Literal["set", "model", "checkpoint", "report"]
@@ -40,8 +40,7 @@ def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[s
     except OSError as error:
         raise disk_error(folder, error) from None
     made = {"kind": kind, "about": dict(about), "files": files}
-    text = json.dumps({**made, "sha256": _digest(made)}, indent=1, ensure_ascii=False) + "\n"
-    write_whole(folder / FILE, text.encode())
+    write_whole(folder / FILE, _text({**made, "sha256": _digest(made)}))
 
 
 def names_in(folder: Path) -> list[str]:
@@ -56,11 +55,12 @@ def check_folder(folder: Path, *, whole: bool = False) -> FolderSeal:
     found = read_object(path)
     if not found:
         raise RunError(f"{path}: found no seal; expected one, as convbench writes it")
+    same = read_bytes(path) == _text(found)  # else it was written by somebody else
     told = found.pop("sha256", None)
     files, about = found.get("files"), found.get("about")
     if not isinstance(files, dict) or not isinstance(about, dict):
         raise RunError(f"{path}: found no files or about; expected a seal")
-    problems = [] if told == _digest(found) else [f"{FILE}: changed since it was written"]
+    problems = [] if same and told == _digest(found) else [f"{FILE}: changed since it was written"]
     for name, digest in files.items():
         problems += _differs(folder, str(name), digest)
     if whole:
@@ -81,6 +81,10 @@ def _differs(folder: Path, name: str, digest: object) -> list[str]:
     except OSError as error:
         return [f"{name}: cannot be read: {error.strerror or error}"]
     return [] if same else [f"{name}: changed since it was written"]
+
+
+def _text(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _digest(value: Mapping[str, Any]) -> str:

@@ -99,6 +99,10 @@ def check_seals(folder: Path) -> Checked:
     """Read every sealed byte of a run again. Raises RunError where the seals cannot be read."""
     found = read_seals(folder)
     problems: list[str] = []
+    said = b"".join(line for _, line in lines(folder / FILE))
+    again = b"".join(one.model_dump_json().encode() + b"\n" for one in found)
+    if said != again or plain_size(folder / FILE) != len(again):
+        problems.append(f"{FILE}: changed since it was written")
     head, ends, size = "", dict[str, int](), 0
     for number, one in enumerate(found, 1):
         where = f"{FILE}:{number}"
