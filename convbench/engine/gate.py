@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from types import TracebackType
 from typing import ClassVar
 
 from convbench.errors import ConvbenchError
@@ -65,22 +66,37 @@ class Gate:
         for task in tuple(self._tasks):
             task.cancel()
 
-    @contextmanager
-    def idle(self) -> Iterator[None]:
+    def idle(self) -> _Idle:
         """Mark a wait between calls (a free place, a backoff): it ends with Stopped when the
         gate shuts, where a call in flight would be let end."""
+        return _Idle(self)
+
+
+class _Idle:
+    """A marked wait; a class and no generator, since every call waits so several times."""
+
+    __slots__ = ("_gate", "_task")
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._idle.add(task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if self.interrupted or self.reason is None:
-                raise
-            task.uncancel()
+        self._task = task
+        self._gate._idle.add(task)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._gate._idle.discard(self._task)
+        shut = not self._gate.interrupted and self._gate.reason is not None
+        if isinstance(error, asyncio.CancelledError) and shut:
+            self._task.uncancel()
             raise Stopped("the run is stopping") from None
-        finally:
-            self._idle.discard(task)
 
 
 CURRENT: ContextVar[Gate | None] = ContextVar("gate", default=None)
@@ -94,12 +110,7 @@ def enter() -> None:
         raise Stopped("the run is stopping")
 
 
-@contextmanager
-def idle() -> Iterator[None]:
+def idle() -> AbstractContextManager[None]:
     """Mark a wait of the current gate's jobs; without a gate it changes nothing."""
     gate = CURRENT.get()
-    if gate is None:
-        yield
-        return
-    with gate.idle():
-        yield
+    return nullcontext() if gate is None else gate.idle()

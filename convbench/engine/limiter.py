@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from convbench.engine.gate import idle
 from convbench.engine.status import Endpoint
@@ -31,16 +29,19 @@ class Limiter:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[float]:
+    def slot(self) -> _Slot:
         """Wait for a free place and hold it; gives the time it was got."""
+        return _Slot(self)
+
+    async def take(self) -> None:
+        """Wait for a free place and take it."""
         with idle():
             await self._acquire()
-        try:
-            yield time.monotonic()
-        finally:
-            self.state.in_flight -= 1
-            self._wake()
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self.state.in_flight -= 1
+        self._wake()
 
     def succeeded(self) -> None:
         """A call came back: grow by a share of a window."""
@@ -94,3 +95,19 @@ class Limiter:
     def _ring(self) -> None:
         self._timer = None
         self._wake()
+
+
+class _Slot:
+    """A place that is held; a class and no generator, since every call takes one."""
+
+    __slots__ = ("_limiter",)
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+
+    async def __aenter__(self) -> float:
+        await self._limiter.take()
+        return time.monotonic()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.leave()

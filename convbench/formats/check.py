@@ -19,6 +19,7 @@ from convbench.schema import (
     RunManifest,
     Verdict,
 )
+from convbench.store.keys import Names
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -77,10 +78,10 @@ def check_run(folder: Path, repo: str) -> RunManifest:
     for path in sorted((folder / "judges").glob("*.json")):
         spec = _one(path.read_bytes(), JudgeSpec, f"{repo}: run/judges/{path.name}")
         _refuse_functions(spec.model_dump(mode="json"), f"{repo}: run/judges/{path.name}")
-    examples = {
+    examples = Names(
         example.example_id for _, example in _records(folder / "examples.jsonl", Example, repo)
-    }
-    owners = _check_conversations(folder, repo, manifest, examples)
+    )
+    owners = Names(_conversations(folder, repo, manifest, examples))
     for where, verdict in _records(folder / "verdicts.jsonl", Verdict, repo):
         if verdict.conversation_id not in owners:
             raise HubError(f"{where}: found a verdict of {_short(verdict.conversation_id)}, "
@@ -88,10 +89,11 @@ def check_run(folder: Path, repo: str) -> RunManifest:
     return manifest
 
 
-def _check_conversations(
-    folder: Path, repo: str, manifest: RunManifest, examples: set[str]
-) -> set[str]:
-    speakers, owners = set(manifest.protocol.speakers), set()
+def _conversations(
+    folder: Path, repo: str, manifest: RunManifest, examples: Names
+) -> Iterator[str]:
+    """Yield the id of every conversation, each checked."""
+    speakers = set(manifest.protocol.speakers)
     for where, conversation in _records(folder / "conversations.jsonl", Conversation, repo):
         if conversation.example_id not in examples:
             raise HubError(f"{where}: found example {_short(conversation.example_id)}, which is "
@@ -105,8 +107,7 @@ def _check_conversations(
             for part in parts:
                 if isinstance(part, ImagePart) and not (folder / "media" / part.file).is_file():
                     raise HubError(f"{where}: image {_short(part.file)} is missing from run/media")
-        owners.add(conversation.conversation_id)
-    return owners
+        yield conversation.conversation_id
 
 
 def _manifest(path: Path, repo: str) -> RunManifest:

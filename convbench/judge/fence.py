@@ -40,6 +40,10 @@ _TOKENS = re.compile(
     re.IGNORECASE,
 )
 """How control tokens of chat templates begin (and end), and the marks of a transcript."""
+_MAY = re.compile(r"[<\[|｜]")
+"""What stands in every control token."""
+_SELECTORS = re.compile("[\U000e0100-\U000e01ef]")
+"""Signs that count as printable, and cannot be seen."""
 _JOINERS = "\u200c\u200d"
 """Signs that cannot be seen and that scripts and emoji need."""
 _HIDDEN = ("Cc", "Cf", "Cs", "Co")
@@ -101,14 +105,17 @@ def quoted(text: str) -> str:
 def plain(line: str) -> str:
     """Return a line with hidden signs (`\\u{202e}`) and control tokens (`<\\|im_end|\\>`) written
     out."""
-    shown = "".join(f"\\u{{{ord(sign):x}}}" if _hidden(sign) else sign for sign in line)
-    return _TOKENS.sub(lambda token: token[0] + "\\" if token[0] != ">" else "\\>", shown)
+    if not line.isprintable() or (not line.isascii() and _SELECTORS.search(line)):
+        line = "".join(f"\\u{{{ord(sign):x}}}" if _hidden(sign) else sign for sign in line)
+    if not _MAY.search(line):
+        return line
+    return _TOKENS.sub(lambda token: token[0] + "\\" if token[0] != ">" else "\\>", line)
 
 
 def _hidden(sign: str) -> bool:
     if sign == "\t" or sign in _JOINERS:
         return False
-    return unicodedata.category(sign) in _HIDDEN or 0xE0100 <= ord(sign) <= 0xE01EF
+    return unicodedata.category(sign) in _HIDDEN or _SELECTORS.match(sign) is not None
 
 
 def _said(turns: Sequence[Turn], reasoning: bool) -> Iterator[tuple[str, str]]:

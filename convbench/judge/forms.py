@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from convbench.answers.plain import seen, untagged
@@ -19,6 +20,12 @@ _RULE = re.compile(r"^[\s|:+-]*-[\s|:+-]*$")
 _SCORE_KEYS = ("score", "rating", "value", "points", "grade")
 _LABEL_KEYS = ("metric", "name", "criterion", "label", "dimension", "category")
 _WORDS_KEYS = ("justification", "reason", "rationale", "explanation", "comment", "reasoning")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SIGNS = re.compile(r"[^a-z0-9 ]")
+_SCORE_WORD = re.compile(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:score|rating)$")
+_DIGIT = re.compile(r"[0-9]")
+_USUAL = 100
+"""Characters of labels that are remembered."""
 _MOST = 200
 """Places in a reply at which JSON is looked for."""
 
@@ -26,9 +33,14 @@ _MOST = 200
 def normal(label: str) -> str:
     """Return a label in lower case, letters and digits only, single spaces; without the word
     "score", which may stand before or after it."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label)
-    words = " ".join(re.sub(r"[^a-z0-9 ]", " ", words.lower()).split())
-    return re.sub(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:score|rating)$", "", words)
+    return _normal(label) if len(label) <= _USUAL else _normal.__wrapped__(label)
+
+
+@lru_cache(4096)
+def _normal(label: str) -> str:
+    words = _CAMEL.sub(" ", label)
+    words = " ".join(_SIGNS.sub(" ", words.lower()).split())
+    return _SCORE_WORD.sub("", words)
 
 
 def as_lines(text: str, known: Known) -> str:
@@ -162,16 +174,10 @@ def _score_column(head: list[str], row: list[str], label: int) -> int | None:
 
 def _split(line: str, known: Known) -> list[str]:
     """Split a line that lists several metrics, each with a number."""
-    names = "|".join(
-        re.escape(name).replace(r"\ ", r"[\s_-]+") for name in sorted(known, key=len, reverse=True)
-    )
-    mark = r"[\"'*_`]*"
-    one = re.compile(
-        rf"(?<![^\W_]){mark}(?:{names}){mark}(?:[\s_](?:score|rating))?{mark}"
-        rf"\s*+(?:[:=–—-]+\s*+|(?<=\s)|(?=\()){mark}[\[(]?{mark}\d",
-        re.IGNORECASE,
-    )
-    found = list(one.finditer(line)) if sum(c.isdigit() for c in line) > 1 else []
+    digits = len(_DIGIT.findall(line)) if line.isascii() else sum(c.isdigit() for c in line)
+    if digits < 2:
+        return [line]
+    found = list(_listed(tuple(known)).finditer(line))
     before = line[: found[0].start()] if found else ""
     own = re.fullmatch(r"[^\w\"“«]*(?:[A-Za-z ]{0,20}[:=-])?[^\w\"“«]*", before)
     if len(found) < 2 or not own:
@@ -179,3 +185,17 @@ def _split(line: str, known: Known) -> list[str]:
     ends = [match.start() for match in found[1:]] + [len(line)]
     pieces = [line[m.start() : end] for m, end in zip(found, ends, strict=True)]
     return [re.sub(r"[\s,;/|}\]]+$", "", piece) for piece in pieces]
+
+
+@lru_cache(64)
+def _listed(known: tuple[str, ...]) -> re.Pattern[str]:
+    """Return how one of these metrics looks in a list, with its number."""
+    names = "|".join(
+        re.escape(name).replace(r"\ ", r"[\s_-]+") for name in sorted(known, key=len, reverse=True)
+    )
+    mark = r"[\"'*_`]*"
+    return re.compile(
+        rf"(?<![^\W_]){mark}(?:{names}){mark}(?:[\s_](?:score|rating))?{mark}"
+        rf"\s*+(?:[:=–—-]+\s*+|(?<=\s)|(?=\()){mark}[\[(]?{mark}\d",
+        re.IGNORECASE,
+    )

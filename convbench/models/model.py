@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from convbench.models.batch import Batches
 from convbench.schema import Completion, Message, Sampling
@@ -59,6 +59,9 @@ class Model(Protocol):
     async def start(self) -> None:
         """Start what must be; called once, before the first call, where `starts`."""
         return
+
+    binds: ClassVar[bool] = False
+    """Whether `bind` makes a model of its own for each example."""
 
     def bind(self, fields: Mapping[str, Any]) -> Model:
         """Return the model for one example, whose fields a rule may see."""

@@ -38,6 +38,8 @@ class RuleModel(Model):
         self._rule = rule or function(ref.removeprefix("rule:"), downloaded=downloaded)
         self._example = example
 
+    binds = True
+
     def bind(self, example: Mapping[str, Any]) -> RuleModel:
         """Return this rule for one conversation, whose example it then gets."""
         return RuleModel(self.ref, rule=self._rule, example=example, media=self._media)

@@ -35,6 +35,8 @@ class ScriptedModel(Model):
         self.ref = f"scripted:{self.name}"
         self.example = example
 
+    binds = True
+
     def bind(self, example: Mapping[str, Any]) -> ScriptedModel:
         """Return this model for one conversation: a puppet may know the gold answer."""
         return type(self)(example)

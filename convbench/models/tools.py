@@ -60,6 +60,8 @@ class ToolsModel(Model):
             if tool.function is not None
         }
 
+    binds = True
+
     def bind(self, fields: Fields) -> ToolsModel:
         """Return these tools for one conversation."""
         tools = list(self._tools.values())

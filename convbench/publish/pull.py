@@ -10,8 +10,9 @@ from pathlib import Path
 from convbench.errors import RunError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch, look
+from convbench.publish.folder import RECORDS
 from convbench.store import Run
-from convbench.store.jsonl import disk_error, write_whole
+from convbench.store.jsonl import Appender, disk_error, write_whole
 from convbench.store.portable import portable
 from convbench.store.seal import seal
 
@@ -44,6 +45,9 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
             _download(remote, names, place)
             manifest = check_run(place, f"dataset {repo}")
             _mark(Run(place, manifest), f"{repo}@{remote.commit}")
+            for name in RECORDS:
+                if (place / name).exists():
+                    Appender(place / name).close()  # which compresses what is long
             seal(place)
             if target.exists():
                 target.rmdir()

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import intern
+from types import MappingProxyType
 from typing import Any
 
 from convbench.answers import grade
@@ -14,6 +16,7 @@ from convbench.models.where import folder_of
 from convbench.schema import JudgeSpec, Verdict
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
+from convbench.store.keys import Names
 from convbench.views import sent_temperature
 
 NAMES = {
@@ -33,6 +36,8 @@ NAMES = {
 }
 """Recipes as the literature writes them, in the order of the papers' tables."""
 BASE = NAMES["base"]
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""What most verdicts have of details: one mapping for all of them."""
 _ROUND = re.compile(r"-round-(\d+)$")
 
 
@@ -171,16 +176,22 @@ def _planned(run: Run, split: str) -> int:
     manifest = run.manifest
     if manifest.kind == "import":
         return 0
-    wanted = [e for e in run.examples.values() if split in ("all", e.split)]
-    return sum(manifest.samples_of(e.split) for e in wanted if manifest.split in ("all", e.split))
+    return sum(
+        manifest.samples_of(example.split)
+        for example in run.examples.values()
+        if split in ("all", example.split) and manifest.split in ("all", example.split)
+    )
 
 
 def _rows(run: Run, split: str) -> Iterator[Observation]:
     protocol, examples = run.manifest.protocol, run.examples
-    wanted = {key for key, e in examples.items() if split in ("all", e.split)}
+    wanted = Names(key for key, e in examples.items() if split in ("all", e.split))
+    asked = Names(one.conversation_id for one in run.heads() if one.example_id in wanted)
     verdicts: dict[str, dict[str, Scored]] = {}
     for verdict in run.verdicts():
-        verdicts.setdefault(verdict.conversation_id, {})[verdict.judge] = _scored(verdict)
+        if verdict.conversation_id in asked:
+            own = verdicts.setdefault(verdict.conversation_id, {})
+            own[intern(verdict.judge)] = _scored(verdict)
     for talk in run.conversations():
         if talk.example_id not in wanted or talk.branch is not None:
             continue
@@ -188,7 +199,7 @@ def _rows(run: Run, split: str) -> Iterator[Observation]:
         found = grade(protocol, talk, example)
         yield Observation(
             unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
-            group=example.group_id,
+            group=intern(example.group_id),
             temperature=sent_temperature(protocol, talk),
             failed=talk.failure is not None,
             correct=found.correct,
@@ -204,8 +215,8 @@ def _rows(run: Run, split: str) -> Iterator[Observation]:
 
 def _scored(verdict: Verdict) -> Scored:
     return Scored(
-        verdict.fingerprint, verdict.scores, verdict.reward,
-        failed=verdict.failure is not None, details=verdict.details,
+        intern(verdict.fingerprint), verdict.scores, verdict.reward,
+        failed=verdict.failure is not None, details=verdict.details or NOTHING,
     )  # fmt: skip
 
 

@@ -234,9 +234,12 @@ def _keep(state: Play, turn: Turn) -> None:
 
 def _bound(state: Play, speaker: str) -> Model:
     """Return the speaker's model; a rule gets the fields that this speaker may see."""
+    model = state.cast[speaker]
+    if not model.binds:
+        return model
     values = state.values(speaker)
     values["choices"] = [choice.model_dump() for choice in state.example.choices]
-    return state.cast[speaker].bind(values)
+    return model.bind(values)
 
 
 def _sent(state: Play) -> dict[str, Sent]:

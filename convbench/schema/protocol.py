@@ -173,7 +173,10 @@ class ProtocolSpec(Noun):
     @property
     def policy(self) -> str:
         """Name of the policy's speaker."""
-        return next(name for name, speaker in self.speakers.items() if speaker.policy)
+        for name, speaker in self.speakers.items():  # asked of every turn: no generator
+            if speaker.policy:
+                return name
+        raise AssertionError
 
     def all_steps(self) -> list[Step]:
         """Every step once, loops opened."""

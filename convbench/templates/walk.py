@@ -21,10 +21,22 @@ _FAULTS: Final = (
 
 def fill(source: Source, fields: Mapping[str, object]) -> str:
     """Return the text of a template; Missing for a field that is not there, Refused otherwise."""
+    body: list[nodes.Node] = source.tree.body  # type: ignore[attr-defined]
+    if not source.names and (text := _constant(body)) is not None:
+        return text
     walk = _started(source, fields)
     with _one_kind():
-        walk.run(source.tree.body)  # type: ignore[attr-defined]
+        walk.run(body)
     return "".join(walk.out)
+
+
+def _constant(body: list[nodes.Node]) -> str | None:
+    """Return the text of a template that is nothing else; None of another."""
+    printed = [item for node in body if isinstance(node, nodes.Output) for item in node.nodes]
+    if not all(isinstance(node, nodes.Output) for node in body):
+        return None
+    data = [item.data for item in printed if isinstance(item, nodes.TemplateData)]
+    return "".join(data) if len(data) == len(printed) else None
 
 
 def evaluate(source: Source, fields: Mapping[str, object]) -> Plain:

@@ -22,17 +22,21 @@ def makespan(folder: Path) -> Iterator[Row]:
     ceil(calls / concurrency) * latency.
     """
     write_questions(folder / "q.jsonl", 500)
-    for concurrency, bound, goal in ((64, 1.15, None), (256, 2.8, 1.6)):
-        spans, ideal = 0.0, 0.0
+    for concurrency, bound, goal in ((64, 1.15, 1.05), (256, 2.8, 1.1), (1024, 4.0, 1.3)):
+        spans, ideal, cpu, calls, peak = 0.0, 0.0, 0.0, 0, 0.0
         with spawn("provider", "--latency", str(LATENCY_S)) as url:
             run = f"run{concurrency}"
             for arguments in (_build("q.jsonl", run, 500), _judge(run)):
                 _post(f"{url}/_reset")
-                convbench([*arguments, *_calls(url, concurrency)], folder)
+                used = convbench([*arguments, *_calls(url, concurrency)], folder)
                 stats = _stats(url)
+                cpu, calls, peak = cpu + used.cpu_s, calls + stats["calls"], max(peak, used.peak_mb)
                 spans += stats["span_s"]
                 ideal += math.ceil(stats["calls"] / concurrency) * LATENCY_S
         yield Row(f"makespan / ideal, concurrency {concurrency}", spans / ideal, "x", bound, goal)
+        yield Row(f"the same: CPU a call, start-up included, {concurrency} in flight",
+                  cpu / calls * 1000, "ms", 2.0, 0.5)  # fmt: skip
+        yield Row(f"the same: peak memory, {concurrency} in flight", peak, "MB", 300.0, 200.0)
 
 
 def client_cpu(folder: Path) -> Iterator[Row]:
