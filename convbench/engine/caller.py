@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from convbench.engine.priming import Priming
 from convbench.engine.retry import RetryPolicy
 from convbench.engine.status import Status
 from convbench.engine.waves import Waves
+from convbench.engine.wire_file import WireFile
 from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
 from convbench.models.aliases import SCHEMES
 from convbench.models.failures import BrokenReply, Unreachable
@@ -48,6 +50,8 @@ class Caller:
         """Replies that earlier runs paid for; None asks for each."""
         self.buckets: Buckets | None = None
         """Rates that this machine's processes keep together; None: this one has no other beside."""
+        self.wire: WireFile | None = None
+        """Where requests and replies are kept word for word; None keeps none."""
         self.waves: Waves | None = None
         """Where calls wait for each other to be sent in batches; None sends each by itself."""
         self._limiters: dict[str, Limiter] = {}
@@ -263,9 +267,12 @@ class _Call:
 
     async def _send(self) -> Completion:
         limit = None if self.model.patient else self.retry.seconds_for(self.sampling.max_tokens)
+        wire = self.caller.wire
+        keeping = wire.keeping(self.key) if wire else contextlib.nullcontext()
         try:
             async with asyncio.timeout(limit):
-                return await self.model.complete(self.messages, self.sampling, key=self.key)
+                with keeping:
+                    return await self.model.complete(self.messages, self.sampling, key=self.key)
         except TimeoutError:
             raise BrokenReply(f"{self.model.ref}: no reply within {limit or 0:g} s") from None
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from convbench.blot import address
 from convbench.errors import FatalModelError
 from convbench.models.failures import BrokenReply, Unreachable
+from convbench.models.listening import told
 from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body, size
 from convbench.net.redirects import redirected
 
@@ -38,12 +39,14 @@ class Http:
         """Return status, body and headers of one request. Raises Unreachable, BrokenReply,
         Redirected, or FatalModelError for a bad URL."""
         session = self._open()
-        with _told(self.ref, url):
+        with _told(self.ref, url), told(method, url, body) as talk:
             async with session.request(
                 method, url, data=body, headers=headers, proxy=self._proxy, allow_redirects=False
             ) as reply:
+                talk.status = reply.status
                 self._stays(reply, url)
-                return reply.status, await self._body(reply), reply.headers
+                talk.reply = await self._body(reply)
+                return reply.status, talk.reply, reply.headers
 
     async def lines(self, url: str, most: int) -> AsyncIterator[bytes]:
         """Yield the lines of a file of at most `most` bytes, each at most as long as a reply.

@@ -201,6 +201,15 @@ class CallOptions:
         ),
     ] = None  # fmt: skip
     """Most tokens, likewise."""
+    keep_wire: Annotated[
+        bool,
+        Opt(
+            "Keep each request and reply word for word, without headers and keys, in wire.jsonl "
+            "of the run, for `view`: of servers that are asked directly, not through litellm.",
+            panel=MODELS,
+        ),
+    ] = False  # fmt: skip
+    """Keep requests and replies word for word."""
     batch: Annotated[
         bool,
         Opt(

@@ -13,6 +13,8 @@ from convbench.engine import Budget, Caller, Journal, Progress, RetryPolicy, Sta
 from convbench.engine import run as run_loop
 from convbench.engine.cache import ReplyCache
 from convbench.engine.submitted import open_batches
+from convbench.engine.wire_file import NAME as WIRE
+from convbench.engine.wire_file import WireFile
 from convbench.errors import BudgetError, RunError
 from convbench.models import known
 from convbench.models.aliases import resolve
@@ -118,6 +120,8 @@ async def calling(
     caller.buckets = options.buckets
     if options.cache is not None:
         caller.cache = ReplyCache(options.cache)
+    if options.keep_wire:
+        caller.wire = WireFile(run.path / WIRE)
     waits = options.batch or bool(open_batches(run.path))
     if waits and any(model.batches is not None for model in models):
         caller.in_waves(options.batch_wait, collect_only=not options.batch)
@@ -126,11 +130,15 @@ async def calling(
             yield caller
             if caller.waves is not None and (line := caller.waves.told()):
                 shown.print(line)
+            if caller.wire is not None and (left := caller.wire.left_out):
+                shown.print(f"{WIRE} is full: {left:,} requests were not kept")
     finally:
         if caller.waves is not None:
             await caller.waves.aclose()
         if caller.cache is not None:
             caller.cache.close()
+        if caller.wire is not None:
+            caller.wire.close()
         journal.close()
 
 

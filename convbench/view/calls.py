@@ -14,6 +14,7 @@ import orjson
 
 from convbench.engine.exchange import Exchange, exchanges, place
 from convbench.engine.journal import call_hash, plain
+from convbench.engine.wire_file import NAME, kept
 from convbench.rollout.asked import Asked, asked
 from convbench.view.index import Index
 
@@ -30,16 +31,23 @@ def calls(index: Index, conversation_id: str) -> dict[str, list[dict[str, Any]]]
     run, conversation, _ = index.conversation(conversation_id)
     requests = {one.key: one for one in asked(run.manifest, conversation)}
     found: dict[str, list[dict[str, Any]]] = {}
+    wires = {
+        name: records
+        for path in run.files(NAME)
+        for name, records in kept(path, conversation.key).items()
+    }
     told = (exchanges(path, conversation.key) for path in run.files(run.calls_file.name))
     for one in chain.from_iterable(told):
         turn = place(one.key)
         if turn is not None:
-            found.setdefault(str(turn), []).append(_told(one, requests.get(one.key)))
+            found.setdefault(str(turn), []).append(
+                _told(one, requests.get(one.key), wires.get(one.key, []))
+            )
     return found
 
 
-def _told(one: Exchange, request: Asked | None) -> dict[str, Any]:
-    told = {"key": one.key, "lost": one.lost, "wire": [], "reply": one.reply}
+def _told(one: Exchange, request: Asked | None, wire: list[dict[str, Any]]) -> dict[str, Any]:
+    told = {"key": one.key, "lost": one.lost, "wire": wire, "reply": one.reply}
     if request is None:
         return told | {"request": None, "proof": UNKNOWN}
     hashed = call_hash(request.model, request.sampling, request.messages)

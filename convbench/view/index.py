@@ -179,6 +179,8 @@ def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
     files = _place(connection)
     for statement in _statements(judges):
         connection.execute(statement)
+    for run in unique:
+        len(run.examples)  # where they lie is read now, not when the first conversation is opened
     index = Index(unique, connection, judges, files, before, seen)
     say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
     return index

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
 from convbench.judge.form import PEOPLE, shown, usual
+from convbench.sandbox.browser import shoot
 from convbench.schema import JudgeSpec
 from convbench.store import Run
 from convbench.view.calls import calls
@@ -24,11 +25,13 @@ from convbench.view.index import Index
 from convbench.view.labels import Scoring, labels_file, labels_of, save, scored
 from convbench.view.pictures import FILE, RASTER, raster
 from convbench.view.pulse import pulse
-from convbench.view.talk import beside, prompts, talk, talks, whole
+from convbench.view.talk import beside, page_of, prompts, talk, talks, whole
 from convbench.view.versus import versus
 
 DRAWING = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 """Policy of an image file: an SVG opened by itself runs nothing."""
+SHOTS = 64
+"""Pictures of pages that are kept."""
 COMPARED = 24
 """Conversations that stand side by side at most."""
 
@@ -42,7 +45,9 @@ class Pages:
     def __init__(self, growing: Growing, scoring: Scoring | None) -> None:
         self.growing, self.scoring = growing, scoring
         self._labelling: Labelling | None = None
-        self._overview: tuple[int, dict[str, Any]] | None = None
+        self._shots: dict[str, bytes] = {}
+        # Made before the first page asks: of a million rows it takes seconds.
+        self._overview = (growing.version, overview(growing.index))
         self._versus: dict[tuple[int, str | None], dict[str, Any]] = {}
 
     @property
@@ -67,6 +72,19 @@ class Pages:
         headers = {"Content-Type": kind, "Content-Security-Policy": DRAWING}
         return web.FileResponse(path, headers=headers)
 
+    async def picture(self, request: web.Request) -> web.Response:
+        """Return what a page that a model wrote, or a reference, looks like: pixels, taken in the
+        sandbox's browser, which reaches nothing."""
+        html = await asyncio.to_thread(
+            lambda: page_of(self.index, _id(request), request.match_info["place"])
+        )
+        if html not in self._shots:
+            while len(self._shots) >= SHOTS:
+                self._shots.pop(next(iter(self._shots)))
+            self._shots[html] = (await shoot(html)).png
+        headers = {"Content-Type": "image/png", "Content-Security-Policy": DRAWING}
+        return web.Response(body=self._shots[html], headers=headers)
+
     def run(self, request: web.Request) -> Any:
         """Return the run whose number stands in the address."""
         number = request.match_info["run"]
@@ -77,7 +95,7 @@ class Pages:
     def overview(self, request: web.Request) -> dict[str, Any]:
         """Return the figures, made once a version, with what changes beside them."""
         version = self.growing.version
-        if self._overview is None or self._overview[0] != version:
+        if self._overview[0] != version:
             self._overview = (version, overview(self.index))
         labels = [scored(run) for run in self.index.runs]
         rubrics = [shown(self.scoring.spec(run)) for run in self.index.runs] if self.scoring else []
@@ -208,7 +226,14 @@ def routes(of: Callable[[web.Request], Pages], prefix: str = "") -> list[web.Rou
 
         return handle
 
+    async def picture(request: web.Request) -> web.Response:
+        try:
+            return await (await asyncio.to_thread(of, request)).picture(request)
+        except ConvbenchError as error:
+            return web.Response(status=404, text=" ".join(str(error).split()))
+
     return [
+        web.get(f"{prefix}/pages/{{id}}/{{place}}", picture),
         *(web.get(f"{prefix}/api/{path}", read(work)) for path, work in READ.items()),
         *(web.post(f"{prefix}/api/{path}", kept(work)) for path, work in KEPT.items()),
         *(

@@ -10,7 +10,9 @@ from typing import Any
 import orjson
 
 from convbench.answers import left_open, segments
+from convbench.errors import RunError
 from convbench.rollout.asked import NOT_ASKED
+from convbench.sandbox.looks import html_of
 from convbench.schema import (
     Content,
     Conversation,
@@ -65,11 +67,30 @@ def talks(index: Index, names: Sequence[str]) -> list[dict[str, Any]]:
                 "run": str(run.path),
                 "question": _question(example),
                 "reference": _reference(example),
+                "pages": [k for k, v in _reference(example).items() if _page(v) is not None],
                 "turns": _turns(run, place[0], conversation, credit.get(place, {})),
                 "verdicts": judged.get(place, []),
             }
         )
     return out
+
+
+def page_of(index: Index, conversation_id: str, place: str) -> str:
+    """Return the HTML of a page: of the turn of this index, or of the reference's field of this
+    name. Raises RunError where there is none."""
+    _, conversation, example = index.conversation(conversation_id)
+    found = None
+    if place.isascii() and place.isdecimal() and int(place) < len(conversation.turns):
+        found = html_of(text_of(conversation.turns[int(place)].content))
+    elif place.startswith("reference."):
+        found = _page(_reference(example).get(place.removeprefix("reference.")))
+    if found is None:
+        raise RunError(f"{conversation_id}: {place:.80}: found no page")
+    return found
+
+
+def _page(value: Any) -> str | None:
+    return html_of(value) if isinstance(value, str) else None
 
 
 def _reference(example: Example) -> dict[str, Any]:
@@ -123,6 +144,7 @@ def _turns(
                 "asked": turn.finish_reason not in NOT_ASKED,
                 "tokens": turn.completion_tokens,
                 "advantage": credit.get(place),
+                "page": html_of(text_of(turn.content)) is not None,
                 "reasoning": None if thinks is None else _reasoning(thinks),
                 "rounds": [_round(one) for one in turn.rounds],
                 "parts": _said(turn, number, left_open(said))

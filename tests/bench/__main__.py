@@ -46,6 +46,7 @@ BENCHES: dict[str, Bench] = {
     "large": records.large_run,
     "scale": scale.scale,
     "viewer": viewer.viewer,
+    "viewer-million": viewer.million,
     "training": speed,
     "sandbox": sandbox.gradings,
     "adaptations": adaptations.adaptations,
@@ -62,8 +63,8 @@ BENCHES: dict[str, Bench] = {
     "verdict": verdict.verdict,
 }
 
-LONG = ("verdict",)
-"""Run only where they are named: an hour and more."""
+LONG = ("verdict", "viewer-million")
+"""Run only where they are named: many minutes, an hour and more."""
 
 
 def main() -> None:

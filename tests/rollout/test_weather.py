@@ -40,7 +40,7 @@ def test_build_and_judge_complete_with_nothing_lost_or_doubled(
     assert convbench(tmp_path, *judge, "calm", *calls(provider)).code == 0
     calm = get(provider, "/_stats")
     weather(provider, FAULTS)
-    done = convbench(tmp_path, *build, "--run", "storm", *calls(provider))
+    done = convbench(tmp_path, *build, "--run", "storm", "--keep-wire", *calls(provider))
     judged = convbench(tmp_path, "judge", "--run", "storm", "--judge", "openai/j", *calls(provider))
     stats = get(provider, "/_stats")
     weather(provider, {})
@@ -59,9 +59,10 @@ def test_build_and_judge_complete_with_nothing_lost_or_doubled(
 
 
 def _calls_are_told(path: Path) -> None:
-    """Of every turn the viewer tells the very request, the reply, and what was tried in vain."""
+    """Of every turn the viewer tells the very request, the reply, and what was tried in vain; and
+    what went over the wire, without headers."""
     index = index_runs([path], lambda text: None)
-    lost = 0
+    lost = unanswered = 0
     for one in Run.open(path).conversations():
         told = calls_of(index, one.conversation_id)
         spoken = [k for k, turn in enumerate(one.turns) if turn.finish_reason != "scripted"]
@@ -72,7 +73,16 @@ def _calls_are_told(path: Path) -> None:
             assert call["reply"]["content"] == one.turns[k].content
             assert call["request"]["messages"][-1]["role"] == "user"
             lost += len(call["lost"])
+            *before, last = call["wire"]
+            assert len(before) == len(call["lost"])
+            assert last["status"] == 200
+            assert last["request"]["messages"][-1]["content"].strip()
+            assert last["reply"]["choices"][0]["message"]["content"] == one.turns[k].content
+            unanswered += sum(each["status"] != 200 for each in before)
     assert lost > QUESTIONS / 2
+    assert unanswered > QUESTIONS / 4
+    assert b"uthorization" not in (path / "wire.jsonl").read_bytes()
+    assert not (path.with_name("calm") / "wire.jsonl").exists()
 
 
 @pytest.mark.parametrize(

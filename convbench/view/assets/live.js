@@ -49,7 +49,8 @@ function words(one, run) {
     one.judged_pace >= 0.05 && `${one.judged_pace.toFixed(0)} judged a minute`,
     one.usd === null ? "cost unknown" : dollars(one.usd),
   ].filter(Boolean);
-  return [h("b", null, run?.name ?? "run"), " is growing: ", parts.join(" · ")];
+  const ago = one.since_s < 10 ? "just now" : `${Math.round(one.since_s)} s ago`;
+  return [h("b", null, run?.name ?? "run"), ` grew ${ago}: `, parts.join(" · ")];
 }
 
 const span = (seconds) =>

@@ -37,11 +37,12 @@ export function turns(found, load, asked) {
   return h(
     "ol",
     { class: "turns", "aria-label": "Turns" },
-    found.turns.map((turn) => one(turn, turn.index === last, load, asked, grids)),
+    found.turns.map((turn) => one(turn, turn.index === last, load, asked, grids, found.row?.conversation_id),
+    ),
   );
 }
 
-function one(turn, final, load, asked, grids) {
+function one(turn, final, load, asked, grids, id) {
   const place = h("div", { class: "prompt", id: `prompt-${turn.index}`, hidden: true });
   const exact = h("div", { class: "prompt", id: `call-${turn.index}`, hidden: true });
   const cut = turn.finish === "length";
@@ -72,7 +73,32 @@ function one(turn, final, load, asked, grids) {
     (turn.rounds || []).map(round),
     turn.reasoning && reasoning(turn.reasoning),
     body(turn.parts, grids),
+    turn.page && asked && pagePicture(id, turn.index),
   );
+}
+
+/** A page that was written, as a picture, once somebody asks for it. */
+export function pagePicture(id, place, words = "Show the page as a picture") {
+  const box = h("div", { class: "page-picture" });
+  const button = h(
+    "button",
+    {
+      type: "button",
+      onclick: async () => {
+        button.disabled = true;
+        const image = h("img", {
+          src: `pages/${encodeURIComponent(id)}/${encodeURIComponent(place)}`,
+          alt: "the page as a browser without a network draws it",
+          onload: () => button.remove(),
+          onerror: () => set(box, h("p", { class: "none" }, "This page cannot be drawn here.")),
+        });
+        box.append(image);
+      },
+    },
+    words,
+  );
+  box.append(button);
+  return box;
 }
 
 /** What the turn was worth, as a critic or branches say. */

@@ -2,6 +2,9 @@
 import { h } from "./dom.js";
 import { fixed } from "./format.js";
 import { setting } from "./settings.js";
+import { pagePicture } from "./turns.js";
+
+const server = document.documentElement.dataset.source === "server";
 
 export function bar(score, low, high) {
   const fill = h("span", { class: "fill" });
@@ -96,6 +99,14 @@ export function reference(found) {
                   null,
                   Object.entries(found.reference).map(([name, value]) => [
                     h("dt", null, name),
+                    found.pages?.includes(name) &&
+                      found.row &&
+                      server &&
+                      h(
+                        "dd",
+                        null,
+                        pagePicture(found.row.conversation_id, `reference.${name}`),
+                      ),
                     h(
                       "dd",
                       { class: "said" },
