@@ -19,6 +19,7 @@ from convbench.report.layout import document, judges_of
 from convbench.report.pairwise import tournaments
 from convbench.report.plots.style import Page
 from convbench.report.sections import Section, sections, with_baseline
+from convbench.report.simulators import siblings
 from convbench.report.tables import gold_part, verdict_part
 from convbench.report.verdict import verdicts
 from convbench.store import Run, find_run
@@ -103,7 +104,8 @@ def gold_document(found: Sequence[Section], judge: str | None) -> Document:
         gold_part(section, made)
         for section in found
         for name in judges_of(section, judge)
-        if name is not None and (made := gold_report(section, name)) is not None
+        if name is not None
+        and (made := gold_report(section, name, siblings(section, found))) is not None
     ]
     if not parts:
         of = f" of judge {judge}" if judge else ""
@@ -119,7 +121,11 @@ def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
 
     Raises RunError where no policy stands beside Base with verdicts of the judge that trained it.
     """
-    parts = [verdict_part(section, made) for section in found for made in verdicts(section, judge)]
+    parts = [
+        verdict_part(section, made)
+        for section in found
+        for made in verdicts(section, judge, siblings(section, found))
+    ]
     if not parts:
         raise RunError(
             "--verdict: found no trained policy beside Base that its judge scored; expected an "
@@ -130,6 +136,13 @@ def verdict_document(found: Sequence[Section], judge: str | None) -> Document:
 
 def _check_judge(judge: str | None, found: Sequence[Section], *, pairwise: bool) -> None:
     known = {name for section in found for name in section.judges}
+    policies = [policy for section in found for policy in section.policies]
+    reviews = {name for policy in policies for row in policy.rows for name in row.reviews}
+    if judge in reviews - known:
+        raise RunError(
+            f"--judge {judge}: found a review of the simulated human, whose table stands in every "
+            f"report; expected a judge of the policy ({', '.join(sorted(known)) or 'none yet'})"
+        )
     if pairwise:
         compared = {one.judge for section in found for one in tournaments(section)}
         if not compared:

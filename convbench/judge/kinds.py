@@ -18,10 +18,10 @@ from convbench.schema import JudgeSpec
 Need = Literal["model", "labels", "sandbox", "browser", "weights"]
 """What a kind cannot score without: a judge model, a file of labels, the sandbox, a browser, the
 policy's own weights."""
-Measure = Literal["talk", "tests", "pages", "adaptations", "solutions"]
+Measure = Literal["talk", "tests", "pages", "adaptations", "solutions", "simulator"]
 """What the scores are of: how a conversation went, hidden tests that its answer passes, how like
 the wanted page its page looks, what a policy knows after training on its edit, whether it solves a
-task after training as its edit says."""
+task after training as its edit says, how its simulated human kept to its part."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Kind:
     """Where its `opened` and `score` are; loaded when it judges."""
     needs: frozenset[Need] = frozenset()
     measures: Measure = "talk"
+    may_ask: bool = False
+    """Whether a model may be named that it asks too."""
 
     @property
     def opened(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
@@ -62,6 +64,7 @@ KINDS: Mapping[str, Kind] = {
     "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
     "adaptation": Kind("convbench.judge.adaptation.verdict", frozenset({"weights"}), "adaptations"),
     "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"),
+    "review": Kind("convbench.judge.review.verdict", measures="simulator", may_ask=True),
 }
 
 

@@ -129,12 +129,13 @@ def _spec(
     resolve_model: Callable[[str], str],
 ) -> Judge:
     spec = catalog.load(JudgeSpec, "judges", text, specs=specs, sets=sets)
-    if "model" not in kind_of(spec).needs:
-        if model is not None:
-            raise SpecError(f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
-                            f"expected --judge {text}, for it asks no model")  # fmt: skip
-        return _made(spec.name, spec, None)
+    kind = kind_of(spec)
+    if "model" not in kind.needs and model is not None and not kind.may_ask:
+        raise SpecError(f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
+                        f"expected --judge {text}, for it asks no model")  # fmt: skip
     reference = model or spec.model
+    if "model" not in kind.needs and not (kind.may_ask and reference):
+        return _made(spec.name, spec, None)
     if not reference:
         raise SpecError(
             f"--judge {text}: rubric {spec.name} names no model; expected {text}@MODEL, e.g. "
@@ -146,7 +147,7 @@ def _spec(
 
 def _guarded(spec: JudgeSpec) -> JudgeSpec:
     """Return a rubric that is named with a fence and a schema, where it says nothing of them."""
-    if "model" not in kind_of(spec).needs:
+    if "model" not in kind_of(spec).needs and not kind_of(spec).may_ask:
         return spec
     told = {"fence": spec.fence or "nonce", "replies": spec.replies or "structured"}
     return spec.model_copy(update=told)

@@ -129,7 +129,8 @@ def collect(run: Run, data: Data, split: str = "train") -> Selection:
     """Return `select`'s conversations, of which none need be left and all rewards may be equal; a
     run without verdicts has unrewarded ones alone, where these are wanted. `split` may be another,
     or `all`."""
-    verdicts = list(run.verdicts())
+    reviewers = run.reviewers()
+    verdicts = [verdict for verdict in run.verdicts() if verdict.fingerprint not in reviewers]
     bare = data.unrewarded == "sft"
     judge = choose_judge(run, verdicts, data.judge) if verdicts or not bare else ""
     by_id = {verdict.conversation_id: verdict for verdict in verdicts if verdict.judge == judge}

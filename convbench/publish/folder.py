@@ -119,7 +119,9 @@ def one_judge(run: Run, names: Sequence[str], asked: str | None) -> str | None:
 
 def _judge(run: Run, asked: str | None) -> str | None:
     """Return the judge of the column `reward`: the one asked for, or the only one that judged."""
-    names = list(dict.fromkeys(judge for judge, _ in run.judged_by()))
+    reviewers = run.reviewers()
+    scored = (judge for judge, mark in run.judged_by() if mark not in reviewers)
+    names = list(dict.fromkeys(scored))
     return one_judge(run, names, asked)
 
 

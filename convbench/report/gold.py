@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from convbench.judge.gold.units import Gold, gold_of
 from convbench.report.policies import Observation, Policy, Scored, judge_spec
 from convbench.report.sections import Section
+from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.ppi import FEW, Corrected, Unit, corrected, difference
@@ -42,11 +43,13 @@ class GoldDifference:
     """How much more the judge overpays this policy than Base."""
     check: Transport | None
     """Whether Base's labels hold here; None where both have labels enough of their own."""
+    flips: str | None = None
+    """Why it is no winner: it is ranked the other way with another simulated human."""
 
     @property
     def winner(self) -> Winner:
         """What may be said: nothing where the check did not pass, or the interval holds 0."""
-        if self.check is not None and self.check.passed != "PASS":
+        if self.flips or (self.check is not None and self.check.passed != "PASS"):
             return "not told"
         span = None if self.corrected is None else self.corrected.interval
         if span is None or span[0] <= 0 <= span[1]:
@@ -74,8 +77,9 @@ class GoldReport:
         return [row.policy for row in rows if 0 < row.labels < FEW]
 
 
-def gold_report(section: Section, judge: str) -> GoldReport | None:
-    """Return what people's labels say of a judge; None where nothing was drawn for it."""
+def gold_report(section: Section, judge: str, beside: Sequence[Section] = ()) -> GoldReport | None:
+    """Return what people's labels say of a judge; None where nothing was drawn for it. Where the
+    sections `beside`, of other simulated humans, rank a policy the other way it is no winner."""
     spec = judge_spec(section.policies, judge)
     metric = spec.headline if spec is not None else "overall"
     gold = {p.name: gold_for(p, judge) for p in section.policies}
@@ -89,7 +93,11 @@ def gold_report(section: Section, judge: str) -> GoldReport | None:
         for name in (metric, *(n for n in names if n != metric))
         for policy in section.policies
     )
-    return GoldReport(judge, metric, spec, rows, tuple(_all(section, judge, gold, spec)), gold)
+    differences = tuple(
+        replace(one, flips=flipped(section, beside, one.policy, judge))
+        for one in _all(section, judge, gold, spec)
+    )
+    return GoldReport(judge, metric, spec, rows, differences, gold)
 
 
 def gold_for(policy: Policy, judge: str) -> Gold:

@@ -9,6 +9,7 @@ from convbench.report.document import Document, Part, Table
 from convbench.report.pairwise import tournaments
 from convbench.report.panels import panel_of
 from convbench.report.sections import Section
+from convbench.report.simulators import siblings, two_simulators
 from convbench.report.tables import (
     adaptation_table,
     best_of_table,
@@ -24,8 +25,10 @@ from convbench.report.tables import (
     meeting_table,
     panel_tables,
     reference_table,
+    review_table,
     rounds_table,
     run_table,
+    simulators_part,
     strength_table,
     temperature_table,
     training_table,
@@ -58,9 +61,21 @@ def document(
         for section in sections
         for name in judges_of(section, judge)
     ]
+    parts += _reviews(sections)
+    parts += [simulators_part(found) for found in two_simulators(sections)]
     parts += _panels(sections) if judge is None else []
     parts += _pairwise(sections, judge) if pairwise else []
     return Document("convbench report", (*parts, *_across(sections, judge, kind)))
+
+
+def _reviews(sections: Sequence[Section]) -> list[Part]:
+    """Return a part on the simulated human of each section that was reviewed."""
+    found = [(section, review_table(section)) for section in sections]
+    return [
+        Part(f"{section.title}, simulated human", tables=(_named(table, section),))
+        for section, table in found
+        if table is not None
+    ]
 
 
 def _panels(sections: Sequence[Section]) -> list[Part]:
@@ -80,7 +95,12 @@ def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
     for section in sections:
         for found in tournaments(section):
             if judge in (None, found.judge):
-                tables = (meeting_table(found), strength_table(found))
+                beside = [
+                    (other.simulator, one)
+                    for other in siblings(section, sections) for one in tournaments(other)
+                    if one.judge == found.judge
+                ]  # fmt: skip
+                tables = (meeting_table(found, beside), strength_table(found))
                 named = tuple(_named(table, section) for table in tables if table is not None)
                 parts.append(Part(f"{section.title}, pairwise by {found.judge}", tables=named))
     return parts

@@ -75,6 +75,8 @@ class Observation:
     """Findings of the fidelity checks, `SPEAKER:FINDING`."""
     verdicts: Mapping[str, Scored]
     """By judge."""
+    reviews: Mapping[str, Scored] = field(default_factory=dict)
+    """By judge, of those that review the simulated human."""
     talk: str = ""
     """conversation_id."""
     words: int | None = None
@@ -188,9 +190,12 @@ def _rows(run: Run, split: str) -> Iterator[Observation]:
     wanted = Names(key for key, e in examples.items() if split in ("all", e.split))
     asked = Names(one.conversation_id for one in run.heads() if one.example_id in wanted)
     verdicts: dict[str, dict[str, Scored]] = {}
+    reviews: dict[str, dict[str, Scored]] = {}
+    reviewers = run.reviewers()
     for verdict in run.verdicts():
         if verdict.conversation_id in asked:
-            own = verdicts.setdefault(verdict.conversation_id, {})
+            into = reviews if verdict.fingerprint in reviewers else verdicts
+            own = into.setdefault(verdict.conversation_id, {})
             own[intern(verdict.judge)] = _scored(verdict)
     for talk in run.conversations():
         if talk.example_id not in wanted or talk.branch is not None:
@@ -208,6 +213,7 @@ def _rows(run: Run, split: str) -> Iterator[Observation]:
             reasoned=found.reasoned,
             flags=talk.flags,
             verdicts=verdicts.get(talk.conversation_id, {}),
+            reviews=reviews.get(talk.conversation_id, {}),
             talk=talk.conversation_id,
             words=found.words,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
 from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
+from convbench.report.humans import by_simulator
 from convbench.report.naming import in_order, pooled, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
 from convbench.schema.regime import RULES
@@ -30,11 +31,14 @@ class Section:
     """What a reader must know of these policies."""
     compared_with: str | None = None
     """Name of the policy that the others are compared with; None: Base."""
+    simulator: str = ""
+    """Who plays the simulated human, where another section differs in that alone."""
 
     @property
     def title(self) -> str:
         """What is compared, in one line."""
-        return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}"
+        named = f", simulator {self.simulator}" if self.simulator else ""
+        return f"{self.task} · {self.mode} · {self.protocol}, n = {self.turns}{named}"
 
     def errors(self, wanted: ErrorKind | None) -> ErrorKind:
         """Return the kind of standard errors: the one wanted, or the regime's."""
@@ -73,15 +77,19 @@ def grouped(
     found: Iterable[list[Policy]], split: str, *, pool: bool = False, allow: bool = False
 ) -> list[Section]:
     """Return the sections of families: a run's own policy and those of its children."""
-    groups: dict[tuple[str, str, str, int, Regime], list[Policy]] = {}
+    groups: dict[tuple[str, str, str, int, Regime], list[list[Policy]]] = {}
     for family in found:
         manifest = family[0].run.manifest
         key = (
             manifest.task.name, manifest.mode, manifest.protocol.name, manifest.turns,
             manifest.regime,
         )  # fmt: skip
-        groups.setdefault(key, []).extend(family)
-    return [_section(key, split, group, pool, allow) for key, group in groups.items()]
+        groups.setdefault(key, []).append(family)
+    return [
+        _section(key, split, [policy for family in part for policy in family], pool, allow, name)
+        for key, families in groups.items()
+        for name, part in by_simulator(families)
+    ]
 
 
 def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Section]:
@@ -99,11 +107,16 @@ def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Sect
 
 
 def _section(
-    key: tuple[str, str, str, int, Regime], split: str, group: list[Policy], pool: bool, allow: bool
+    key: tuple[str, str, str, int, Regime],
+    split: str,
+    group: list[Policy],
+    pool: bool,
+    allow: bool,
+    simulator: str,
 ) -> Section:
     task, mode, protocol, turns, regime = key
     policies, notes = _joined(group, pool, allow)
-    return Section(task, mode, protocol, turns, split, policies, regime, notes)
+    return Section(task, mode, protocol, turns, split, policies, regime, notes, simulator=simulator)
 
 
 def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:

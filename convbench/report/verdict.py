@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from convbench.judge.controls import tried, unfit
 from convbench.report.deciding import Decided, Evidence, Measured, decide
@@ -14,6 +14,7 @@ from convbench.report.moved import Phrase, drifts, phrase
 from convbench.report.paired import pairs
 from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.report.sections import Section
+from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.transport import Transport
@@ -36,9 +37,12 @@ class Verdicted:
     """Other judges of the same family, which are no second opinion."""
 
 
-def verdicts(section: Section, judge: str | None = None) -> Iterator[Verdicted]:
+def verdicts(
+    section: Section, judge: str | None = None, beside: Sequence[Section] = ()
+) -> Iterator[Verdicted]:
     """Yield the verdict on every policy but Base; nothing without Base. `judge` is the one that
-    trained where the checkpoint does not say."""
+    trained where the checkpoint does not say. What the sections `beside`, of other simulated
+    humans, rank the other way is not real."""
     base = section.base
     if base is None:
         return
@@ -46,7 +50,15 @@ def verdicts(section: Section, judge: str | None = None) -> Iterator[Verdicted]:
         if policy is not base:
             name = trained_by(policy) or judge or next(iter(section.judges), None)
             if name is not None and name in section.judges:
-                yield verdict(base, policy, name, section.judges)
+                found = verdict(base, policy, name, section.judges)
+                flips = flipped(section, beside, policy.name, name)
+                yield found if flips is None else _unless_real(found, flips)
+
+
+def _unless_real(found: Verdicted, flips: str) -> Verdicted:
+    if found.decided.word != "real":
+        return found
+    return replace(found, decided=Decided("undecided", f"{found.decided.why}; but {flips}"))
 
 
 def trained_by(policy: Policy) -> str | None:

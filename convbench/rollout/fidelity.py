@@ -20,16 +20,17 @@ ALIKE = 0.9
 """Share of a turn's tokens in one run with an earlier turn that makes it a repetition."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_CODE = re.compile(
+CODE = re.compile(
     r"```|^\s*(?:def|class|async def)\s+\w+\s*[(:]|^\s*(?:import|from)\s+\w+(?:\s+import\b|\s*$)"
     r"|^\s*return\s+[\w(\[{]|\blambda\s+\w+\s*:|</\w+>|<(?:html|div|body|span|style)\b",
     re.MULTILINE | re.IGNORECASE,
 )
-_OTHERS_LINE = re.compile(
-    r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE
-)
-_FAREWELL = re.compile(
-    r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)|good\s*bye|bye|nothing\s+else"
+"""Code, of Python or a page."""
+OTHERS_LINE = re.compile(r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE)
+"""A line that begins with a speaker's name."""
+FAREWELL = re.compile(
+    r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)"
+    r"(?=\W*(?:$|thank|for\s+now|from\s+me|I\s+(?:need|have|want)))|good\s*bye|bye|nothing\s+else"
     r"|i(?:['’]m|\s+am)\s+(?:done|finished)|(?:i\s+)?(?:can(?:no|['’])t|won['’]t)\s+help)\b",
     re.IGNORECASE,
 )
@@ -40,16 +41,16 @@ def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     a row that the question does not say, or `disguises.RUN` letters of it in a disguise, and
     `SPEAKER:code` where it writes code."""
     flags = []
-    for speaker, hidden in _secrets(example, protocol).items():
-        said = [heard(protocol, turn) for turn in _spoken(conversation, speaker)]
-        if _tells(said, hidden, example.question):
+    for speaker, hidden in secrets(example, protocol).items():
+        said = [heard(protocol, turn) for turn in spoken(conversation, speaker)]
+        if tells(said, hidden, example.question):
             flags.append(f"{speaker}:leak")
-        if hidden and any(_CODE.search(text) for text in said):
+        if hidden and any(CODE.search(text) for text in said):
             flags.append(f"{speaker}:code")
     return flags
 
 
-def _tells(said: Sequence[str], hidden: Sequence[str], question: str) -> bool:
+def tells(said: Sequence[str], hidden: Sequence[str], question: str) -> bool:
     """Whether a speaker's turns tell a hidden text: one of them openly, or in a disguise that may
     go on from turn to turn."""
     asked = tokens(unmasked(question))
@@ -66,10 +67,10 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
     policy = protocol.speakers[protocol.policy]
     marks = [mark for mark in (protocol.answer_after, policy.private_before) if mark]
     flags = []
-    for turn in _spoken(conversation):
+    for turn in spoken(conversation):
         text = heard(protocol, turn)
         taken = turn.speaker != protocol.policy and any(mark in text for mark in marks)
-        if taken or _OTHERS_LINE.search(text):
+        if taken or OTHERS_LINE.search(text):
             flags.append(f"{turn.speaker}:role")
     return _once(flags)
 
@@ -77,11 +78,11 @@ def role(conversation: Conversation, example: Example, protocol: ProtocolSpec) -
 def early(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
     """Flag `SPEAKER:early` where another speaker than the policy says nothing, or ends the talk
     while the policy still asks."""
-    others = (t for t in _spoken(conversation) if t.speaker != protocol.policy)
+    others = (t for t in spoken(conversation) if t.speaker != protocol.policy)
     return _once(
         f"{turn.speaker}:early"
         for turn in others
-        if not heard(protocol, turn).strip() or _FAREWELL.search(heard(protocol, turn))
+        if not heard(protocol, turn).strip() or FAREWELL.search(heard(protocol, turn))
     )
 
 
@@ -89,7 +90,7 @@ def repeats(conversation: Conversation, example: Example, protocol: ProtocolSpec
     """Flag `SPEAKER:repeats` where a turn says again what the same speaker said before."""
     flags = []
     before: dict[str, list[list[str]]] = {}
-    for turn in _spoken(conversation):
+    for turn in spoken(conversation):
         said = tokens(heard(protocol, turn))
         earlier = before.setdefault(turn.speaker, [])
         if len(said) > 3 and any(_alike(said, other) for other in earlier):
@@ -127,7 +128,7 @@ def _alike(one: Sequence[str], two: Sequence[str]) -> bool:
     return shared_run(one, two) >= ALIKE * longer
 
 
-def _secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
+def secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:
     """Return the hidden texts that each speaker but the policy sees; a gold letter is none."""
     gold = None if example.answer in example.letters else example.answer
     return {
@@ -149,7 +150,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
+def spoken(conversation: Conversation, speaker: str | None = None) -> Iterator[Turn]:
     """Yield the turns that were not scripted."""
     for turn in conversation.turns:
         if turn.finish_reason != "scripted" and speaker in (None, turn.speaker):

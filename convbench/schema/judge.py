@@ -21,7 +21,8 @@ Words = Literal["optional", "required"]
 """Whether a score must come with words for it."""
 Replies = Literal["structured", "text"]
 """What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
-JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation", "few-shot"]
+JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation", "few-shot",
+                    "review"]  # fmt: skip
 
 
 class Metric(Noun):
@@ -87,8 +88,8 @@ class JudgeSpec(Noun):
     title: str
     """One line for lists and cards."""
     kind: JudgeKind
-    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file;
-    the others grade the task's own kind of answer."""
+    """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `review`: how a
+    simulated human kept to its part; the others grade the task's own kind of answer."""
     model: str | None = None
     """The judge model of a rubric; usually given on the command line."""
     api_base: str | None = None
@@ -131,7 +132,8 @@ class JudgeSpec(Noun):
     """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
     run kept from before stays with text."""
     function: PythonRef | None = None
-    """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`."""
+    """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`; of a
+    `review`: `-> list of convbench.judge.review.faults.Fault`."""
     file: str | None = None
     """Labels of a `human` judge."""
     reward: Reward = Reward()
@@ -147,6 +149,8 @@ class JudgeSpec(Noun):
             raise ValueError("a rubric needs system, prompt and metrics")
         if self.kind == "rules" and not self.function:
             raise ValueError("a rules judge needs function: pkg.mod:fn")
+        if self.kind == "review" and not (self.function and self.system and self.prompt):
+            raise ValueError("a review needs function: pkg.mod:fn, system and prompt")
         able = ("rubric",) if self.per == "group" else ("rubric", "rules")
         if self.per != "conversation" and self.kind not in able:
             raise ValueError(f"per: {self.per} needs kind {' or '.join(able)}; found {self.kind}")
@@ -177,6 +181,11 @@ class JudgeSpec(Noun):
         if names and self.reward.metric not in self.names:
             found = list(self.names)
             raise ValueError(f"reward.metric {self.reward.metric!r} is not among {found}")
+
+    @property
+    def scores_policy(self) -> bool:
+        """Whether its scores are of a policy, and may be its reward; a review is of the human."""
+        return self.kind != "review"
 
     @property
     def weighted(self) -> bool:

@@ -202,6 +202,12 @@ class Run:
             found[path.stem] = read_model(path, JudgeSpec)
         return found
 
+    def reviewers(self) -> frozenset[str]:
+        """Return the fingerprints of judges that review the simulated human: what they say is no
+        score of a policy, and no reward."""
+        specs = self.judge_specs().items()
+        return frozenset(mark for mark, spec in specs if not spec.scores_policy)
+
     def keep_judge(self, fingerprint: str, spec: JudgeSpec) -> None:
         """Record a judge's resolved spec under its fingerprint."""
         path = (self.home or self).path / "judges" / f"{fingerprint}.json"

@@ -142,6 +142,23 @@ FROM (
 """
 
 
+FOUND = (
+    '[{"fault":"VARCHAR","severity":"VARCHAR","turn":"BIGINT","speaker":"VARCHAR",'
+    '"said":"VARCHAR","by":"VARCHAR"}]'
+)
+"""What the details of a review hold of each fault."""
+
+FAULTS = f"""
+CREATE VIEW faults AS
+SELECT conversation_id, judge, f.fault AS fault, f.severity AS severity, f.turn AS turn_index,
+  f.speaker AS speaker, f.said AS said, f."by" AS found_by, run
+FROM (
+  SELECT v.conversation_id, v.judge, r.run, unnest(from_json(v.details->'$.faults', '{FOUND}')) AS f
+  FROM raw.verdicts v JOIN raw.runs r USING (run_no)
+  WHERE v.failure IS NULL AND json_type(v.details, '$.faults') = 'ARRAY'
+)
+"""
+
 COMPARISONS = f"""
 CREATE VIEW comparisons AS
 SELECT c."first" AS shown_first, c."second" AS shown_second, c.judge, c.preferred, c.group_id,
@@ -163,8 +180,8 @@ CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 """
 
 ALL = (
-    "examples", "conversations", "turns", "verdicts", "turn_verdicts", "advantages", "comparisons",
-    "runs",
+    "examples", "conversations", "turns", "verdicts", "turn_verdicts", "faults", "advantages",
+    "comparisons", "runs",
 )  # fmt: skip
 """Names of the views."""
 
@@ -172,7 +189,8 @@ ALL = (
 def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     """Return what makes the views, with a column of `verdicts` for each of these metrics."""
     verdicts = (_verdicts(metrics), _turn_verdicts(metrics))
-    return (SAID, EXAMPLES, CONVERSATIONS, TURNS, *verdicts, ADVANTAGES, COMPARISONS, RUNS)
+    of_turns = (SAID, EXAMPLES, CONVERSATIONS, TURNS)
+    return (*of_turns, *verdicts, FAULTS, ADVANTAGES, COMPARISONS, RUNS)
 
 
 NEEDS = {
@@ -181,6 +199,7 @@ NEEDS = {
     "turns": ("conversations", "advantages"),
     "verdicts": ("verdicts",),
     "turn_verdicts": ("verdicts",),
+    "faults": ("verdicts",),
     "comparisons": ("comparisons",),
     "advantages": ("advantages",),
     "runs": (),

@@ -27,6 +27,7 @@ from tests.bench import (
     sandbox,
     scale,
     sequential,
+    simulators,
     thinking,
     tools,
     verdict,
@@ -59,6 +60,7 @@ BENCHES: dict[str, Bench] = {
     "judges": judges.judges,
     "crews": crews.crews,
     "shards": crews.listing,
+    "simulators": simulators.simulators,
     "verdict-rule": verdict.rule,
     "verdict": verdict.verdict,
 }

@@ -6,13 +6,16 @@ question, whose true means are known.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.stats.drift import drift
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.ppi import corrected, difference
+from convbench.stats.ratio import ratio
 from convbench.stats.transport import transport
 from convbench.words import DrawBy
 from tests.bench.bench import Row
@@ -21,7 +24,7 @@ from tests.stats.simulate import labelled, talks
 TIMES = 3000
 OFF = 1.5
 """Percentage points that the share may be off."""
-Found = Mapping[str, tuple[Estimate | None, float]]
+Found = Mapping[str, tuple["Estimate | _Between | None", float]]
 """By name: an estimate and what is true."""
 
 
@@ -54,9 +57,47 @@ def _two(rng: random.Random) -> Found:
     }
 
 
+@dataclass(frozen=True)
+class _Between:
+    """An interval that is no mean's."""
+
+    interval: tuple[float, float] | None
+
+
+def _report(rng: random.Random) -> Found:
+    """Shares of right answers, 60 questions with three conversations each, as `report` has them."""
+    rows = []
+    for group in range(60):
+        level = rng.uniform(0.2, 0.8)
+        rows += [(str(group), float(rng.random() < level), float(rng.random() < level + 0.15))
+                 for _ in range(3)]  # fmt: skip
+    return {
+        "share of right answers": (estimate((g, a) for g, a, _ in rows), 0.5),
+        "paired difference of shares": (estimate((g, b - a) for g, a, b in rows), 0.15),
+    }
+
+
+def _simulators(rng: random.Random) -> Found:
+    """A policy's differences to Base with two simulated humans: 1 with the one, 0.4 with the
+    other, three conversations of 80 questions."""
+    rows = []
+    for group in range(80):
+        level, taste = rng.gauss(0, 0.7), rng.gauss(0, 0.4)
+        rows += [(str(group), 1 + level + taste + rng.gauss(0, 1),
+                  0.4 + level - taste + rng.gauss(0, 1)) for _ in range(3)]  # fmt: skip
+    share = ratio((g, d - e, d + e) for g, d, e in rows)
+    assert share is not None
+    return {
+        "two simulators: first less second": (estimate((g, d - e) for g, d, e in rows), 0.6),
+        "two simulators: the simulator's share": (
+            _Between(share.interval or (-math.inf, math.inf)), 0.6 / 1.4,
+        ),
+    }  # fmt: skip
+
+
 SIMULATIONS: tuple[Callable[[random.Random], Found], ...] = (
     _one("uniform", 40), _one("uniform", 100), _one("score", 100), _one("optimal", 100),
-    _one("stratified", 100), _two,
+    _one("stratified", 100), _two, _report, _simulators,
 )  # fmt: skip
 
 

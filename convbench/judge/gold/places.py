@@ -81,7 +81,9 @@ def the_judge(run: Run, wanted: str | None) -> tuple[str, str]:
     the only one. Raises RunError where there is none, or no choice was made."""
     there: dict[str, str] = {}
     for one in family(run):
-        there.update({v.judge: v.fingerprint for v in one.verdicts() if v.failure is None})
+        aside = one.reviewers()
+        given = (v for v in one.verdicts() if v.failure is None and v.fingerprint not in aside)
+        there.update({v.judge: v.fingerprint for v in given})
     judges = {name: mark for name, mark in there.items() if not name.startswith("human:")}
     if wanted is not None and wanted in judges:
         return wanted, judges[wanted]

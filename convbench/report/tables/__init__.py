@@ -16,6 +16,7 @@ from convbench.report.tables.panels import panel_tables
 from convbench.report.tables.results import main_table
 from convbench.report.tables.rounds import rounds_of, rounds_table
 from convbench.report.tables.runs import run_table
+from convbench.report.tables.simulators import review_table, simulators_part
 from convbench.report.tables.training import training_table
 from convbench.report.tables.verdict import verdict_part
 from convbench.report.tables.wins import win_table
@@ -39,9 +40,11 @@ __all__ = [
     "meeting_table",
     "panel_tables",
     "reference_table",
+    "review_table",
     "rounds_of",
     "rounds_table",
     "run_table",
+    "simulators_part",
     "strength_table",
     "temperature_table",
     "training_table",

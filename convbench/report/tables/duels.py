@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from convbench.report.document import Cell, Column, Table
 from convbench.report.pairwise import Meeting, Tournament
 from convbench.report.tables.cells import NONE, p_text
@@ -9,8 +11,10 @@ from convbench.stats.bradley_terry import Bound, odds
 from convbench.stats.estimate import Estimate, holm
 
 
-def meeting_table(found: Tournament) -> Table:
-    """Return win rates of every two policies that met, with flips and the pull of the place."""
+def meeting_table(found: Tournament, beside: Sequence[tuple[str, Tournament]] = ()) -> Table:
+    """Return win rates of every two policies that met, with flips and the pull of the place.
+    `beside`: what the same judge said of them with other simulated humans, by the human's name;
+    who wins with one of these and loses with another has not won."""
     tested = [_against_half(m.wins.rate) for m in found.meetings]
     adjusted = holm(
         [None if m.decision else p for m, p in zip(found.meetings, tested, strict=True)]
@@ -30,7 +34,8 @@ def meeting_table(found: Tournament) -> Table:
         Column("ties", "T"), Column("losses", "L"), Column("flips (%)", "flip %"),
         Column("first (%)", "1st %"), Column("duels", "duels"), Column("groups", "groups"),
     )  # fmt: skip
-    return Table("Pairwise", columns, tuple(rows), tuple(_notes(found)), "pairwise")
+    return Table("Pairwise", columns, tuple(rows), (*_notes(found), *_flips(found, beside)),
+                 "pairwise")  # fmt: skip
 
 
 def strength_table(found: Tournament) -> Table | None:
@@ -65,6 +70,22 @@ def strength_table(found: Tournament) -> Table | None:
     else:
         notes.append("Lengths do not tell these policies apart, or too few duels do.")
     return Table("Strengths", columns, tuple(rows), tuple(notes), "strengths")
+
+
+def _flips(found: Tournament, beside: Sequence[tuple[str, Tournament]]) -> Iterator[str]:
+    """Yield what is no win, for it is none with another simulated human."""
+    for simulator, other in beside:
+        there = {(m.one.name, m.other.name): m.wins.rate.mean for m in other.meetings}
+        for meeting in found.meetings:
+            names = meeting.one.name, meeting.other.name
+            rate, back = there.get(names), there.get((names[1], names[0]))
+            rate = rate if back is None else 1 - back
+            here = meeting.wins.rate.mean
+            if rate is not None and (here - 0.5) * (rate - 0.5) < 0:
+                yield (
+                    f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
+                    f"{simulator} ({here:.3f} here, {rate:.3f} there)."
+                )
 
 
 def _rate(meeting: Meeting) -> str:

@@ -69,11 +69,13 @@ def _differences(section: Section, found: GoldReport) -> Table:
         f"{one.policy}: transport {one.check.passed}: {one.check.why}."
         for one in found.differences if one.check is not None
     )  # fmt: skip
+    flips = [f"{one.policy} is no winner: {one.flips}." for one in found.differences if one.flips]
     notes = (
         "Paired over the same question, sample and temperature. Where a policy has fewer than "
         f"{FEW} labels of its own, the other's must hold for it (transport); no winner is named "
         "unless that passes.",
         *whys,
+        *flips,
     )
     title = f"Differences to {base} in {found.metric}, corrected"
     return Table(title, columns, rows, notes, "gold-differences")

@@ -1,0 +1,89 @@
+"""Review the simulated humans of a conversation: by rules, and by a model where one is named.
+
+The model is asked of conversations in which the rules found nothing critical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from convbench.engine.caller import Caller
+from convbench.errors import DataError
+from convbench.judge import model
+from convbench.judge.ask import ask, judge_messages
+from convbench.judge.case import Case
+from convbench.judge.review.asked import form
+from convbench.judge.review.faults import FAULTS, Fault, counts, words
+from convbench.judge.review.rules import made
+from convbench.judge.review.scene import Scene, humans, scenes
+from convbench.judge.verdicts import scored, unscorable
+from convbench.judge.work import Tools, Work, plain
+from convbench.schema import Verdict
+
+REVIEWED = "reviewed"
+"""In a verdict's details: how many turns there were to look at."""
+
+
+@asynccontextmanager
+async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
+    """Open the model, where one is named. Raises DataError where nobody is simulated."""
+    protocol = work.run.manifest.protocol
+    if not humans(protocol):
+        raise DataError(
+            f"judge {work.judge.name}: protocol {protocol.name} has no speaker but the policy that "
+            "speaks of its own; expected a simulated human to review, as in `collaboration`"
+        )
+    async with (model.opened if work.judge.model else plain)(work) as found:
+        yield found
+
+
+async def score(case: Case, tools: Tools) -> Verdict:
+    """Return the verdict of the judge's rules, and of its model where they found nothing
+    critical."""
+    judge, talk = case.judge, case.conversation
+    seen = list(scenes(talk, case.example, case.protocol))
+    found = _by_rules(case)
+    usage: dict[str, Any] = {"details": {}}
+    if tools.held is not None and seen and all(one.severity == "minor" for one in found):
+        more, usage = await _by_model(case, tools, seen)
+        if isinstance(more, tuple):
+            kind, message, raw = more
+            return unscorable(judge, talk.conversation_id, kind, message, reply=raw, **usage)
+        known = {(one.fault, one.turn) for one in found}
+        found += [one for one in more if (one.fault, one.turn) not in known]
+    told = {FAULTS: [one.plain() for one in found], REVIEWED: len(seen), **usage.pop("details")}
+    return scored(
+        judge, talk, case.protocol, counts(found), justifications=words(found), details=told,
+        **usage,
+    )  # fmt: skip
+
+
+def _by_rules(case: Case) -> list[Fault]:
+    function = case.judge.function
+    assert function is not None
+    found = function(case.conversation, case.example, case.protocol)
+    if not isinstance(found, list) or not all(isinstance(one, Fault) for one in found):
+        raise DataError(
+            f"judge {case.judge.name}: {case.judge.spec.function} gave {type(found).__name__}; "
+            "expected a list of convbench.judge.review.faults.Fault"
+        )
+    return found
+
+
+async def _by_model(
+    case: Case, tools: Tools, seen: list[Scene]
+) -> tuple[list[Fault] | tuple[str, str, str | None], dict[str, Any]]:
+    """Return what the model found, or why its replies say nothing; and what asking took."""
+    judge, talk = case.judge, case.conversation
+    assert tools.caller is not None
+    assert judge.model is not None
+    key = f"judge/{judge.fingerprint}/{talk.conversation_id}"
+    asking = f"judge/{judge.fingerprint}/{talk.key}#{case.asked}"
+    messages = judge_messages(judge.spec, talk, case.example, several=case.several, key=asking)
+    done = await ask(tools.caller, tools.held, judge, messages, key, case.asked, form(len(seen)))
+    usage = model.used(done, case.asked)
+    if not isinstance(done.result, tuple):
+        return model.unread(done), usage
+    return [made(seen[one.message - 1], one.fault, judge.model) for one in done.result], usage

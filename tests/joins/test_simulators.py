@@ -1,0 +1,117 @@
+"""A simulated human that fails: build, plant, review, report, query; two humans, one ranking."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convbench.commands.build import build
+from convbench.commands.judge import judge
+from convbench.commands.report import report
+from convbench.errors import ConvbenchError, TrainError
+from convbench.judge.evaluate import evaluate
+from convbench.learn.select import select
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.report import ReportOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.report.sections import sections
+from convbench.report.simulators import two_simulators
+from convbench.report.verdict import verdicts
+from convbench.schema.recipe import Data
+from convbench.store import Run
+from convbench.store.query import query
+from tests.bench.planted import FAULTS, planted
+
+QUIET = CallOptions(quiet=True)
+RULE = "rule:tests.joins.simulated"
+
+
+def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> Run:
+    """Return a judged run of a policy that guesses, with an evaluation of one that asks."""
+    sets = (f"task.speakers.human={human}",)
+    shape = Shape(samples=1, temperatures=(1.0,))
+    build(BuildOptions(task="pocket-collaboration", tasks=100, model=f"{RULE}:guess", run=folder,
+                       shape=shape, calls=QUIET, specs=SpecOptions(sets=sets)))  # fmt: skip
+    judge(JudgeOptions(("rules", "simulator"), folder, calls=QUIET))
+    evaluate(EvalOptions(f"{RULE}:ask", folder, calls=QUIET))
+    return Run.open(folder)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return talks(tmp_path_factory.mktemp("honest") / "run")
+
+
+def sql(run: Run, text: str) -> list[tuple[object, ...]]:
+    return query(text, [run]).rows
+
+
+def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shape = Shape(samples=1, temperatures=(1.0,))
+    build(BuildOptions(task="pocket-collaboration", tasks=40, model=f"{RULE}:guess", run=folder,
+                       shape=shape, calls=QUIET))  # fmt: skip
+    run, lines, sown = Run.open(folder), [], {}
+    for place, talk in enumerate(run.conversations()):
+        fault = FAULTS[place] if place < len(FAULTS) else None
+        example = run.examples[talk.example_id]
+        made = fault and planted(talk, example, run.manifest.protocol, fault, "tuned", 0)
+        if made:
+            sown[talk.conversation_id] = fault
+        lines.append((made or talk).model_dump_json() + "\n")
+    assert len(sown) >= 6, sown
+    run.conversations_file.write_text("".join(lines))
+    judge(JudgeOptions(("simulator",), folder, calls=QUIET))
+    rows = sql(run, "select conversation_id, fault, severity, turn_index, speaker from faults")
+    found = {(name, fault) for name, fault, *_ in rows}
+    assert set(sown.items()) <= found
+    assert {name for name, _ in found} == set(sown), "no other conversation has a fault"
+    assert {(turn, who) for *_, turn, who in rows} == {(2, "human")}
+    helped = {fault for _, fault, severity, *_ in rows if severity == "critical-helped"}
+    assert helped <= {"leaked", "answered"}
+    assert helped
+    clean = sql(run, "select sum(clean), count(*) from verdicts where judge = 'simulator'")
+    assert clean == [(40 - len(sown), 40)]
+    (table,) = [
+        table for part in report(ReportOptions((folder,), split="all")).document.parts
+        for table in part.tables if table.label == "simulated-human"
+    ]  # fmt: skip
+    assert table.rows[0][2].text == "40"
+    assert "refused 1" in table.rows[0][-1].text
+    with pytest.raises(TrainError, match="found no verdicts"):
+        select(run, Data())  # a review is no reward
+
+
+def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, tmp_path: Path) -> None:
+    lied = talks(tmp_path / "run", f"{RULE}:liar")
+    assert sql(lied, "select distinct fault from faults") == [("changed",)]
+    assert sql(honest, "select count(*) from faults") == [(0,)]
+    both = sections([honest, lied])
+    assert [one.simulator for one in both] == [
+        "rule:convbench.pocket.speakers:human", "rule:tests.joins.simulated:liar"
+    ]  # fmt: skip
+    (found,) = two_simulators(both)
+    row = next(one for one in found.rows if one.measure.key == "accuracy")
+    assert row.first.mean > 0.5 > 0 > row.second.mean
+    assert row.said == "flips"
+    assert row.share.value is not None
+    assert row.share.value > 1
+    (alone,) = verdicts(both[0])
+    assert alone.decided.word == "real", "one human alone cannot know"
+    (beside,) = verdicts(both[0], None, [both[1]])
+    assert beside.decided.word == "undecided"
+    assert "the other way with simulator" in beside.decided.why
+    text = json.dumps(str(report(ReportOptions((honest.path, lied.path))).document))
+    assert "there is no win" in text
+
+
+def test_a_protocol_without_a_simulated_human_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    build(BuildOptions(task="pocket", tasks=2, model=f"{RULE}:guess", run=folder, calls=QUIET,
+                       shape=Shape(samples=1, temperatures=(1.0,), mode="standard")))  # fmt: skip
+    with pytest.raises(ConvbenchError, match="expected a simulated human to review"):
+        judge(JudgeOptions(("simulator",), folder, calls=QUIET))
