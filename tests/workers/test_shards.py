@@ -90,7 +90,6 @@ def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -
     assert index.total == 24
     name = next(iter(sharded.conversations())).conversation_id
     assert index.conversation(name)[1].conversation_id == name
-    assert not index.stale
     shown = show_conversation(name[:12], [sharded.path])
     assert shown is not None
     assert [one.judge for one in shown.verdicts] == ["rules"]
