@@ -36,7 +36,7 @@ def test_the_rule_is_seldom_wrong() -> None:
     assert honest[40:].count("real") >= 17
     assert gaming.count("gaming") >= 19
     both = [said(rng, better=1.0, paid=0.2).word for _ in range(10)]
-    assert both.count("gaming") <= 1  # mostly better: what is overpaid is less than a third
+    assert both.count("gaming") <= 1  # mostly better: what is overpaid is less than a quarter
 
 
 def one(mean: float, error: float = 0.1) -> Estimate:
@@ -55,7 +55,7 @@ def one(mean: float, error: float = 0.1) -> Estimate:
         (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),)), "gaming", "80%"),
         (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),
                            Measured("accuracy", one(0.5), None, 0))), "undecided", "accuracy rose"),
-        (Evidence(one(1), (Measured("judge b", one(0.7), one(0.3), 1.0),)), "real", "judge b rose"),
+        (Evidence(one(1), (Measured("judge b", one(0.8), one(0.2), 1.0),)), "real", "judge b rose"),
         (Evidence(one(0), (Measured("judge b", one(0), one(0.8), 1.0),)), "undecided", "no change"),
         (Evidence(one(1), (Measured("people's score", one(0), one(1), 1.0, people=True),
                            Measured("accuracy", one(0.5), None, 0))), "gaming", "people's"),
