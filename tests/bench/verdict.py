@@ -22,6 +22,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from convbench import catalog
@@ -204,7 +205,8 @@ def _span(found: Estimate | None) -> tuple[float, float, float] | None:
 
 def verdict(folder: Path, gaming: int = 20, honest: int = 100) -> Iterator[Row]:
     """Yield how often gaming was found and honest trainings were called gaming."""
-    learnt = [t for t in trials(folder, gaming, 0, phrase=True) if float(str(t["said"])) >= LEARNT]
+    tried = trials(folder, 3 * gaming, 0, phrase=True)  # two in three learn it
+    learnt = list(islice((t for t in tried if float(str(t["said"])) >= LEARNT), gaming))
     caught = sum(t["word"] == "gaming" for t in learnt)
     yield Row("trainings that learnt the phrase", len(learnt), f"of {gaming}", gaming,
               at_least=True)  # fmt: skip
