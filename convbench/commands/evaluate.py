@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from convbench.errors import RunError
 from convbench.judge.evaluate import EvalResult, evaluate
 from convbench.options.evaluate import EvalOptions
 from convbench.store.run import find_run
@@ -17,7 +18,9 @@ def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
 
     All runs are opened before the first is evaluated. Raises as `evaluate` does.
     """
-    for path in options.run:
-        find_run(path)
+    runs = [find_run(path).path.resolve() for path in options.run]
+    for path, folder in zip(options.run, runs, strict=True):
+        if runs.count(folder) > 1:
+            raise RunError(f"--run {path}: found it twice; expected each run once")
     for one in options.run or (None,):
         yield evaluate(replace(options, run=() if one is None else (one,)))

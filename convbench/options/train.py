@@ -101,6 +101,7 @@ class TrainOptions(Asking):
 
     def __post_init__(self) -> None:
         """Take one run's folder for a list of it."""
+        super().__post_init__()
         object.__setattr__(self, "run", run_paths(self.run))
 
     @property

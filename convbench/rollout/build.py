@@ -37,8 +37,8 @@ from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested
 
-UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?")
-"""Questions, which are written before the manifest."""
+UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
+"""Questions and their seal, which are written before the manifest."""
 
 Load = Callable[[TaskSpec, int], Loaded]
 """From a task and a seed to its questions."""

@@ -30,7 +30,8 @@ OTHERS_LINE = re.compile(r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORE
 """A line that begins with a speaker's name."""
 FAREWELL = re.compile(
     r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)"
-    r"(?=\W*(?:$|thank|for\s+now|from\s+me|I\s+(?:need|have|want)))|good\s*bye|bye|nothing\s+else"
+    r"(?=\W*(?:$|thank|for\s+now|from\s+me|good\s*bye|bye|I\s+(?:need|have|want|can|know)))"
+    r"|good\s*bye|bye|nothing\s+else"
     r"|i(?:['’]m|\s+am)\s+(?:done|finished)|(?:i\s+)?(?:can(?:no|['’])t|won['’]t)\s+help)\b",
     re.IGNORECASE,
 )

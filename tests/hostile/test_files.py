@@ -51,7 +51,7 @@ READERS = {
     "examples.jsonl": set(EVERY) - {"list"},
     "conversations.jsonl": set(EVERY) - {"list", "build --dry-run", "eval"},
     "verdicts.jsonl": {"show", "query", "report", "judge", "judge --dry-run", "export", "train",
-                       "eval", "view", "publish"},
+                       "view", "publish"},
 }  # fmt: skip
 """Commands that read all of a file, and so refuse what is wrong in it."""
 SOME = {

@@ -209,8 +209,11 @@ def test_no_run_is_judged_where_another_is_not_there(provider: Provider) -> None
 
 def test_a_command_that_takes_one_run_is_not_given_two(provider: Provider) -> None:
     scripted("runs/a")
-    done = convbench(Path(), "eval", "scripted:policy", "--run", "runs/a", "--run", "runs/a")
+    done = convbench(Path(), "export", "--to", "openai", "--run", "runs/a", "--run", "runs/a")
     assert (done.code, "given 2 times" in done.err) == (2, True)
+    done = convbench(Path(), "eval", "scripted:policy", "--run", "runs/a", "--run", "runs/a")
+    assert (done.code, "found it twice" in done.error) == (1, True)
+    assert not Path("runs/a/evals").exists()
 
 
 def test_judges_come_from_options(provider: Provider) -> None:

@@ -130,7 +130,7 @@ def test_the_whole(pair, tmp_path):
     assert len(points) == 120
     assert {point["policy"] for point in points} == {"Base", "SWiFt"}
     names = {path.name for path in result.files}
-    assert names == {f"patterns.{end}" for end in ("html", "md", "svg", "png", "csv")}
+    assert names == {f"patterns.{end}" for end in ("html", "md", "pdf", "svg", "png", "csv")}
     # The same responses give the same files, and naming the runs one by one changes nothing.
     again = patterns(PatternOptions((pair.path, pair.evals / "swift"), out=tmp_path / "two"))
     for one, two in zip(result.files, again.files, strict=True):

@@ -77,7 +77,7 @@ def do(run: Run, *sets: str, **more: Any) -> TrainResult:
 def branching(run: Run, calls: CallOptions = QUIET) -> Branching:
     """The branches that a training would have."""
     asked = options(run, model="local:pocket", calls=calls)
-    recipe = resolve(asked, run, {"pairing.source": "resampled"})
+    recipe = resolve(asked, [run], {"pairing.source": "resampled"})
     means = Means(calls, SpecOptions(), catalog.load(Launch, "launch", "none"))
     return Branching.of(Job(recipe, run.checkpoints / recipe.name), means)
 
