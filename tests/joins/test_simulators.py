@@ -25,6 +25,8 @@ from convbench.schema.recipe import Data
 from convbench.store import Run
 from convbench.store.query import query
 from tests.bench.planted import FAULTS, planted
+from tests.support.chat.replies import Call
+from tests.support.provider import Provider
 
 QUIET = CallOptions(quiet=True)
 RULE = "rule:tests.joins.simulated"
@@ -115,3 +117,38 @@ def test_a_protocol_without_a_simulated_human_is_refused(tmp_path: Path) -> None
                        shape=Shape(samples=1, temperatures=(1.0,), mode="standard")))  # fmt: skip
     with pytest.raises(ConvbenchError, match="expected a simulated human to review"):
         judge(JudgeOptions(("simulator",), folder, calls=QUIET))
+
+
+def test_a_model_is_asked_where_the_rules_found_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP: what it names is kept, beside which judge named it; what is no list of faults of
+    the human's own messages is asked again and then gives no review."""
+    asked: list[str] = []
+    named = '{"faults": [{"fault": "off-task", "message": 1}]}'
+    wrong = (
+        '{"faults": [{"fault": "rude", "message": 1}]}',
+        '{"faults": [{"fault": "refused", "message": 99}]}',
+        '{"faults": [], "x": 1}',
+        '{"faults": 1}',
+        "Fine, I think.",
+    )
+
+    def reply(call: Call) -> str:
+        asked.append(call.asked)
+        return named if len(asked) == 1 else wrong[len(asked) % len(wrong)]
+
+    with Provider(reply=reply) as server:
+        monkeypatch.setenv("OPENAI_API_BASE", server.api_base)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        folder = tmp_path / "run"
+        shape = Shape(samples=1, temperatures=(1.0,))
+        build(BuildOptions(task="pocket-collaboration", tasks=4, model=f"{RULE}:guess", run=folder,
+                           shape=shape, calls=QUIET))  # fmt: skip
+        done = judge(JudgeOptions(("simulator@openai/gpt-4o",), folder, calls=QUIET))
+    run = Run.open(folder)
+    rows = sql(run, "select fault, severity, judge from faults")
+    assert [row[0] for row in rows] == ["off-task"]
+    assert rows[0][2] == "simulator@openai/gpt-4o"
+    assert done.judged[0].failed == 3
+    assert len(asked) > 4, "each is asked again"
