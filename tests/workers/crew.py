@@ -98,7 +98,7 @@ def under_fire(
                     slept, asleep = slept + taken, None
             if marks and get(url, "/_stats")["calls"] >= marks[0]:
                 there = [one for one in workers(path) if asleep is None or one[0] != asleep[0]]
-                if len(there) > 1:
+                if len(there) > (asleep is None):  # one is left awake, or started anew
                     pid, name = moments.choice(there)
                     if sleep_s:
                         os.kill(pid, signal.SIGSTOP)
