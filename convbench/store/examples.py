@@ -9,9 +9,9 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Example
-from convbench.store.jsonl import lines
+from convbench.store.jsonl import lines, placed
 from convbench.store.keys import Hashes, named
-from convbench.store.places import Places, placed, size_of
+from convbench.store.places import Places, size_of
 from convbench.store.shape import an_object, checked
 
 LARGE = 8 << 20

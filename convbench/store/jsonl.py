@@ -107,7 +107,13 @@ def _cut_torn_line(descriptor: int) -> int:
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (line number from 1, bytes) of every whole line, those of compressed parts first and
     numbered on; nothing where there is no file."""
-    number = 0
+    return ((number, line) for number, _, line in placed(path))
+
+
+def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (line number from 1, first byte, line) of every whole line. The byte is one of the
+    file and its parts as one text (`store.places`)."""
+    number, start = 0, 0
     try:
         for _, stream in streams(path):
             while line := stream.readline(LONGEST + 1):
@@ -117,7 +123,8 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
                         f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
                     )
                 if line.endswith(b"\n") and line != b"\n":
-                    yield number, line
+                    yield number, start, line
+                start += len(line)
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 

@@ -9,35 +9,15 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.store.frames import Frame, checked_frames, contents
-from convbench.store.parts import SEALED, exists, files, streams
-from convbench.store.shape import LONGEST
+from convbench.store.parts import SEALED, exists, files
 
 KEPT = 16
 """Decompressed frames that are kept."""
-
-
-def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (line number from 1, first byte, line) of every whole line, as `jsonl.lines` does."""
-    number, start = 0, 0
-    try:
-        for _, stream in streams(path):
-            while line := stream.readline(LONGEST + 1):
-                number += 1
-                if len(line) > LONGEST:
-                    raise RunError(
-                        f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
-                    )
-                if line.endswith(b"\n") and line != b"\n":
-                    yield number, start, line
-                start += len(line)
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 class Places:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
+from convbench.store.jsonl import placed
 from convbench.store.limits import bounded, interruptible
-from convbench.store.places import Places, placed
+from convbench.store.places import Places
 from convbench.store.shape import checked
 from convbench.store.tail import Mark, Signs, marks, signs
 

@@ -16,8 +16,8 @@ import zstandard
 
 from convbench.errors import RunError
 from convbench.store import Run, examples, frames, parts
-from convbench.store.jsonl import Appender, lines
-from convbench.store.places import Places, placed, size_of
+from convbench.store.jsonl import Appender, lines, placed
+from convbench.store.places import Places, size_of
 from convbench.store.query import query
 from tests.publish.runs import ANSWERS, conversation, example, failed, verdict, write_run
 
