@@ -2,8 +2,16 @@
 import { h, set } from "./dom.js";
 import { count, dollars, words } from "./format.js";
 
-/** A button that opens them in `place`; `load` gives the calls of all turns. */
-export function calls(turn, place, load) {
+/** A button that opens the calls of a turn in `place`; `load` gives those of all turns. */
+export const calls = (turn, place, load) =>
+  opener(
+    place,
+    { closed: "Call", open: "Hide the call", title: "The request and the reply of this turn's calls, with what was tried again" },
+    async () => shown((await load())[turn.index] ?? []),
+  );
+
+/** A button that shows in `place`, and hides again, what `load` gives when it is first asked. */
+export function opener(place, { closed, open, title }, load) {
   const button = h(
     "button",
     {
@@ -11,22 +19,22 @@ export function calls(turn, place, load) {
       class: "text",
       "aria-expanded": "false",
       "aria-controls": place.id,
-      title: "The request and the reply of this turn's calls, with what was tried again",
+      title,
       onclick: async () => {
-        const open = place.hidden;
-        place.hidden = !open;
-        button.setAttribute("aria-expanded", String(open));
-        button.textContent = open ? "Hide the call" : "Call";
-        if (!open || place.childNodes.length) return;
+        const opened = place.hidden;
+        place.hidden = !opened;
+        button.setAttribute("aria-expanded", String(opened));
+        button.textContent = opened ? open : closed;
+        if (!opened || place.childNodes.length) return;
         set(place, h("p", { class: "wait" }, "Loading …"));
         try {
-          set(place, shown((await load())[turn.index] ?? []));
+          set(place, await load());
         } catch (error) {
           set(place, h("p", { role: "alert" }, error.message));
         }
       },
     },
-    "Call",
+    closed,
   );
   return button;
 }

@@ -1,5 +1,5 @@
 // Turns: what was said, thinking folded, and on demand the exact prompt a speaker saw.
-import { calls } from "./calls.js";
+import { calls, opener } from "./calls.js";
 import { grow, h, set } from "./dom.js";
 import { count, words } from "./format.js";
 import { task, textGrid } from "./grids.js";
@@ -143,33 +143,12 @@ function round(one) {
   );
 }
 
-function ask(turn, place, load) {
-  const button = h(
-    "button",
-    {
-      type: "button",
-      class: "text",
-      "aria-expanded": "false",
-      "aria-controls": place.id,
-      onclick: async () => {
-        const open = place.hidden;
-        place.hidden = !open;
-        button.setAttribute("aria-expanded", String(open));
-        button.textContent = open ? "Hide the prompt" : "Prompt";
-        if (!open || place.childNodes.length) return;
-        set(place, h("p", { class: "wait" }, "Loading …"));
-        try {
-          set(place, messages((await load())[turn.index] ?? [], turn.speaker));
-        } catch (error) {
-          set(place, h("p", { role: "alert" }, error.message));
-        }
-      },
-    },
-    "Prompt",
+const ask = (turn, place, load) =>
+  opener(
+    place,
+    { closed: "Prompt", open: "Hide the prompt", title: `The exact messages that ${turn.speaker} saw` },
+    async () => messages((await load())[turn.index] ?? [], turn.speaker),
   );
-  button.setAttribute("title", `The exact messages that ${turn.speaker} saw`);
-  return button;
-}
 
 function messages(all, speaker) {
   return [
