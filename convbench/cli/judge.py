@@ -182,7 +182,8 @@ def agreement(panel: Panel) -> Table:
     for pair in panel.pairs:
         rows.add_row(
             Text(printable(f"{pair.first} / {pair.second}")), str(pair.common),
-            *(_figure(x) for x in (pair.equal, pair.kappa, pair.correlation, pair.difference)),
+            *(_figure(x) for x in (pair.equal, pair.kappa, pair.correlation)),
+            _figure(None if pair.apart is None else pair.apart.mean),
         )  # fmt: skip
     alpha = _figure(panel.alphas.get(panel.metric))
     rows.caption = f"Krippendorff alpha of {panel.metric}, ordinal: {alpha}"

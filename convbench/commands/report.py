@@ -67,11 +67,10 @@ def report(options: ReportOptions) -> ReportResult:
     )  # fmt: skip
     if options.plots:
         from convbench.report.plots.draw import with_pictures
-        from convbench.report.plots.judges import agreement
 
         made = with_pictures(
             made, found, judge=options.judge, kind=options.kind,
-            agreement=[agreement(section) for section in found], pairwise=options.pairwise,
+            pairwise=options.pairwise,
             page=Page(options.columns, options.titles),
         )  # fmt: skip
     return ReportResult(runs, found, replace(made, columns=options.columns))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from convbench.judge.form import rubric_of
+from convbench.judge.scoring_form import rubric_of
 from convbench.store import Run, all_runs, find_run
 from convbench.view import Growing, Index, Library, build_index, serve, write_site
 from convbench.view.agreement import agreement

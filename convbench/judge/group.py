@@ -11,18 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from convbench.engine import Summary
+from convbench.engine.caller import Caller
+from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import DataError
 from convbench.judge.ask import Form, ask
 from convbench.judge.model import sent
+from convbench.judge.pending import Pending
 from convbench.judge.resolve import Judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.several import messages_of
 from convbench.judge.structured import FENCE, Pairs, read_object, schema_of
-from convbench.judge.verdicts import scored, unscorable
+from convbench.judge.verdicts import failed_verdict, scored, unscorable
 from convbench.judge.work import Tools
 from convbench.schema import (
     Conversation,
@@ -33,6 +37,7 @@ from convbench.schema import (
     Verdict,
     text_of,
 )
+from convbench.store import Run
 
 LEAST, MOST = 2, 16
 """Conversations of a group: fewer are beside nothing, more are no longer read with care."""
@@ -201,3 +206,57 @@ def _share(total: Any, count: int) -> list[Any]:
 
 def _all(judge: Judge, group: Group, kind: str, said: str, **more: Any) -> tuple[Verdict, ...]:
     return tuple(unscorable(judge, one.conversation_id, kind, said, **more) for one in group.talks)
+
+
+def groups_of(run: Run, judge: Judge, pending: Pending) -> list[Group]:
+    """Return the questions of which a conversation has no score yet, each with all its
+    conversations: what is said of one is said beside the others."""
+    talks: dict[str, list[Conversation]] = {}
+    for one in run.conversations():
+        if one.failure is None and one.branch is None:
+            talks.setdefault(one.example_id, []).append(one)
+    found = []
+    for name, members in talks.items():
+        before = [pending[one.conversation_id] for one in members if one.conversation_id in pending]
+        if before:
+            asked = max((one.attempts for one in before if one is not None), default=0)
+            shown = in_prompt(members, judge.fingerprint)
+            found.append(Group(shown, run.examples[name], asked))
+    return found
+
+
+async def score_groups(
+    run: Run,
+    judge: Judge,
+    pending: Pending,
+    caller: Caller,
+    tools: Tools,
+    count: Callable[[Verdict], None],
+) -> Summary:
+    """Score the groups; return how many conversations got a score, and how many did not. All of a
+    group are one job, one line of the journal and one write."""
+    groups = groups_of(run, judge, pending)
+    keys = {key_of(judge, group) for group in groups}
+    ended = [0, 0]
+
+    def told(group: Group, found: Sequence[Verdict]) -> None:
+        for verdict in found:
+            ended[verdict.failure is not None] += 1
+            count(verdict)
+
+    async def work(group: Group) -> tuple[Verdict, ...]:
+        return await score_group(judge, group, run.manifest.protocol, tools)
+
+    recording = Recording[Group, tuple[Verdict, ...]](
+        run.verdicts_file,
+        lambda group, found: b"\n".join(one.model_dump_json().encode() for one in found),
+        lambda group, error: tuple(
+            failed_verdict(judge, one.conversation_id, error) for one in group.talks
+        ),
+        lambda key: key.rpartition("#")[0] in keys,
+        lambda group: f"{key_of(judge, group)}#",
+        lambda found: any(one.failure is not None for one in found),
+        told,
+    )
+    jobs = await run_recorded(groups, len(groups), work, recording, caller, tools.concurrency)
+    return Summary(ended[0], ended[1], jobs.interrupted, jobs.stopped)

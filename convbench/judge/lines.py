@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from convbench.judge.forms import normal
+from convbench.judge.flatten import normal
 
 _ESCAPED_BREAK = re.compile(r"\\n(?![a-z])")
 _LEAD = re.compile(

@@ -11,7 +11,7 @@ from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import UnsupportedTask
 from convbench.judge.case import Case
 from convbench.judge.dispatch import verdict_on
-from convbench.judge.grouping import score_groups
+from convbench.judge.group import score_groups
 from convbench.judge.kinds import kind_of
 from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge

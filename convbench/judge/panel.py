@@ -11,7 +11,7 @@ from typing import Any
 
 from convbench.answers import grade_texts
 from convbench.schema import Conversation, ProtocolSpec, Verdict, text_of
-from convbench.stats.agreement import alpha, spearman, weighted_kappa
+from convbench.stats.agreement import Agreement, agreement, alpha, spearman
 from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store.keys import Hashes, Ordinals
@@ -36,30 +36,14 @@ class JudgeMeans:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two judges on the conversations that both scored, by the headline metric."""
-
-    first: str
-    second: str
-    common: int
-    equal: float | None
-    """Share of equal scores."""
-    kappa: float | None
-    """Quadratically weighted kappa."""
-    correlation: float | None
-    """Spearman."""
-    difference: float | None
-    """Mean of first minus second."""
-
-
-@dataclass(frozen=True, slots=True)
 class Panel:
     """All judges of a run. Correlations and agreement are None where they cannot be told."""
 
     metric: str
     """The headline metric, `overall`."""
     judges: tuple[JudgeMeans, ...]
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[Agreement, ...] = ()
+    """How every two agree, by the headline metric."""
     alphas: Mapping[str, float | None] = field(default_factory=dict)
     """Ordinal Krippendorff alpha over all judges, by metric."""
     interval_alpha: float | None = None
@@ -146,7 +130,7 @@ def panel(
     return Panel(
         metric,
         tuple(_means(judge, given, words, units, metric) for judge, given in by_judge.items()),
-        tuple(_pair(headline, *two) for two in combinations(by_judge, 2)),
+        tuple(_pair(headline, units, *two) for two in combinations(by_judge, 2)),
         {name: alpha(list(aligned(name).values())) for name in metrics} if many else {},
         alpha(list(headline.values()), "interval") if many else None,
     )
@@ -175,22 +159,16 @@ def _means(
     )
 
 
-def _pair(scores: Mapping[str, array[float]], first: str, second: str) -> Pair:
-    one, other = array("d"), array("d")
-    for a, b in zip(scores[first], scores[second], strict=True):
+def _pair(
+    scores: Mapping[str, array[float]], units: array[int], first: str, second: str
+) -> Agreement:
+    groups, one, other = array("q"), array("d"), array("d")
+    for unit, a, b in zip(units, scores[first], scores[second], strict=True):
         if a == a and b == b:
+            groups.append(unit)
             one.append(a)
             other.append(b)
-    apart = array("d", (a - b for a, b in zip(one, other, strict=True)))
-    return Pair(
-        first=first,
-        second=second,
-        common=len(one),
-        equal=_mean(array("d", (float(value == 0) for value in apart))),
-        kappa=weighted_kappa(one, other),
-        correlation=spearman(one, other),
-        difference=_mean(apart),
-    )
+    return agreement((first, second), groups, one, other)
 
 
 def _mean(values: Sequence[float]) -> float | None:

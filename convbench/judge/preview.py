@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from convbench.engine.need import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.ask import judge_messages
-from convbench.judge.group import group_messages
-from convbench.judge.grouping import groups_of
+from convbench.judge.group import group_messages, groups_of
 from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge
 from convbench.judge.turns import parts

@@ -10,9 +10,9 @@ from typing import Any
 
 from convbench import catalog
 from convbench.errors import SpecError
-from convbench.judge.form import named
 from convbench.judge.human import Labels, read_labels
 from convbench.judge.kinds import kind_of
+from convbench.judge.scoring_form import named
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
 from convbench.store.portable import within_limits

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from convbench.judge.disowned import DISOWNED
-from convbench.judge.forms import as_lines, normal
+from convbench.judge.flatten import as_lines, normal
 from convbench.judge.lines import Line, lines
 from convbench.judge.own import own_words
 from convbench.judge.score import SCORE, read_score, takes_back

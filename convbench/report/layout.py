@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Document, Part, Table
-from convbench.report.pairwise import tournaments
-from convbench.report.panels import panel_of
+from convbench.report.judges import panel_of
+from convbench.report.pairwise import beside, tournaments
 from convbench.report.sections import Section
-from convbench.report.simulators import siblings, two_simulators
+from convbench.report.simulators import flipped, siblings, two_simulators
 from convbench.report.tables import (
     adaptation_table,
     best_of_table,
@@ -53,6 +53,7 @@ def document(
     parts = [
         Part(
             title=_title(section, name),
+            facts=tuple(_no_wins(section, siblings(section, sections), name)),
             tables=tuple(
                 _named(table, section)
                 for table in _tables(section, name, section.errors(kind), paper, against)
@@ -66,6 +67,14 @@ def document(
     parts += _panels(sections) if judge is None else []
     parts += _pairwise(sections, judge) if pairwise else []
     return Document("convbench report", (*parts, *_across(sections, judge, kind)))
+
+
+def _no_wins(section: Section, others: Sequence[Section], judge: str | None) -> Iterator[str]:
+    """Yield which policies no table of a part shows to have won, whatever its marks and p."""
+    for policy in section.policies:
+        why = flipped(section, others, policy.name, judge)
+        if why is not None:
+            yield f"{policy.name} is no winner: {why}."
 
 
 def _reviews(sections: Sequence[Section]) -> list[Part]:
@@ -95,12 +104,8 @@ def _pairwise(sections: Sequence[Section], judge: str | None) -> list[Part]:
     for section in sections:
         for found in tournaments(section):
             if judge in (None, found.judge):
-                beside = [
-                    (other.simulator, one)
-                    for other in siblings(section, sections) for one in tournaments(other)
-                    if one.judge == found.judge
-                ]  # fmt: skip
-                tables = (meeting_table(found, beside), strength_table(found))
+                others = beside(found, section, sections)
+                tables = (meeting_table(found, others), strength_table(found))
                 named = tuple(_named(table, section) for table in tables if table is not None)
                 parts.append(Part(f"{section.title}, pairwise by {found.judge}", tables=named))
     return parts

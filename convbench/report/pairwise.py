@@ -9,6 +9,7 @@ from itertools import combinations
 from convbench.judge.duels import duels_of, in_order
 from convbench.report.policies import Observation, Policy
 from convbench.report.sections import Section
+from convbench.report.simulators import siblings
 from convbench.schema.comparison import Comparison
 from convbench.stats.bradley_terry import Ranking, Round, ranking
 from convbench.stats.duels import Duel, Wins, by_group, wins
@@ -64,6 +65,39 @@ def tournaments(section: Section) -> list[Tournament]:
         for judge in dict.fromkeys(one.judge for one in inside)
         if (made := _tournament(section, judge, [o for o in inside if o.judge == judge])).meetings
     ]
+
+
+def beside(
+    found: Tournament, section: Section, sections: Sequence[Section]
+) -> list[tuple[str, Tournament]]:
+    """Return what the same judge said with other simulated humans, by the human's name."""
+    return [
+        (other.simulator, one)
+        for other in siblings(section, sections)
+        for one in tournaments(other)
+        if one.judge == found.judge
+    ]
+
+
+def flips(
+    found: Tournament, others: Sequence[tuple[str, Tournament]]
+) -> dict[tuple[str, str], str]:
+    """Return why two policies have no winner, by their names: who wins with one simulated human and
+    loses with another has not won."""
+    said = {}
+    for simulator, other in others:
+        there = {(m.one.name, m.other.name): m.wins.rate.mean for m in other.meetings}
+        for meeting in found.meetings:
+            names = meeting.one.name, meeting.other.name
+            rate, back = there.get(names), there.get((names[1], names[0]))
+            rate = rate if back is None else 1 - back
+            here = meeting.wins.rate.mean
+            if rate is not None and (here - 0.5) * (rate - 0.5) < 0:
+                said[names] = (
+                    f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
+                    f"{simulator} ({here:.3f} here, {rate:.3f} there)"
+                )
+    return said
 
 
 def longer(one: int | None, other: int | None) -> float:

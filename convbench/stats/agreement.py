@@ -5,11 +5,53 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Literal
+
+from convbench.stats.estimate import Estimate, estimate
 
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
 """Level of measurement, which says how far two values are apart."""
+
+
+SAME = 1e-9
+"""Distance of two scores that are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Two judges on the conversations that both scored. Figures are None where they cannot be
+    told."""
+
+    first: str
+    second: str
+    common: int
+    """Conversations that both scored."""
+    equal: float | None
+    """Share of equal scores."""
+    kappa: float | None
+    """Quadratically weighted kappa."""
+    correlation: float | None
+    """Spearman."""
+    apart: Estimate | None
+    """Mean of first less second, clustered by group."""
+
+
+def agreement(
+    names: tuple[str, str],
+    groups: Sequence[Hashable],
+    first: Sequence[float],
+    second: Sequence[float],
+) -> Agreement:
+    """Return how two judges, by name, agree on the same conversations, each of a group."""
+    pairs = zip(groups, first, second, strict=True)
+    apart = estimate((group, a - b) for group, a, b in pairs)
+    same = sum(abs(a - b) < SAME for a, b in zip(first, second, strict=True))
+    return Agreement(
+        *names, len(first), same / len(first) if first else None, weighted_kappa(first, second),
+        spearman(first, second), apart,
+    )  # fmt: skip
 
 
 def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:

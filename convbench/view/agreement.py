@@ -39,7 +39,7 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
                 "equal": pair.equal,
                 "kappa": pair.kappa,
                 "correlation": pair.correlation,
-                "difference": None if pair.difference is None else -sign * pair.difference,
+                "difference": None if pair.apart is None else -sign * pair.apart.mean,
             }
         )
     return [{k: _finite(v) for k, v in row.items()} for row in rows]

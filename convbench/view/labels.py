@@ -16,8 +16,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from convbench.errors import DataError, RunError
-from convbench.judge.form import PEOPLE
 from convbench.judge.human import needed
+from convbench.judge.scoring_form import PEOPLE
 from convbench.schema import JudgeSpec
 from convbench.store import Run
 from convbench.store.jsonl import records, write_whole
@@ -31,7 +31,7 @@ class Scoring:
     """What scoring needs from elsewhere: the rubric, and agreement with the other judges."""
 
     spec: Callable[[Run], JudgeSpec]
-    """A run's rubric (`judge.form.rubric_of`): its metrics with their ranges."""
+    """A run's rubric (`judge.scoring_form.rubric_of`): its metrics with their ranges."""
     agreement: Callable[[Run, Path, JudgeSpec], list[dict[str, Any]]]
     """Given a run, its labels and their rubric, one mapping a judge: judge, common, equal, kappa,
     correlation, difference."""

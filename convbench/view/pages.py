@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 
 from convbench.errors import ConvbenchError, DataError, RunError
-from convbench.judge.form import PEOPLE, shown, usual
+from convbench.judge.scoring_form import PEOPLE, shown, usual
 from convbench.sandbox.browser import shoot
 from convbench.schema import JudgeSpec
 from convbench.store import Run

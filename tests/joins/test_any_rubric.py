@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.commands.judge import judge
-from convbench.judge.form import rubric_of
+from convbench.judge.scoring_form import rubric_of
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.parquet import write_tables

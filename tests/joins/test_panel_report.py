@@ -52,8 +52,14 @@ def test_a_report_says_how_judges_agree_what_they_are_worth_and_what_moves_them(
     assert not {"agreement", "votes", "moved"} & tables(one.path).keys(), "one judge, no labels"
     with Provider(Plan(), reply=long_ones) as provider:
         calls = CallOptions(api_base=provider.api_base, quiet=True)
-        for run in (one, other):
-            judge(JudgeOptions(("openai/gpt-4o",), run.path, calls=calls))
+        judge(JudgeOptions(("openai/gpt-4o",), other.path, calls=calls))
+        printed = judge(JudgeOptions(("openai/gpt-4o",), one.path, calls=calls)).panel
+    assert printed is not None
+    (pair,) = printed.pairs
+    (row,) = (tables(one.path, split="all")["agreement"]).rows
+    assert [cell.text for cell in row[1:5]] == [
+        str(pair.common), f"{pair.equal:.2f}", f"{pair.kappa:.2f}", f"{pair.correlation:.2f}",
+    ], "the figures that judge printed"  # fmt: skip
     found = tables(one.path, other.path)
     assert found["agreement"].rows[0][0].text == "rules / openai/gpt-4o"
     assert found["agreement"].rows[0][1].text == "48"

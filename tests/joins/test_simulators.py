@@ -8,19 +8,26 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.build import build
+from convbench.commands.gold import gold
 from convbench.commands.judge import judge
 from convbench.commands.report import report
 from convbench.errors import ConvbenchError, TrainError
 from convbench.judge.evaluate import evaluate
+from convbench.judge.gold.records import draws, keep_labels
 from convbench.learn.select import select
 from convbench.options.build import BuildOptions
 from convbench.options.evaluate import EvalOptions
+from convbench.options.gold import GoldOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.report.document import Document, Table
+from convbench.report.pairwise import beside, flips, tournaments
+from convbench.report.plots.strengths import strengths
 from convbench.report.sections import sections
 from convbench.report.simulators import two_simulators
 from convbench.report.verdict import verdicts
+from convbench.schema.gold import GoldLabel
 from convbench.schema.recipe import Data
 from convbench.store import Run
 from convbench.store.query import query
@@ -33,19 +40,41 @@ RULE = "rule:tests.joins.simulated"
 
 
 def talks(folder: Path, human: str = "rule:convbench.pocket.speakers:human") -> Run:
-    """Return a judged run of a policy that guesses, with an evaluation of one that asks."""
+    """Return a judged run of a policy that guesses, with an evaluation of one that asks, each
+    compared with the other and labelled by people who want the right answer."""
     sets = (f"task.speakers.human={human}",)
     shape = Shape(samples=1, temperatures=(1.0,))
-    build(BuildOptions(task="pocket-collaboration", tasks=100, model=f"{RULE}:guess", run=folder,
+    build(BuildOptions(task="pocket-collaboration", tasks=184, model=f"{RULE}:guess", run=folder,
                        shape=shape, calls=QUIET, specs=SpecOptions(sets=sets)))  # fmt: skip
     judge(JudgeOptions(("rules", "simulator"), folder, calls=QUIET))
     evaluate(EvalOptions(f"{RULE}:ask", folder, calls=QUIET))
+    judge(JudgeOptions(("pairwise-rules",), folder, pairwise=("all", "all"), calls=QUIET))
+    labelled(Run.open(folder))
     return Run.open(folder)
+
+
+def labelled(run: Run) -> None:
+    """Draw some conversations of the two policies; people give 8 where the answer is right, 2 where
+    it is wrong, and half a point more or less."""
+    gold(GoldOptions((str(run.path),), draw=100))
+    right = dict(sql(run, "select conversation_id, correct from conversations"))
+    right |= dict(sql(run.children()[0], "select conversation_id, correct from conversations"))
+    (draw,) = draws(run)
+    keep_labels(run, [
+        GoldLabel(conversation_id=one.conversation_id, rater="Ann", scores={
+            "overall": (8.0 if right[one.conversation_id] else 2.0) + (place % 3 - 1) / 2,
+        }) for place, one in enumerate(draw.drawn)
+    ])  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return talks(tmp_path_factory.mktemp("honest") / "run")
+
+
+@pytest.fixture(scope="module")
+def lied(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return talks(tmp_path_factory.mktemp("lied") / "run", f"{RULE}:liar")
 
 
 def sql(run: Run, text: str) -> list[tuple[object, ...]]:
@@ -88,8 +117,7 @@ def test_planted_faults_are_found_counted_and_shown(tmp_path: Path) -> None:
         select(run, Data())  # a review is no reward
 
 
-def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, tmp_path: Path) -> None:
-    lied = talks(tmp_path / "run", f"{RULE}:liar")
+def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, lied: Run) -> None:
     assert sql(lied, "select distinct fault from faults") == [("changed",)]
     assert sql(honest, "select count(*) from faults") == [(0,)]
     both = sections([honest, lied])
@@ -109,6 +137,43 @@ def test_a_ranking_that_flips_between_humans_is_no_win(honest: Run, tmp_path: Pa
     assert "the other way with simulator" in beside.decided.why
     text = json.dumps(str(report(ReportOptions((honest.path, lied.path))).document))
     assert "there is no win" in text
+    page = report(ReportOptions((honest.path, lied.path))).document
+    facts = [part.facts for part in page.parts if "judge rules" in part.title]
+    assert len(facts) == 2
+    for said in facts:
+        assert "is no winner: Accuracy ranks it the other way with simulator" in str(said)
+
+
+def test_what_flips_is_no_win_of_peoples_labels_or_of_duels(honest: Run, lied: Run) -> None:
+    """Each human alone names a winner, by labels and by duels; both together name none."""
+    for runs, winners, won in (
+        ((honest,), ["better"], [True]),
+        ((lied,), ["worse"], [True]),
+        ((honest, lied), ["not told", "not told"], [False, False]),
+    ):
+        paths = tuple(run.path for run in runs)
+        gold = tables(report(ReportOptions(paths, gold=True)).document, "gold-differences")
+        assert [table.rows[0][-1].text for table in gold] == winners
+        assert [table.rows[0][-2].text for table in gold] == ["own labels"] * len(runs)
+        told = ["the other way with simulator" in str(table.notes) for table in gold]
+        assert told == [not one for one in won]
+        duels = tables(report(ReportOptions(paths, pairwise=True)).document, "pairwise")
+        p = [table.rows[0][3].text for table in duels]
+        assert [text != "flips" and float(text.strip("<")) < 0.05 for text in p] == won
+        told = ["is no win: the ranking flips with simulator" in str(t.notes) for t in duels]
+        assert told == [not one for one in won]
+    both = sections([honest, lied])
+    (found,) = tournaments(both[0])
+    drawn = strengths(
+        "two humans", found, list(flips(found, beside(found, both[0], both)).values())
+    )
+    assert drawn is not None
+    assert "is no win: the ranking flips" in drawn.caption
+
+
+def tables(page: Document, label: str) -> list[Table]:
+    """Return a document's tables of one kind, in order."""
+    return [table for part in page.parts for table in part.tables if table.label == label]
 
 
 def test_a_protocol_without_a_simulated_human_is_refused(tmp_path: Path) -> None:

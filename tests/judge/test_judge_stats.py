@@ -134,7 +134,8 @@ def test_panel():
     (pair,) = got.pairs
     assert (pair.first, pair.second, pair.common) == ("one", "two", 3)
     assert pair.equal == pytest.approx(1 / 3)
-    assert pair.difference == pytest.approx(0.0)
+    assert pair.apart is not None
+    assert pair.apart.mean == pytest.approx(0.0)
     assert pair.kappa == pytest.approx(weighted_kappa([2, 4, 6], [2, 5, 5]))
     assert got.alphas["overall"] == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]]))
     assert got.interval_alpha == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]], "interval"))

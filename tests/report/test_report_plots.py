@@ -56,6 +56,8 @@ def runs(tmp_path_factory):
                 parent=base.manifest.id, checkpoint=f"x/{name}", overall=lambda q, k: 6.0 + k,
             )  # fmt: skip
         for run in (base, *base.children()):
+            (rules,) = run.judge_specs().values()
+            run.keep_judge("ab" * 8, rules.model_copy(update={"name": "strict"}))
             lines = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
             with run.verdicts_file.open("a") as file:
                 for line in lines:

@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 
 from convbench.commands.view import shown
-from convbench.judge.form import rubric_of
+from convbench.judge.scoring_form import rubric_of
 from convbench.view.agreement import agreement
 from convbench.view.labels import Scoring
 from convbench.view.server import application, listen

@@ -14,7 +14,7 @@ import pytest
 
 from convbench.commands.judge import judge
 from convbench.errors import RunError
-from convbench.judge.form import usual
+from convbench.judge.scoring_form import usual
 from convbench.options.judge import JudgeOptions
 from convbench.store import Run
 from convbench.view.labels import labels_file

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from convbench.errors import DataError, RunError
-from convbench.judge.form import by_people, shown
+from convbench.judge.scoring_form import by_people, shown
 from convbench.schema import JudgeSpec, Metric
 from convbench.schema.gold import NOTE, RATER, Draw, GoldLabel
 from convbench.store import Run

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Document, Part, Picture
 from convbench.report.layout import judges_of
 from convbench.report.measures import ACCURACY
-from convbench.report.pairwise import tournaments
+from convbench.report.pairwise import beside, flips, tournaments
 from convbench.report.plots.dots import dots
 from convbench.report.plots.judges import judge_pairs
 from convbench.report.plots.lines import by_rounds, by_size, by_temperature, by_turns
@@ -20,9 +20,6 @@ from convbench.report.sections import Section
 from convbench.report.tables import headline, measures_of
 from convbench.stats.estimate import ErrorKind
 
-Agreement = Mapping[tuple[str, str], str]
-"""Words on two judges' agreement."""
-
 
 def with_pictures(
     made: Document,
@@ -30,12 +27,11 @@ def with_pictures(
     *,
     judge: str | None = None,
     kind: ErrorKind | None = None,
-    agreement: Sequence[Agreement] = (),
     pairwise: bool = False,
     page: Page | None = None,
 ) -> Document:
     """Return the document with its pictures: in each part its own, in a last part what compares
-    parts. `agreement` holds one mapping a section, or nothing; `page` is what is drawn for."""
+    parts. `page` is what is drawn for."""
     with drawing((policy.name for section in sections for policy in section.policies), page):
         titles = [(section, name) for section in sections for name in judges_of(section, judge)]
         parts = [
@@ -43,7 +39,7 @@ def with_pictures(
             for part, (section, name) in zip(made.parts, titles, strict=False)
         ]
         parts += made.parts[len(titles) :]  # what compares sections has tables alone
-        across = tuple(_across(sections, judge, kind, agreement))
+        across = tuple(_across(sections, judge, kind))
         across += tuple(_strengths(sections, judge)) if pairwise else ()
     together = (Part("All together", pictures=across),) if across else ()
     return replace(made, parts=(*parts, *together))
@@ -52,9 +48,11 @@ def with_pictures(
 def _strengths(sections: Sequence[Section], judge: str | None) -> Iterator[Picture]:
     for section in sections:
         for found in tournaments(section):
-            drawn = strengths(section.title, found) if judge in (None, found.judge) else None
-            if drawn is not None:
-                yield drawn
+            if judge in (None, found.judge):
+                others = beside(found, section, sections)
+                drawn = strengths(section.title, found, tuple(flips(found, others).values()))
+                if drawn is not None:
+                    yield drawn
 
 
 def _of_part(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Picture]:
@@ -67,7 +65,6 @@ def _across(
     sections: Sequence[Section],
     judge: str | None,
     kind: ErrorKind | None,
-    agreement: Sequence[Agreement],
 ) -> Iterator[Picture]:
     names = dict.fromkeys(name for section in sections for name in judges_of(section, judge))
     found = dots(sections, ACCURACY, kind) or _rewards(sections, next(iter(names)), kind)
@@ -75,8 +72,8 @@ def _across(
         yield found
     for name in names:
         yield from by_turns(sections, name, kind)
-    for place, section in enumerate(sections):
-        yield from judge_pairs(section, agreement[place] if agreement else None)
+    for section in sections:
+        yield from judge_pairs(section)
         curves = training(section)
         if curves is not None:
             yield curves

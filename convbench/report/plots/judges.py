@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 from convbench.report.document import Picture, slug
+from convbench.report.judges import panel_of
 from convbench.report.plots.style import GREY, new_figure, picture
 from convbench.report.policies import judge_spec
 from convbench.report.sections import Section
 from convbench.schema.judge import OVERALL
-from convbench.stats.agreement import spearman, weighted_kappa
 
 AREA = 220.0
 """Points squared of the largest bubble."""
@@ -34,29 +33,26 @@ def both_scored(section: Section, first: str, second: str) -> list[tuple[float, 
 
 
 def agreement(section: Section) -> dict[tuple[str, str], str]:
-    """Return words on how far each two judges agree, over all policies of a section."""
-    words = {}
-    for first, second in combinations(section.judges, 2):
-        scores = both_scored(section, first, second)
-        one, two = [a for a, _ in scores], [b for _, b in scores]
-        rank, kappa = spearman(one, two), weighted_kappa(one, two)
-        if rank is not None and kappa is not None:
-            words[first, second] = f"Spearman {rank:.2f}, quadratically weighted kappa {kappa:.2f}."
-    return words
+    """Return words on how far each two judges agree, over all policies of a section: the figures of
+    the report's table."""
+    found = panel_of(section)
+    return {
+        (one.first, one.second): (
+            f"Spearman {one.correlation:.2f}, quadratically weighted kappa {one.kappa:.2f}."
+        )
+        for one in (found.agreed if found is not None else ())
+        if one.correlation is not None and one.kappa is not None
+    }
 
 
-def judge_pairs(
-    section: Section, agreement: Mapping[tuple[str, str], str] | None = None
-) -> list[Picture]:
-    """Return one bubble chart for each two judges with common conversations.
-
-    `agreement` adds words on each pair to its caption.
-    """
-    out = []
+def judge_pairs(section: Section) -> list[Picture]:
+    """Return one bubble chart for each two judges with common conversations, how far they agree in
+    its caption."""
+    out, said = [], agreement(section)
     for first, second in combinations(section.judges, 2):
         scores = both_scored(section, first, second)
         if scores:
-            words = (agreement or {}).get((first, second), "")
+            words = said.get((first, second), "")
             out.append(_bubbles(section, first, second, scores, words))
     return out
 

@@ -14,8 +14,9 @@ APART = 0.16
 """Distance of the two marks of a policy from its line."""
 
 
-def strengths(title: str, found: Tournament) -> Picture | None:
-    """Return the strengths of a tournament's policies; None where they are not finite."""
+def strengths(title: str, found: Tournament, no_wins: Sequence[str] = ()) -> Picture | None:
+    """Return the strengths of a tournament's policies; None where they are not finite. Its caption
+    ends with `no_wins`: who has not won, and why."""
     plain, level = found.ranking(), found.ranking(length=True)
     if plain is None:
         return None
@@ -35,6 +36,7 @@ def strengths(title: str, found: Tournament) -> Picture | None:
         f"{title}: Bradley-Terry strengths by judge {found.judge} against {names[0]}, with 95% "
         "intervals that hold together; each couple was judged in both orders."
     )
+    caption += "".join(f" {why}." for why in no_wins)
     said = "bars: 95% intervals that hold together"
     said += "" if level is None else "\nfilled: as judged; hollow: at equal length"
     return picture(

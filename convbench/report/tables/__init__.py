@@ -11,8 +11,8 @@ from convbench.report.tables.duels import meeting_table, strength_table
 from convbench.report.tables.few_shot import choice_table
 from convbench.report.tables.flagged import finding_table, flagged_table
 from convbench.report.tables.gold import gold_part
+from convbench.report.tables.judges import panel_tables
 from convbench.report.tables.matrix import matrix_tables
-from convbench.report.tables.panels import panel_tables
 from convbench.report.tables.results import main_table
 from convbench.report.tables.rounds import rounds_of, rounds_table
 from convbench.report.tables.runs import run_table

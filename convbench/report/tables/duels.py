@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from convbench.report.document import Cell, Column, Table
-from convbench.report.pairwise import Meeting, Tournament
+from convbench.report.pairwise import Meeting, Tournament, flips
 from convbench.report.tables.cells import NONE, p_text
 from convbench.stats.bradley_terry import Bound, odds
 from convbench.stats.estimate import Estimate, holm
 
 
-def meeting_table(found: Tournament, beside: Sequence[tuple[str, Tournament]] = ()) -> Table:
+def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
     """Return win rates of every two policies that met, with flips and the pull of the place.
-    `beside`: what the same judge said of them with other simulated humans, by the human's name;
-    who wins with one of these and loses with another has not won."""
+    `others`: what the same judge said of them with other simulated humans, by the human's name;
+    who wins with one of these and loses with another has no p, for it has not won."""
+    flipped = flips(found, others)
     tested = [_against_half(m.wins.rate) for m in found.meetings]
     adjusted = holm(
         [None if m.decision else p for m, p in zip(found.meetings, tested, strict=True)]
@@ -24,9 +25,9 @@ def meeting_table(found: Tournament, beside: Sequence[tuple[str, Tournament]] = 
         total = meeting.wins
         rows.append((
             Cell(f"{meeting.one.name} over {meeting.other.name}"), Cell(_rate(meeting)),
-            _interval(meeting), Cell(p_text(p)), Cell(str(total.wins)), Cell(str(total.ties)),
-            Cell(str(total.losses)), _share(total.flips), _share(total.first),
-            Cell(str(total.rate.n)), Cell(str(total.rate.groups)),
+            _interval(meeting), _p(p, flips=_names(meeting) in flipped), Cell(str(total.wins)),
+            Cell(str(total.ties)), Cell(str(total.losses)), _share(total.flips),
+            _share(total.first), Cell(str(total.rate.n)), Cell(str(total.rate.groups)),
         ))  # fmt: skip
     columns = (
         Column("Policies", "Policies", numeric=False), Column("win rate", "rate"),
@@ -34,8 +35,8 @@ def meeting_table(found: Tournament, beside: Sequence[tuple[str, Tournament]] = 
         Column("ties", "T"), Column("losses", "L"), Column("flips (%)", "flip %"),
         Column("first (%)", "1st %"), Column("duels", "duels"), Column("groups", "groups"),
     )  # fmt: skip
-    return Table("Pairwise", columns, tuple(rows), (*_notes(found), *_flips(found, beside)),
-                 "pairwise")  # fmt: skip
+    notes = (*_notes(found), *(f"{why}." for why in flipped.values()))
+    return Table("Pairwise", columns, tuple(rows), notes, "pairwise")
 
 
 def strength_table(found: Tournament) -> Table | None:
@@ -72,20 +73,12 @@ def strength_table(found: Tournament) -> Table | None:
     return Table("Strengths", columns, tuple(rows), tuple(notes), "strengths")
 
 
-def _flips(found: Tournament, beside: Sequence[tuple[str, Tournament]]) -> Iterator[str]:
-    """Yield what is no win, for it is none with another simulated human."""
-    for simulator, other in beside:
-        there = {(m.one.name, m.other.name): m.wins.rate.mean for m in other.meetings}
-        for meeting in found.meetings:
-            names = meeting.one.name, meeting.other.name
-            rate, back = there.get(names), there.get((names[1], names[0]))
-            rate = rate if back is None else 1 - back
-            here = meeting.wins.rate.mean
-            if rate is not None and (here - 0.5) * (rate - 0.5) < 0:
-                yield (
-                    f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
-                    f"{simulator} ({here:.3f} here, {rate:.3f} there)."
-                )
+def _names(meeting: Meeting) -> tuple[str, str]:
+    return meeting.one.name, meeting.other.name
+
+
+def _p(p: float | None, *, flips: bool) -> Cell:
+    return Cell("flips" if flips else p_text(p))
 
 
 def _rate(meeting: Meeting) -> str:

@@ -19,7 +19,7 @@ from convbench.judge.gold.units import gold_of
 from convbench.options.gold import GoldOptions
 from convbench.options.report import ReportOptions
 from convbench.report.files import text
-from convbench.report.panels import panel_of
+from convbench.report.judges import panel_of
 from convbench.report.sections import sections
 from convbench.store import Run
 from tests.report.synthetic import make, questions

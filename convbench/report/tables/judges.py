@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convbench.report.document import Cell, Column, Table
-from convbench.report.panels import PanelOf
+from convbench.report.judges import PanelOf
 from convbench.report.tables.cells import NONE
 from convbench.stats.estimate import Estimate
 
@@ -26,7 +26,7 @@ def panel_tables(found: PanelOf) -> Iterator[Table]:
 def _agreement(found: PanelOf) -> Table:
     rows = [
         (
-            Cell(f"{one.first} / {one.second}"), Cell(str(one.common)), Cell(f"{one.equal:.2f}"),
+            Cell(f"{one.first} / {one.second}"), Cell(str(one.common)), _plain(one.equal),
             _plain(one.kappa), _plain(one.correlation), *_cells(one.apart, 3),
         )
         for one in found.agreed

@@ -19,9 +19,9 @@ from convbench.report.pairwise import tournaments
 from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
-from convbench.stats.agreement import alpha, spearman, weighted_kappa
+from convbench.stats.agreement import Agreement, agreement, alpha
 from convbench.stats.duels import wins
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate
 from convbench.stats.leaning import length_bias, self_preference
 from convbench.stats.votes import Votes, votes
 
@@ -29,23 +29,6 @@ Against = Literal["people", "other judges", "nothing"]
 """What a judge's score is compared with, to see how it leans."""
 ENOUGH = 10
 """Fewest labelled conversations that stand for what a judge should have said."""
-
-
-@dataclass(frozen=True)
-class Agreed:
-    """Two judges on the conversations that both scored."""
-
-    first: str
-    second: str
-    common: int
-    equal: float
-    """Share of equal scores."""
-    kappa: float | None
-    """Quadratically weighted."""
-    correlation: float | None
-    """Spearman."""
-    apart: Estimate | None
-    """Mean of first less second, on the scale of 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +50,7 @@ class Moved:
 class PanelOf:
     """All judges of a section."""
 
-    agreed: tuple[Agreed, ...]
+    agreed: tuple[Agreement, ...]
     alpha: float | None
     """Ordinal Krippendorff alpha of the headlines."""
     votes: Votes | None
@@ -187,13 +170,12 @@ def _errors(
     return [(one.group, [one.scores[name] for name in judges]) for one in whole], False
 
 
-def _agreed(said: Sequence[_Said], first: str, second: str) -> Agreed:
+def _agreed(said: Sequence[_Said], first: str, second: str) -> Agreement:
     both = [one for one in said if first in one.scores and second in one.scores]
-    a, b = [one.scores[first] for one in both], [one.scores[second] for one in both]
-    apart = [(one.group, x - y) for one, x, y in zip(both, a, b, strict=True)]
-    equal = fmean(abs(x) < 1e-9 for _, x in apart) if apart else 0.0
-    return Agreed(first, second, len(both), equal, weighted_kappa(a, b), spearman(a, b),
-                  estimate(apart))  # fmt: skip
+    return agreement(
+        (first, second), [one.group for one in both],
+        [one.scores[first] for one in both], [one.scores[second] for one in both],
+    )  # fmt: skip
 
 
 def _moved(
