@@ -78,7 +78,8 @@ def say_eval(result: EvalResult, calls: CallOptions) -> bool:
             ended(judged.jobs, result.run.path, again)
         if result.judged.panel is not None:
             out.print()
-            table(means(result.judged.panel))
+            for found in means(result.judged.panel):
+                table(found)
     done = [built.jobs]
     if result.judged is not None:
         done += [one.jobs for one in result.judged.judged]

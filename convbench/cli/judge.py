@@ -145,7 +145,8 @@ def _question(result: JudgeResult) -> str:
 def _say_panel(panel: Panel) -> None:
     """Print the means of each judge, what stands beside them, and how judges agree."""
     out.print()
-    table(means(panel))
+    for rows in means(panel):
+        table(rows)
     lengths = ", ".join(
         f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
     )
@@ -175,7 +176,7 @@ def _say_controls(name: str, found: list[Told]) -> None:
 
 
 def agreement(panel: Panel) -> Table:
-    """Return a table of agreement between judges on the headline metric."""
+    """Return a table of agreement between judges on their headlines."""
     rows = Table(box=None, pad_edge=False, caption_justify="left")
     for head in ("judges", "common", "equal", "kappa", "Spearman", "difference"):
         rows.add_column(head, justify="left" if head == "judges" else "right")
@@ -185,8 +186,10 @@ def agreement(panel: Panel) -> Table:
             *(_figure(x) for x in (pair.equal, pair.kappa, pair.correlation)),
             _figure(None if pair.apart is None else pair.apart.mean),
         )  # fmt: skip
-    alpha = _figure(panel.alphas.get(panel.metric))
-    rows.caption = f"Krippendorff alpha of {panel.metric}, ordinal: {alpha}"
+    rows.caption = (
+        "Headline scores, each brought to 0 to 1 by its judge's scale. Krippendorff alpha, "
+        f"ordinal: {_figure(panel.alpha)}"
+    )
     return rows
 
 

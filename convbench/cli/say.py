@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.judge import Panel
     from convbench.judge.loop import Judged
+    from convbench.judge.panel import JudgeMeans
     from convbench.options.shared import SpecOptions
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
 
+LEAST = 12
+"""Columns for a judge's name, however many scores stand beside it."""
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
 WHOLE = 100_000
@@ -141,18 +144,25 @@ def say_failures(judged: Judged) -> None:
         note(f"{judged.name}: {judged.unsupported} without a score: their task is unsupported")
 
 
-def means(panel: Panel) -> Table:
-    """Return a table of mean scores, one row a judge."""
+def means(panel: Panel) -> list[Table]:
+    """Return tables of mean scores, one row a judge; judges of other metrics have a table of their
+    own, so that each fits."""
+    alike: dict[frozenset[str], list[JudgeMeans]] = {}
+    for judge in panel.judges:
+        alike.setdefault(frozenset(judge.means), []).append(judge)
+    return [_means(list(judges[0].means), judges) for judges in alike.values()]
+
+
+def _means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> Table:
     from convbench.store.columns import METRICS
 
-    metrics = dict.fromkeys(name for judge in panel.judges for name in judge.means)
     rows = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    rows.add_column("judge", overflow="fold")
+    rows.add_column("judge", overflow="fold", min_width=LEAST)
     heads = (metric[:5] if metric in METRICS else metric[:12] for metric in metrics)
     for head in ("scored", "failed", *heads, "reward"):
         rows.add_column(head, justify="right", no_wrap=True)
-    for judge in panel.judges:
-        scores = [f"{judge.means[m]:.2f}" if m in judge.means else "-" for m in metrics]
+    for judge in judges:
+        scores = [f"{judge.means[m]:.2f}" for m in metrics]
         reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
         rows.add_row(
             Text(printable(judge.judge)), str(judge.scored), str(judge.failed), *scores, reward

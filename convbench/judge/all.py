@@ -95,7 +95,7 @@ def judge_with(
     metric = headline(run)
     result.panel = panel(
         run.manifest.protocol, run.conversations(), run.verdicts(), metric,
-        groups=lambda name: run.examples[name].group_id,
+        groups=lambda name: run.examples[name].group_id, specs=run.judge_specs(),
     )  # fmt: skip
     for item in judges:
         if kind_of(item.spec).measures == "adaptations":

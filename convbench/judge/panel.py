@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from convbench.answers import grade_texts
-from convbench.schema import Conversation, ProtocolSpec, Verdict, text_of
+from convbench.schema import Conversation, JudgeSpec, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import Agreement, agreement, alpha, spearman
 from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
@@ -40,14 +40,12 @@ class Panel:
     """All judges of a run. Correlations and agreement are None where they cannot be told."""
 
     metric: str
-    """The headline metric, `overall`."""
+    """The headline metric of all judges; `overall` where they have several."""
     judges: tuple[JudgeMeans, ...]
     pairs: tuple[Agreement, ...] = ()
-    """How every two agree, by the headline metric."""
-    alphas: Mapping[str, float | None] = field(default_factory=dict)
-    """Ordinal Krippendorff alpha over all judges, by metric."""
-    interval_alpha: float | None = None
-    """Interval alpha of the headline metric."""
+    """How every two agree by their headlines, each brought to 0 to 1 by its judge's scale."""
+    alpha: float | None = None
+    """Ordinal Krippendorff alpha of these over all judges."""
 
 
 class _Column:
@@ -74,6 +72,7 @@ class _Given:
 
     good: int = 0
     failed: int = 0
+    fingerprint: str = ""
     scores: dict[str, _Column] = field(default_factory=dict)
     rewards: _Column = field(default_factory=_Column)
     constants: list[tuple[str, Mapping[str, float], Mapping[str, Any]]] = field(
@@ -82,6 +81,7 @@ class _Given:
     """Of verdicts that say what constant answers would score: by task their scores and details."""
 
     def add(self, at: int, task: str, verdict: Verdict) -> None:
+        self.fingerprint = verdict.fingerprint
         if verdict.failure is None:
             self.good += 1
             if verdict.reward is not None:
@@ -100,11 +100,14 @@ def panel(
     verdicts: Iterable[Verdict],
     metric: str = "overall",
     groups: Callable[[str], str] = lambda example_id: example_id,
+    specs: Mapping[str, JudgeSpec] | None = None,
 ) -> Panel:
     """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
 
     Conversations that failed have nothing to be judged and do not count. `groups` tells each
-    example's independent unit; without it each is its own. Memory holds some numbers of each.
+    example's independent unit; without it each is its own. `specs` tells by fingerprint what each
+    judge's headline is and its scale; without one it is `metric`, as it stands. Memory holds some
+    numbers of each.
     """
     ids, words, tasks, units = Hashes(), array("q"), array("q"), array("q")
     for talk in conversations:
@@ -119,21 +122,27 @@ def panel(
         at = places.of(verdict.conversation_id)
         if at is not None:
             by_judge.setdefault(verdict.judge, _Given()).add(at, str(tasks[at]), verdict)
-    metrics = dict.fromkeys(name for given in by_judge.values() for name in given.scores)
-    many = len(by_judge) > 1
-
-    def aligned(name: str) -> dict[str, array[float]]:
-        there = {judge: given.scores.get(name, _Column()) for judge, given in by_judge.items()}
-        return {judge: column.aligned(len(words)) for judge, column in there.items()}
-
-    headline = aligned(metric) if many else {}
+    known = {judge: (specs or {}).get(given.fingerprint) for judge, given in by_judge.items()}
+    heads = {judge: spec.headline if spec else metric for judge, spec in known.items()}
+    headline = {}
+    if len(by_judge) > 1:
+        for judge, given in by_judge.items():
+            column = given.scores.get(heads[judge], _Column()).aligned(len(words))
+            headline[judge] = _share(column, known[judge])
     return Panel(
         metric,
-        tuple(_means(judge, given, words, units, metric) for judge, given in by_judge.items()),
-        tuple(_pair(headline, units, *two) for two in combinations(by_judge, 2)),
-        {name: alpha(list(aligned(name).values())) for name in metrics} if many else {},
-        alpha(list(headline.values()), "interval") if many else None,
+        tuple(
+            _means(judge, given, words, units, heads[judge]) for judge, given in by_judge.items()
+        ),
+        tuple(_pair(headline, units, *two) for two in combinations(headline, 2)),
+        alpha(list(headline.values())) if headline else None,
     )
+
+
+def _share(column: array[float], spec: JudgeSpec | None) -> array[float]:
+    """Return a judge's headline brought to 0 to 1 by its scale."""
+    low, high = spec.limits(spec.headline) if spec else (0.0, 1.0)
+    return array("d", ((value - low) / (high - low) for value in column))
 
 
 def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:

@@ -17,21 +17,27 @@ PEOPLE = "people"
 
 def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
     """Return how people's labels by a rubric and each judge agree on its headline metric, a row a
-    judge that has this metric."""
+    judge that is read by this metric."""
     read = read_labels(labels, spec)
-    given = [v for v in run.verdicts() if v.conversation_id in read.rows and _judge(v)]
+    specs = {**run.judge_specs(), read.digest: spec}
+    given = [
+        v for v in run.verdicts()
+        if v.conversation_id in read.rows and not v.judge.startswith("human:")
+        and specs.get(v.fingerprint, spec).headline == spec.headline
+    ]  # fmt: skip
     for name in read.rows:
         scores = spec.whole(read.scores(name)[0])
         given.append(
             Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
         )
     talks = [c for c in run.conversations() if c.conversation_id in read.rows]
-    found = panel(run.manifest.protocol, talks, given, spec.headline)
+    found = panel(run.manifest.protocol, talks, given, spec.headline, specs=specs)
+    low, high = spec.limits(spec.headline)
     rows = []
     for pair in found.pairs:
         if PEOPLE not in (pair.first, pair.second):
             continue
-        sign = 1 if pair.first == PEOPLE else -1
+        points = (high - low) * (-1 if pair.first == PEOPLE else 1)
         rows.append(
             {
                 "judge": pair.second if pair.first == PEOPLE else pair.first,
@@ -39,15 +45,10 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
                 "equal": pair.equal,
                 "kappa": pair.kappa,
                 "correlation": pair.correlation,
-                "difference": None if pair.apart is None else -sign * pair.apart.mean,
+                "difference": None if pair.apart is None else round(points * pair.apart.mean, 9),
             }
         )
     return [{k: _finite(v) for k, v in row.items()} for row in rows]
-
-
-def _judge(verdict: Verdict) -> bool:
-    """Whether a verdict is not made of people's labels itself."""
-    return not verdict.judge.startswith("human:")
 
 
 def _finite(value: Any) -> Any:

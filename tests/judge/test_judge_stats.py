@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from sklearn.metrics import cohen_kappa_score
 
 from convbench.judge.panel import panel
-from convbench.schema import Conversation, Failure, ProtocolSpec, Turn, Verdict
+from convbench.schema import Conversation, Failure, JudgeSpec, ProtocolSpec, Turn, Verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 
 _ = None
@@ -101,11 +101,11 @@ def conversation(number, words, failure=None):
     )  # fmt: skip
 
 
-def verdict(judge, number, overall=None):
-    scored = {"scores": {"overall": overall}, "reward": overall / 10} if overall is not None else {
+def verdict(judge, number, overall=None, mark="f", metric="overall"):
+    scored = {"scores": {metric: overall}, "reward": overall / 10} if overall is not None else {
         "failure": Failure(kind="UnreadableReply", message="m")
     }  # fmt: skip
-    return Verdict(conversation_id=f"c{number}", judge=judge, fingerprint="f", **scored)
+    return Verdict(conversation_id=f"c{number}", judge=judge, fingerprint=mark, **scored)
 
 
 def test_panel():
@@ -137,11 +137,33 @@ def test_panel():
     assert pair.apart is not None
     assert pair.apart.mean == pytest.approx(0.0)
     assert pair.kappa == pytest.approx(weighted_kappa([2, 4, 6], [2, 5, 5]))
-    assert got.alphas["overall"] == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]]))
-    assert got.interval_alpha == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]], "interval"))
+    assert got.alpha == pytest.approx(alpha([[2, 4, 6, 8], [2, 5, 5, None]]))
 
 
 def test_panel_of_one_judge_and_of_none():
     got = panel(PROTOCOL, [conversation(0, 3)], [verdict("one", 0, 7)])
-    assert (got.pairs, got.alphas, got.interval_alpha, got.judges[0].length) == ((), {}, None, None)
+    assert (got.pairs, got.alpha, got.judges[0].length) == ((), None, None)
     assert panel(PROTOCOL, [], []).judges == ()
+
+
+def test_judges_of_other_scales_are_compared_on_one() -> None:
+    """Of 0 to 10 and of 1 to 5, read by a metric of another name: the same is the same."""
+    talks = [conversation(i, 10) for i in range(4)]
+    specs = {"one": rubric("overall", 0, 10), "two": rubric("fairness", 1, 5)}
+    given = [verdict("one", i, score, "one") for i, score in enumerate((0, 5, 5, 10))]
+    given += [
+        verdict("two", i, score, "two", metric="fairness") for i, score in enumerate((1, 3, 3, 5))
+    ]
+    got = panel(PROTOCOL, talks, given, specs=specs)
+    (pair,) = got.pairs
+    assert (pair.equal, pair.kappa, got.alpha) == (1, 1, 1)
+    assert pair.apart is not None
+    assert pair.apart.mean == 0
+
+
+def rubric(metric: str, lowest: float, highest: float) -> JudgeSpec:
+    return JudgeSpec(
+        name=metric, title="t", kind="rubric", system="s", prompt="p", lowest=lowest,
+        highest=highest, metrics=({"name": metric, "label": metric},),
+        reward={"metric": metric, "scale": highest},
+    )  # fmt: skip
