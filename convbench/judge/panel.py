@@ -124,18 +124,18 @@ def panel(
             by_judge.setdefault(verdict.judge, _Given()).add(at, str(tasks[at]), verdict)
     known = {judge: (specs or {}).get(given.fingerprint) for judge, given in by_judge.items()}
     heads = {judge: spec.headline if spec else metric for judge, spec in known.items()}
-    headline = {}
-    if len(by_judge) > 1:
-        for judge, given in by_judge.items():
-            column = given.scores.get(heads[judge], _Column()).aligned(len(words))
-            headline[judge] = _share(column, known[judge])
+    headline = {
+        judge: _share(given.scores.get(heads[judge], _Column()).aligned(len(words)), known[judge])
+        for judge, given in by_judge.items()
+        if not ((spec := known[judge]) and spec.relative)
+    }
     return Panel(
         metric,
         tuple(
             _means(judge, given, words, units, heads[judge]) for judge, given in by_judge.items()
         ),
         tuple(_pair(headline, units, *two) for two in combinations(headline, 2)),
-        alpha(list(headline.values())) if headline else None,
+        alpha(list(headline.values())) if len(headline) > 1 else None,
     )
 
 

@@ -98,9 +98,9 @@ def panel_of(section: Section) -> PanelOf | None:
 
 
 def _scores_talk(spec: JudgeSpec) -> bool:
-    """Whether a judge scores how a conversation went, and is not people."""
+    """Whether a judge scores how a conversation went, beside all others, and is not people."""
     kind = kind_of(spec)
-    return kind.measures == "talk" and "labels" not in kind.needs
+    return kind.measures == "talk" and "labels" not in kind.needs and not spec.relative
 
 
 def _said(

@@ -124,7 +124,7 @@ def _measures(policies: tuple[Policy, Policy], judges: Sequence[str]) -> Iterato
     yield ACCURACY
     for judge in judges:
         spec = judge_spec(policies, judge)
-        if spec is None or spec.per != "group":
+        if spec is None or not spec.relative:
             found = judge_measures(policies, judge)
             yield from [m for m in found if m.headline] or found[-1:]
 

@@ -183,6 +183,12 @@ class JudgeSpec(Noun):
             raise ValueError(f"reward.metric {self.reward.metric!r} is not among {found}")
 
     @property
+    def relative(self) -> bool:
+        """Whether its scores say which conversations about a question are better, and nothing
+        across questions or policies."""
+        return self.per == "group"
+
+    @property
     def scores_policy(self) -> bool:
         """Whether its scores are of a policy, and may be its reward; a review is of the human."""
         return self.kind != "review"

@@ -65,6 +65,9 @@ def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -
     assert [(row[1], row[2]) for row in rows] == [(2.0, 0.2), (5.0, 0.5), (8.0, 0.8)]
     spent = query("select sum(prompt_tokens), sum(cost_usd) from verdicts", [run]).rows[0]
     assert spent[0] == sum(v.prompt_tokens or 0 for v in run.verdicts())
+    beside = judge(JudgeOptions(("rules",), run.path)).panel
+    assert beside is not None
+    assert (len(beside.judges), beside.pairs) == (2, ()), "it agrees with no judge over questions"
     selection = select(run, Data(judge="relative@openai/judge"))
     items = weights.swift(selection, Weighting()).items
     given = {logged.conversation.sample: weight for logged, weight in items}

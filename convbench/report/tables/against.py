@@ -14,7 +14,7 @@ from convbench.stats.estimate import ErrorKind
 def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return paired differences to Base with 95% intervals; None without Base or another."""
     spec = judge_spec(section.policies, judge)
-    within = spec is not None and spec.per == "group"  # its scores say nothing between policies
+    within = spec is not None and spec.relative  # its scores say nothing between policies
     top = None if within else headline(measures_of(section, judge))
     shown = [m for m in (ACCURACY, top) if m is not None]
     found = [

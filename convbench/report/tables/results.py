@@ -77,7 +77,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     if floor is not None:
         notes.append(f"Read the scores beside these: {floor}.")
     spec = judge_spec(section.policies, judge)
-    if spec is not None and spec.per == "group":
+    if spec is not None and spec.relative:
         notes.append(
             f"Judge {judge} scored a question's conversations of one policy beside each other: its "
             "scores tell them apart and say nothing between methods, so that no difference is told."
