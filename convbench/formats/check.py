@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from convbench.errors import HubError
+from convbench.errors import HubError, RunError
 from convbench.schema import (
     Conversation,
     Example,
@@ -20,6 +20,7 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store.keys import Names
+from convbench.store.parts import streams
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -33,7 +34,7 @@ LONGEST_TEXT = 4 << 20
 """Characters of one turn, question, or field."""
 
 _ALLOWED = re.compile(
-    r"run/(?:run\.json|examples\.jsonl|conversations\.jsonl|verdicts\.jsonl"
+    r"run/(?:run\.json|(?:examples|conversations|verdicts)(?:\.jsonl|-\d{5,9}\.jsonl\.zst)"
     r"|judges/[0-9a-f]{1,64}\.json|media/[A-Za-z0-9][\w.-]{0,199})"
 )
 _REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*):[A-Za-z_]\w*")
@@ -128,19 +129,20 @@ def _manifest(path: Path, repo: str) -> RunManifest:
 
 def _records(path: Path, model: type[Record], repo: str) -> Iterator[tuple[str, Record]]:
     """Yield (place, record) of a JSON lines file of limited lines."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST_LINE + 1):
-            number += 1
-            where = f"{repo}: run/{path.name}:{number}"
-            if len(line) > LONGEST_LINE:
-                raise HubError(f"{where}: found a record of more than {LONGEST_LINE:,} bytes")
-            if line.strip():
-                record = _one(line, model, where)
-                _refuse_long(line, where)
-                yield where, record
+    number = 0
+    try:
+        for _, stream in streams(path):
+            while line := stream.readline(LONGEST_LINE + 1):
+                number += 1
+                where = f"{repo}: run/{path.name}:{number}"
+                if len(line) > LONGEST_LINE:
+                    raise HubError(f"{where}: found a record of more than {LONGEST_LINE:,} bytes")
+                if line.strip():
+                    record = _one(line, model, where)
+                    _refuse_long(line, where)
+                    yield where, record
+    except RunError as error:  # a compressed part that is damaged, or would grow beyond measure
+        raise HubError(f"{repo}: run/{path.name}: {error}") from None
 
 
 def _one(data: bytes, model: type[Record], where: str) -> Record:

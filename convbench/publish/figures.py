@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
+from convbench.publish.portions import Portions
 from convbench.schema.example import SPLITS
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
@@ -72,19 +73,21 @@ FROM verdicts v JOIN (
 
 
 @interruptible()
-def figures(run: Run) -> Figures:
+def figures(portions: Portions) -> Figures:
     """Count and average a run, for its card."""
-    connection = connect([run])
-    try:
-        talks = _Talks()
-        for row in _dicts(connection, TALKS):
-            talks.add(row)
-        given: dict[tuple[str, str], _Given] = {}
-        for row in _dicts(connection, GIVEN):
-            given.setdefault((row["judge"], str(row["split"])), _Given()).add(row)
-        spent, unknown = connection.execute(JUDGING, [paid([run])]).fetchall()[0]
-    finally:
-        connection.close()
+    run = portions.whole
+    talks, spent, unknown = _Talks(), _Sum(), False
+    given: dict[tuple[str, str], _Given] = {}
+    asking = paid([run])
+    for portion in portions.talks:
+        with connect([portion], ("conversations", "verdicts")) as connection:
+            for row in _dicts(connection, TALKS):
+                talks.add(row)
+            for row in _dicts(connection, GIVEN):
+                given.setdefault((row["judge"], str(row["split"])), _Given()).add(row)
+            usd, some_unknown = connection.execute(JUDGING, [asking]).fetchall()[0]
+            spent.add(usd or 0.0)
+            unknown = unknown or bool(some_unknown)
     prompt, completion = talks.prompt.total, talks.completion.total
     return Figures(
         total=talks.total,
@@ -95,7 +98,7 @@ def figures(run: Run) -> Figures:
         failures=sorted(talks.failures.items()),
         cost_usd=talks.cost.total,
         tokens=(_whole(prompt), _whole(completion)),
-        judge_usd=judging(spent, unknown),
+        judge_usd=judging(spent.total, unknown),
         untempered=frozenset(v.fingerprint for v in run.verdicts()
                              if TEMPERATURE in v.details.get(LEFT_OUT, ())),
         left_out=_left_out(run),

@@ -18,12 +18,13 @@ from convbench.publish.card import card
 from convbench.publish.figures import Figures, figures
 from convbench.publish.leaks import refuse_leaks
 from convbench.publish.parquet import find_leaks, write_tables
+from convbench.publish.portions import portions
 from convbench.publish.secrets import refuse_secrets
 from convbench.publish.traces import write_traces
 from convbench.schema import ImagePart, JudgeSpec, Noun, RunManifest
 from convbench.store import Run
 from convbench.store.folder_seal import names_in, seal_folder
-from convbench.store.jsonl import disk_error, lines
+from convbench.store.jsonl import Appender, disk_error, lines
 from convbench.store.portable import ADDRESS, portable
 
 RECORDS = ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl")
@@ -90,11 +91,12 @@ def write_set(
     kept = Run.open(records)
     specs = kept.judge_specs()
     _specs(kept.manifest, specs, folder / "specs")
-    rows = write_tables(kept, folder, judge)
-    numbers = figures(kept)
+    with portions(kept, folder.parent) as parts:
+        rows = write_tables(parts, folder, judge)
+        numbers = figures(parts)
     text = card(repo, kept.manifest, specs, numbers, rows, judge)
     (folder / "README.md").write_text(text, encoding="utf-8")
-    judges = list(dict.fromkeys(verdict.judge for verdict in kept.verdicts()))
+    judges = list(dict.fromkeys(judge for judge, _ in kept.judged_by()))
     benchmark = eval_yaml(kept.manifest, judges, rows)
     if benchmark is not None:
         (folder / EVAL).write_text(benchmark, encoding="utf-8")
@@ -149,10 +151,10 @@ def _records(run: Run, folder: Path, without: frozenset[str]) -> None:
         kept.keep_judge(fingerprint, portable(spec))
     for name in RECORDS:
         sources = [run.path / name] if name == RECORDS[0] else run.files(name)
-        with (folder / name).open("wb") as file:
+        with Appender(folder / name, blotted=False) as file:  # what is long is compressed
             for _, line in (one for source in sources for one in lines(source)):
                 if not without or orjson.loads(line).get("conversation_id") not in without:
-                    file.write(_without_places(line))
+                    file.write(_without_places(line).removesuffix(b"\n"))
     for name in sorted(_pictures(run, without)):
         if (run.media / name).is_symlink() or not (run.media / name).is_file():
             raise RunError(f"{run.media / name}: found no such image; expected a plain file")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from convbench.publish.leaks import leaks
-from convbench.schema import Example, Message, text_of
+from convbench.publish.portions import CALLS, THOUGHT, Portions, messages_of
+from convbench.schema import Example
 from convbench.schema.example import SPLITS
 from convbench.store import Run
 from convbench.store.limits import interruptible
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 
 CONFIGS = ("conversations", "turns", "verdicts", "examples")
 """Configs in the order of the card; the first is the default."""
-CALLS = "tool_calls"
-THOUGHT = "reasoning_content"
-"""Name of reasoning in messages, as chat templates read it."""
 SHARD = 256 << 20
 """Bytes of one file, before compression."""
-BATCH = 4096
+BATCH = 2048
 """Rows that are in memory at once."""
+NEEDED = ("conversations", "turns", "verdicts", "examples")
+"""Views whose records the tables of a portion are made of."""
 
 CONVERSATIONS = """
 SELECT c.conversation_id, c.run, c.task, c.protocol, c.mode, c.example_id, c.group_id, c.split,
   c.policy, c.sample, c.temperature, c.seed, c.stop, c.failure, c.answer, c.correct, c.thinking,
   c.n_turns, c.words, c.flags, c.prompt_tokens, c.completion_tokens, c.cost_usd,
   c.thinking_any, c.thinking_closed, c.cut_turns, c.attempts, c.reasoned, c.reasoning_tokens,
-  s.messages, v.rewards
-FROM conversations c JOIN said s USING (conversation_id) LEFT JOIN (
+  v.rewards
+FROM conversations c LEFT JOIN (
   SELECT conversation_id, list({'judge': judge, 'reward': reward} ORDER BY rowid) AS rewards
   FROM raw.verdicts GROUP BY conversation_id
 ) v USING (conversation_id)
@@ -70,28 +69,24 @@ FROM examples ORDER BY example_id
 
 
 @interruptible()
-def write_tables(
-    run: Run, folder: Path, judge: str | None, without: frozenset[str] = frozenset()
-) -> dict[str, dict[str, int]]:
+def write_tables(portions: Portions, folder: Path, judge: str | None) -> dict[str, dict[str, int]]:
     """Write `CONFIG/SPLIT-….parquet`; return the number of rows by config and split.
 
-    `judge` names the judge whose reward stands in the column `reward`. Conversations in
-    `without` are left out.
+    `judge` names the judge whose reward stands in the column `reward`.
     """
-    connection = connect([run])
-    try:
-        tables: dict[str, Callable[[], Iterator[Any]]] = {
-            "conversations": lambda: _conversations(connection, run, judge),
-            "turns": lambda: _batches(connection, TURNS),
-            "verdicts": lambda: _batches(connection, _verdicts(run)),
-            "examples": lambda: _batches(connection, EXAMPLES),
-        }
-        return {
-            config: _write((_kept(batch, without) for batch in batches()), folder / config)
-            for config, batches in tables.items()
-        }
-    finally:
-        connection.close()
+    written = {config: _Splits(folder / config) for config in CONFIGS}
+    conversations = _Conversations(portions, judge)
+    for portion in portions.talks:
+        with connect([portion], NEEDED) as connection:
+            written["conversations"].write(conversations.batches(portion, connection))
+            written["turns"].write(batches(connection, TURNS))
+            written["verdicts"].write(batches(connection, _verdicts(portions.whole)))
+    for portion in portions.questions:
+        with connect([portion], ("examples",)) as connection:
+            written["examples"].write(batches(connection, EXAMPLES))
+    for files in written.values():
+        files.close()
+    return {config: files.rows for config, files in written.items()}
 
 
 def _verdicts(run: Run) -> str:
@@ -100,23 +95,12 @@ def _verdicts(run: Run) -> str:
     return VERDICTS.format(metrics=", ".join(f'v."{name}"' for name in metrics))
 
 
-def _batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
+def batches(connection: DuckDBPyConnection, sql: str) -> Iterator[Any]:
     """Yield what a query finds as Arrow tables of BATCH rows or fewer."""
     import pyarrow
 
     for batch in connection.sql(sql).to_arrow_reader(BATCH):
         yield pyarrow.Table.from_batches([batch])
-
-
-def _kept(table: Any, without: frozenset[str]) -> Any:
-    import pyarrow
-    import pyarrow.compute
-
-    if not without or "conversation_id" not in table.column_names:
-        return table
-    left_out = pyarrow.array(sorted(without), type=pyarrow.string())
-    there = pyarrow.compute.is_in(table.column("conversation_id"), value_set=left_out)
-    return table.filter(pyarrow.compute.invert(there))
 
 
 class _Shards:
@@ -155,100 +139,84 @@ class _Shards:
             self._named(number).rename(self.folder / name)
 
 
-def _write(batches: Iterable[Any], folder: Path) -> dict[str, int]:
-    """Write one config; return its rows by split. A split without rows gets no file."""
-    import pyarrow.compute
+class _Splits:
+    """The files of one config. A split without rows gets none."""
 
-    shards = {split: _Shards(folder, split) for split in SPLITS}
-    for batch in batches:
-        for split, files in shards.items():
-            part = batch.filter(pyarrow.compute.equal(batch.column("split"), split))
-            if part.num_rows:
-                files.write(part)
-    for files in shards.values():
-        files.close()
-    return {split: files.rows for split, files in shards.items() if files.rows}
+    def __init__(self, folder: Path) -> None:
+        self._splits = {split: _Shards(folder, split) for split in SPLITS}
+
+    def write(self, batches: Iterable[Any]) -> None:
+        """Add rows, each to the files of its split."""
+        import pyarrow.compute
+
+        for batch in batches:
+            for split, files in self._splits.items():
+                part = batch.filter(pyarrow.compute.equal(batch.column("split"), split))
+                if part.num_rows:
+                    files.write(part)
+
+    def close(self) -> None:
+        """End the files and give them their names."""
+        for files in self._splits.values():
+            files.close()
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows by split."""
+        return {split: files.rows for split, files in self._splits.items() if files.rows}
 
 
-def _conversations(connection: DuckDBPyConnection, run: Run, judge: str | None) -> Iterator[Any]:
+class _Conversations:
     """The first config: `messages` as the policy saw them, what is known, the rewards."""
+
+    def __init__(self, portions: Portions, judge: str | None) -> None:
+        self._judge, self._fields = judge, portions.fields
+        protocol = portions.whole.manifest.protocol
+        self._tools = protocol.speakers[protocol.policy].offered
+
+    def batches(self, portion: Run, connection: DuckDBPyConnection) -> Iterator[Any]:
+        """Yield the rows of a portion."""
+        import pyarrow
+
+        told = messages_of(portion)
+        message = _message_type(self._fields)
+        verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
+        for table in batches(connection, CONVERSATIONS):
+            names = table.column("conversation_id").to_pylist()
+            said = [orjson.loads(told[name]) for name in names]
+            rewards = [given or [] for given in table.column("rewards").to_pylist()]
+            columns: list[tuple[str, Any, Any]] = [
+                ("messages", said, pyarrow.list_(message)),
+                ("reward", [_of(given, self._judge) for given in rewards], pyarrow.float64()),
+                ("rewards", rewards, pyarrow.list_(verdict)),
+            ]
+            if self._tools:
+                tools = [json.dumps(self._tools)] * len(said)
+                columns.insert(1, ("tools", tools, pyarrow.string()))
+            table = table.drop_columns(["rewards"])
+            for place, (name, values, kind) in enumerate(columns):
+                table = table.add_column(place, name, pyarrow.array(values, type=kind))
+            yield table
+
+
+def _message_type(found: Collection[str]) -> Any:
+    """A message, with the fields that messages of the run have."""
     import pyarrow
 
+    text = pyarrow.string()
     names = ["role", "content"]
-    found = _keep_messages(connection, run)
     names += [name for name in (THOUGHT, "tool_call_id", "name") if name in found]
-    fields = [(name, pyarrow.string()) for name in names]
-    if CALLS in found:
-        fields.append((CALLS, pyarrow.list_(_call_type())))
-    message = pyarrow.struct(fields)
-    verdict = pyarrow.struct([("judge", pyarrow.string()), ("reward", pyarrow.float64())])
-    tools = run.manifest.protocol.speakers[run.manifest.protocol.policy].offered
-    for table in _batches(connection, CONVERSATIONS):
-        said = [orjson.loads(text) for text in table.column("messages").to_pylist()]
-        rewards = [given or [] for given in table.column("rewards").to_pylist()]
-        columns: list[tuple[str, Any, Any]] = [
-            ("messages", said, pyarrow.list_(message)),
-            ("reward", [_of(given, judge) for given in rewards], pyarrow.float64()),
-            ("rewards", rewards, pyarrow.list_(verdict)),
-        ]
-        if tools:
-            columns.insert(1, ("tools", [json.dumps(tools)] * len(said), pyarrow.string()))
-        table = table.drop_columns(["messages", "rewards"])
-        for place, (name, values, kind) in enumerate(columns):
-            table = table.add_column(place, name, pyarrow.array(values, type=kind))
-        yield table
-
-
-def _keep_messages(connection: DuckDBPyConnection, run: Run) -> set[str]:
-    """Make the table `said` of each conversation's messages as JSON; return their fields."""
-    import pyarrow
-
-    connection.execute("CREATE TABLE said (conversation_id VARCHAR, messages VARCHAR)")
-    found: set[str] = set()
-    told = policy_messages(run)
-    while rows := list(islice(told, BATCH)):
-        found.update(name for _, seen in rows for message in seen for name in message)
-        columns = {
-            "conversation_id": [name for name, _ in rows],
-            "messages": [orjson.dumps(seen).decode() for _, seen in rows],
-        }
-        connection.register("batch", pyarrow.table(columns))
-        connection.execute("INSERT INTO said SELECT * FROM batch")
-        connection.unregister("batch")
-    return found
+    fields = [(name, text) for name in names]
+    if CALLS not in found:
+        return pyarrow.struct(fields)
+    # A call's arguments are JSON text, so that all rows have one schema.
+    function = pyarrow.struct([("name", text), ("arguments", text)])
+    call = pyarrow.struct([("id", text), ("type", text), ("function", function)])
+    return pyarrow.struct([*fields, (CALLS, pyarrow.list_(call))])
 
 
 def _of(rewards: Sequence[Mapping[str, Any]], judge: str | None) -> float | None:
     return next((reward["reward"] for reward in rewards if reward["judge"] == judge), None)
-
-
-def _call_type() -> Any:
-    """A call of a tool; its arguments are JSON text, so that all rows have one schema."""
-    import pyarrow
-
-    text = pyarrow.string()
-    function = pyarrow.struct([("name", text), ("arguments", text)])
-    return pyarrow.struct([("id", text), ("type", text), ("function", function)])
-
-
-def policy_messages(run: Run) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield (conversation_id, the policy's view of the conversation, with all that it thought in a
-    channel of its own); an image is `[image]`."""
-    protocol = run.manifest.protocol
-    for conversation in run.conversations():
-        seen = messages(protocol, conversation, protocol.policy, replay="always")
-        yield conversation.conversation_id, [_texts(message) for message in seen]
-
-
-def _texts(message: Message) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": message["role"], "content": text_of(message["content"])}
-    if "reasoning" in message:
-        found[THOUGHT] = message["reasoning"].text
-    if "tool_call_id" in message:
-        found |= {"tool_call_id": message["tool_call_id"], "name": message.get("name", "")}
-    if message.get("tool_calls"):
-        found[CALLS] = [call.wire for call in message["tool_calls"]]
-    return found
 
 
 def find_leaks(run: Run) -> dict[str, list[str]]:

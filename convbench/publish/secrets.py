@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
 from convbench.blot import _START, PATTERNS, in_use
 from convbench.errors import RunError
+from convbench.store.frames import opened
+from convbench.store.parts import SEALED
 
-TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt")
+TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", SEALED)
+BLOCK = 1 << 18
+"""Characters that are looked at at once."""
 
 
 class Scanner:
@@ -49,13 +54,47 @@ def refuse_secrets(folder: Path, environment: Mapping[str, str] | None = None) -
 
 
 def _in_file(scanner: Scanner, path: Path, name: str) -> Iterator[str]:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            kind = scanner.find(line)
-            if kind is None and "\\" in line and path.suffix in (".json", ".jsonl"):
-                kind = _escaped(scanner, line)
-            if kind is not None:
-                yield f"{name}:{number}{_field(scanner, line)}: {kind}"
+    number = 0
+    with _opened(path) as file:
+        while some := file.readlines(BLOCK):
+            if _suspect(scanner, some):
+                for place, line in enumerate(some, number + 1):
+                    kind = scanner.find(line) or _escaped(scanner, line)
+                    if kind is not None:
+                        yield f"{name}:{place}{_field(scanner, line)}: {kind}"
+            number += len(some)
+
+
+def _opened(path: Path) -> TextIO:
+    """Open a text, or a compressed part of records, which is text inside."""
+    if path.suffix == SEALED:
+        return TextIOWrapper(opened(path), encoding="utf-8", errors="replace")
+    return path.open(encoding="utf-8", errors="replace")
+
+
+def _suspect(scanner: Scanner, some: Sequence[str]) -> bool:
+    """Whether lines may hold a secret: one look at all of them, and one at their strings with
+    JSON's escapes undone. No pattern ends where a line does."""
+    if scanner.find("".join(some)) is not None:
+        return True
+    found: list[str] = []
+    for line in some:
+        if "\\" in line:
+            _collect(_value(line), found)
+    return scanner.find("\n".join(found)) is not None
+
+
+def _collect(value: Any, found: list[str]) -> None:
+    """Add every text in a JSON value, names of keys too."""
+    if isinstance(value, str):
+        found.append(value)
+    elif isinstance(value, dict):
+        found.extend(value)
+        for item in value.values():
+            _collect(item, found)
+    elif isinstance(value, list):
+        for item in value:
+            _collect(item, found)
 
 
 def _escaped(scanner: Scanner, line: str) -> str | None:

@@ -8,12 +8,13 @@ some harnesses by name and shows all others plainly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from convbench.publish.parquet import CALLS, THOUGHT, policy_messages
+from convbench.publish.portions import CALLS, THOUGHT, seen
 from convbench.store import Run
 
 HARNESS = "convbench"
@@ -24,15 +25,13 @@ MOST = 100
 def write_traces(run: Run, folder: Path) -> int:
     """Write the first conversations as `traces/ID.jsonl`, as the policy saw them; return how many.
     Failed ones are left out."""
-    had = {talk.conversation_id for talk in run.conversations() if talk.failure is None}
-    policy = run.manifest.cast[run.manifest.protocol.policy].model
+    protocol = run.manifest.protocol
+    policy = run.manifest.cast[protocol.policy].model
+    ended = (talk for talk in run.conversations() if talk.failure is None)
     written = 0
-    for name, messages in policy_messages(run):
-        if name not in had:
-            continue
-        if written == MOST:
-            break
-        lines = [_header(run, name), *(_line(message, policy) for message in messages)]
+    for talk in islice(ended, MOST):
+        name = talk.conversation_id
+        lines = [_header(run, name), *(_line(one, policy) for one in seen(protocol, talk))]
         folder.joinpath("traces").mkdir(exist_ok=True)
         file = folder / "traces" / f"{name}.jsonl"
         file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))

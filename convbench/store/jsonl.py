@@ -21,12 +21,13 @@ from convbench.store.shape import LONGEST, an_object
 
 
 class Appender:
-    """Appends whole lines, without keys in use. Opening it cuts off a torn last line. One process
-    at a time may have it open."""
+    """Appends whole lines, without keys in use; with them where `blotted` is false, for a copy that
+    is looked through for keys. Opening it cuts off a torn last line. One process at a time may have
+    it open."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, blotted: bool = True) -> None:
         self.path = path
-        self._hidden = known()
+        self._hidden = known() if blotted else ()
         try:
             self._sealer = Sealer(path)
             self._open()

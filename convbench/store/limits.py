@@ -28,9 +28,11 @@ GRACE_S = 5.0
 MEMORY_MB = 2048
 """MiB a question may use beside the runs' own tables, of which it may hold three more copies."""
 
-LARGE = 256 << 20
+SMALL = 32 << 20
+"""Bytes of records that one thread reads: each has buffers of its own."""
+LARGE = 64 << 20
 """Bytes of records that a question may hold in memory."""
-HELD_MB = 512
+HELD_MB = 256
 """MiB that it holds of more."""
 SPILLED = 8
 """Most bytes of temporary files for a byte of records."""
@@ -39,6 +41,8 @@ SPILLED = 8
 def spill(connection: DuckDBPyConnection, size: int) -> bool:
     """Have records of so many bytes kept in temporary files beyond HELD_MB of memory, where there
     are more than LARGE; return whether they are. DuckDB removes its files when it is closed."""
+    if size <= SMALL:
+        connection.execute("SET threads = 1")
     if size <= LARGE:
         return False
     folder = Path(tempfile.gettempdir()) / f"convbench-{os.getpid()}-{secrets.token_hex(4)}"

@@ -152,16 +152,20 @@ class Run:
 
         Raises RunError for one of no question of the run, and for two of one id.
         """
+        return (conversation for _, conversation in self.told())
+
+    def told(self) -> Iterator[tuple[bytes, Conversation]]:
+        """Yield (line, conversation) of what `conversations` yields."""
         files = self.files("conversations.jsonl")
         ids, examples = Hashes(), self.examples
-        for path, number, found in _newest(files, Conversation, ("key",)):
+        for path, number, line, found in _newest(files, Conversation, ("key",)):
             if found.example_id not in examples:
                 raise RunError(
                     f"{path}:{number}: example_id: found {found.example_id!r:.80}, which is not in "
                     "examples.jsonl"
                 )
             ids.add(found.conversation_id)
-            yield found
+            yield line, found
         if twice := ids.repeated():
             _refuse_twice(files, twice)
 
@@ -183,7 +187,7 @@ class Run:
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
         found = _newest(self.files("verdicts.jsonl"), Verdict, ("conversation_id", "judge"))
-        return (verdict for _, _, verdict in found)
+        return (verdict for _, _, _, verdict in found)
 
     def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
@@ -268,19 +272,19 @@ def _newest_lines(
 
 def _newest(
     files: Sequence[Path], model: type[Record], key: tuple[str, ...]
-) -> Iterator[tuple[Path, int, Record]]:
-    """Yield (file, line number, last record) of every key."""
+) -> Iterator[tuple[Path, int, bytes, Record]]:
+    """Yield (file, line number, last line, the record in it) of every key."""
     for path, number, line, mark in _newest_lines(files, key):
         found = checked(f"{path}:{number}", line, model)
         if hash(tuple(getattr(found, name) for name in key)) != mark:
             raise RunError(f"{path}:{number}: found two values of {' or '.join(key)}; expected one")
-        yield path, number, found
+        yield path, number, line, found
 
 
 def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
     """Raise RunError for two conversations of one id, of those whose ids have these hashes."""
     seen: set[str] = set()
-    for path, number, found in _newest(files, Conversation, ("key",)):
+    for path, number, _, found in _newest(files, Conversation, ("key",)):
         name = found.conversation_id
         if name in seen:
             raise RunError(

@@ -69,7 +69,7 @@ CLOSED = (
     "SET python_enable_replacements = false",
     "SET lock_configuration = true",
 )
-LONGEST = (16, 256)
+LONGEST = (1, 16, 256)
 """Longest record in MiB: the first limit tried, and the last (it costs memory)."""
 
 

@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,24 +43,32 @@ class Used:
     peak_mb: float
 
 
-def convbench(arguments: Sequence[str], cwd: Path) -> Used:
-    """Run a command; return its CPU seconds and its peak memory. Fails with its last words."""
+def convbench(
+    arguments: Sequence[str], cwd: Path, environment: Mapping[str, str] | None = None
+) -> Used:
+    """Run a command, with more in its environment; return its CPU seconds and its peak memory.
+    Fails with its last words.
+
+    `ru_maxrss` would begin with what this process holds, for it is kept over fork and exec.
+    """
     code = (
-        "import sys, json, resource\n"
+        "import sys, json, re, resource\n"
         "from convbench.cli import main\n"
         "sys.argv = ['convbench', *json.loads(sys.argv[1])]\n"
         "try:\n"
         "    main()\n"
         "finally:\n"
         "    u = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "    json.dump([u.ru_utime + u.ru_stime, u.ru_maxrss / 1024], open('.used', 'w'))\n"
+        "    peak = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())\n"
+        "    json.dump([u.ru_utime + u.ru_stime, int(peak[1]) / 1024], open('.used', 'w'))\n"
     )
+    here = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "local"}
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(list(arguments))],
         cwd=cwd,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "local"},
+        env={**here, **(environment or {})},
     )
     if done.returncode != 0:
         raise RuntimeError(f"convbench {' '.join(arguments)}: {done.stderr[-800:]}")

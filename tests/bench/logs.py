@@ -11,18 +11,22 @@ SAMPLES = 4
 """Conversations about one question, so that `train swift` has something to compare."""
 WORDS = 20_000
 """Words of the language that they speak; the n-th is about 1/n as frequent (Zipf)."""
+SPOKEN = 2_000_000
+"""Words in a row that texts are cut out of: a frame of a compressed file holds a fiftieth."""
 
 
 def write_logs(path: Path, count: int, seed: int = 0) -> int:
-    """Write `count` conversations of about 2.8 kB; return the bytes. Texts do not repeat, so that
-    compression finds in them what it finds in prose."""
+    """Write `count` conversations of about 2.8 kB; return the bytes. Texts hardly repeat nearby, so
+    that compression finds in them what it finds in prose."""
     random_ = random.Random(seed)
     letters = "etaoinshrdlucmfwypvbgk"
     words = ["".join(random_.choices(letters, k=random_.randint(2, 9))) for _ in range(WORDS)]
     weights = list(itertools.accumulate(1 / rank for rank in range(1, WORDS + 1)))
+    spoken = random_.choices(words, cum_weights=weights, k=SPOKEN)
 
     def text(size: int) -> str:
-        return " ".join(random_.choices(words, cum_weights=weights, k=size))
+        start = int(random_.random() * (SPOKEN - size))
+        return " ".join(spoken[start : start + size])
 
     with path.open("w") as file:
         for number in range(count):

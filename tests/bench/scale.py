@@ -1,17 +1,26 @@
-"""Many conversations through the commands: memory, time and disk against how many there are."""
+"""Many conversations through the commands: memory, time and disk against how many there are.
+
+`CONVBENCH_SCALE=1000000` for other counts; with `CONVBENCH_SCALE_AT=FOLDER` logs, runs and figures
+stay there, and what was measured there already is taken from there, so that hours can be stopped.
+`CONVBENCH_SCALE_ONLY=publish,train` measures these commands alone.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench.bench import Row, convbench
+from tests.bench.bench import Row, Used, convbench, write_questions
 from tests.bench.logs import write_logs
+from tests.support.hub_server import HubServer
 
 COUNTS = (10_000, 100_000)
+TURNS = ("--set", "task.source.file=questions.jsonl", "--samples", "4", "--turns", "3",
+         "--model", "scripted:policy", "--tasks", "all", "--run", "built", "--quiet")  # fmt: skip
 COMMANDS: dict[str, tuple[str, ...]] = {
     "import": ("import", "logs.jsonl"),
     "judge --judge rules": ("judge", "--judge", "rules", "--quiet"),
@@ -20,44 +29,85 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "report": ("report",),
     "export --to openai": ("export", "--to", "openai", "--out", "exported"),
     "publish --dry-run": ("publish", "me/set", "--dry-run", "--judge", "rules"),
+    "pull": ("pull", "me/set", "--run", "pulled"),
     "train swift --dry-run": ("train", "swift", "--dry-run", "--judge", "rules",
                               "--model", "local:pocket"),
+    "build": ("build", "arc", *TURNS),
+    "build, resumed when finished": ("build", "arc", *TURNS),
 }  # fmt: skip
-GROWS: dict[str, float] = {"train swift --dry-run": 12}
-"""Growth of peak memory that is allowed where it is not 2."""
-BOUND_MB: dict[str, float] = {"train swift --dry-run": 16_000}
-"""Peak memory that is allowed where it is not 1 GB."""
+OVER = ("judge --judge rules", "publish --dry-run")
+"""Commands after which the folder is weighed against its input."""
+RESUMED = "build, resumed when finished"
 
 
 def scale(folder: Path) -> Iterator[Row]:
-    """Every command at each of COUNTS (`CONVBENCH_SCALE=1000000,…` for others): its peak memory
-    and CPU a conversation at the largest, over those at the smallest; the run's folder over its
-    input."""
+    """Every command at each of the counts: its peak memory and CPU a conversation, at the largest
+    count over those at the smallest; the run's folder over its input."""
     counts = [int(n) for n in os.environ.get("CONVBENCH_SCALE", "").split(",") if n] or COUNTS
-    peak: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    cpu: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    kept = os.environ.get("CONVBENCH_SCALE_AT")
+    only = [name for name in os.environ.get("CONVBENCH_SCALE_ONLY", "").split(",") if name]
+    names = [n for n in COMMANDS if not only or any(n.startswith(one) for one in only)]
+    found: dict[str, dict[int, Used]] = {name: {} for name in names}
     for count in counts:
-        place = folder / str(count)
-        place.mkdir()
-        size = write_logs(place / "logs.jsonl", count)
-        for name, words in COMMANDS.items():
-            run = [str(place / "run")] if words[0] == "report" else ["--run", "run"]
-            started = time.monotonic()
-            used = convbench([*words, *run], place)
-            took = time.monotonic() - started
-            peak[name].append(used.peak_mb)
-            cpu[name].append(used.cpu_s / count * 1000)
-            yield Row(f"{name}, {count:,} conversations: peak memory", used.peak_mb, "MB",
-                      BOUND_MB.get(name, 1024))  # fmt: skip
+        place = (Path(kept) if kept else folder) / str(count)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            used, took, share = _measured(place, count, name)
+            found[name][count] = used
+            yield Row(f"{name}, {count:,} conversations: peak memory", used.peak_mb, "MB", 1024)
             yield Row(f"{name}, {count:,}: CPU a conversation ({took:.0f} s in all)",
-                      cpu[name][-1], "ms", 10)  # fmt: skip
-            if name == "judge --judge rules":
-                yield Row(f"run folder over its input, {count:,}", _bytes(place / "run") / size,
-                          "x", 1.5)  # fmt: skip
-        shutil.rmtree(place)
-    for name in COMMANDS:
-        label = f"{name}: peak memory, {counts[-1]:,} over {counts[0]:,}"
-        yield Row(label, peak[name][-1] / peak[name][0], "x", GROWS.get(name, 2.0), 1.2)
+                      used.cpu_s / count * 1000, "ms", 10)  # fmt: skip
+            if name == RESUMED:
+                yield Row(f"{name}, {count:,}: CPU", used.cpu_s, "s", 20)
+            if share is not None:
+                yield Row(f"{name}, {count:,}: folder over its input", share, "x", 1.5)
+        if not kept:
+            shutil.rmtree(place)
+    first, last = counts[0], counts[-1]
+    for name, used_at in found.items() if first != last else ():
+        label = f"{name}: peak memory, {last:,} over {first:,}"
+        yield Row(label, used_at[last].peak_mb / used_at[first].peak_mb, "x", 2.0, 1.2)
+
+
+def _measured(place: Path, count: int, name: str) -> tuple[Used, float, float | None]:
+    """Return what a command used, its seconds, and the folder's share of its input where that is
+    weighed; as it was measured here before, where it was."""
+    file = place / "figures.json"
+    figures = json.loads(file.read_text()) if file.exists() else {}
+    if name not in figures:
+        _ready(place, count, name)
+        words = COMMANDS[name]
+        if "--run" not in words:
+            words = (*words, "run") if name == "report" else (*words, "--run", "run")
+        started = time.monotonic()
+        used = _pulled(place, words) if name == "pull" else convbench(words, place)
+        took = time.monotonic() - started
+        weighed = {"publish --dry-run": place / "run" / "publish"}.get(name, place / "run")
+        share = _bytes(weighed) / (place / "logs.jsonl").stat().st_size if name in OVER else None
+        figures[name] = [used.cpu_s, used.peak_mb, took, share]
+        file.write_text(json.dumps(figures, indent=1) + "\n")
+    cpu, peak, took, share = figures[name]
+    return Used(cpu, peak), took, share
+
+
+def _pulled(place: Path, words: tuple[str, ...]) -> Used:
+    """Pull what the dry run laid out from a Hub on this machine."""
+    laid = place / "run" / "publish"
+    files = {path.relative_to(laid).as_posix(): path for path in laid.rglob("*") if path.is_file()}
+    with HubServer() as hub:
+        hub.add_repo("me/set", {name: path.read_bytes() for name, path in files.items()})
+        return convbench(words, place, hub.client_env(place / "hub"))
+
+
+def _ready(place: Path, count: int, name: str) -> None:
+    """Write what a command reads, and take away what one that was stopped left."""
+    if name == "import":
+        write_logs(place / "logs.jsonl", count)
+    elif name == "build":
+        write_questions(place / "questions.jsonl", count // 4)
+    made = {"import": "run", "pull": "pulled", "build": "built"}.get(name)
+    if made is not None:
+        shutil.rmtree(place / made, ignore_errors=True)
 
 
 def _bytes(folder: Path) -> int:

@@ -12,6 +12,7 @@ from convbench.judge.scoring_form import rubric_of
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.parquet import write_tables
+from convbench.publish.portions import portions
 from convbench.report.layout import document
 from convbench.report.sections import sections
 from convbench.store.query import query
@@ -55,7 +56,8 @@ def test_a_haggling_judge_is_first_class_in_every_room(tmp_path: Path) -> None:
         "R Overall", "R Profit kept", "R Fairness", "R Firmness",
     ]  # fmt: skip
 
-    write_tables(run, tmp_path / "set", None)
+    with portions(run, tmp_path) as parts:
+        write_tables(parts, tmp_path / "set", None)
     import pyarrow.parquet
 
     sent = pyarrow.parquet.read_table(tmp_path / "set" / "verdicts")

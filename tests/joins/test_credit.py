@@ -15,6 +15,7 @@ from convbench.learn.credit import by_branches, values_before
 from convbench.learn.select import branches, select
 from convbench.options.credit import CreditOptions
 from convbench.publish.parquet import write_tables
+from convbench.publish.portions import portions
 from convbench.schema import Branch
 from convbench.schema.recipe import Data
 from convbench.store import Run
@@ -107,7 +108,8 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     )
     bare = export(other, "openai", tmp_path / "openai")
     assert "the turns' advantages of 2 conversations have no place in openai" in bare.notes
-    write_tables(other, tmp_path / "set", None)
+    with portions(other, tmp_path) as parts:
+        write_tables(parts, tmp_path / "set", None)
     import pyarrow.parquet as pq
 
     (file, *_) = sorted((tmp_path / "set" / "turns").iterdir())

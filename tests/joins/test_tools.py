@@ -18,6 +18,7 @@ from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.publish.parquet import write_tables
+from convbench.publish.portions import portions
 from convbench.schema import Conversation, Sampling, Tool, ToolCall, ToolLimits
 from convbench.store import Run
 from convbench.store.tables import connect
@@ -205,7 +206,8 @@ def test_calls_and_results_are_columns_and_go_with_a_set(tmp_path: Path) -> None
     assert [m["role"] for m in said["ms-swift"]["messages"]][3:5] == ["tool_call"] * 2
     assert json.loads(said["sharegpt"]["tools"])[0]["function"]["name"] == "lookup"
     assert said["openai"]["tools"][1]["function"]["name"] == "calculate"
-    write_tables(run, tmp_path / "set", None)
+    with portions(run, tmp_path) as parts:
+        write_tables(parts, tmp_path / "set", None)
     files = sorted(str(p) for p in (tmp_path / "set" / "conversations").glob("*.parquet"))
     loaded = load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path))
     assert loaded[0]["messages"][2]["tool_calls"][0]["function"]["name"] == "lookup"
