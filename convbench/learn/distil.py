@@ -151,7 +151,9 @@ def fit(job: Job, weighted: Weighted, teacher: str) -> None:
         tokenizer=job.chat.tokenizer,
         teacher=fitting.load_model(job, teacher, trained=False),
         model=first_layers(fitting.load_model(job), how.student_layers),
-        args=SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True}),
+        args=fitting.sharded(
+            SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+        ),
         peft_config=fitting.adapter(lora) if lora else None,
     )
     fitting.train(trainer, job, Steps(len(rows.rows), unit, job.recipe.fit))

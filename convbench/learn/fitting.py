@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import DistributedType, PartialState
 from transformers import AutoModelForCausalLM, PrinterCallback, TrainerCallback
 from transformers.integrations.deepspeed import (
     is_deepspeed_zero3_enabled,
@@ -93,6 +94,11 @@ def adapter(lora: Lora) -> Any:
 def arguments(job: Job) -> dict[str, Any]:
     """Return the recipe as keyword arguments of a TRL configuration."""
     fit = job.recipe.fit
+    if fit.activation_offloading and on_cpu():
+        raise TrainError(
+            "fit.activation_offloading: found no accelerator whose memory would be saved; expected "
+            "false here, or fit.gradient_checkpointing=true"
+        )
     return {
         "output_dir": str(job.folder),
         "learning_rate": fit.learning_rate,
@@ -103,6 +109,7 @@ def arguments(job: Job) -> dict[str, Any]:
         "adam_beta1": fit.betas[0],
         "adam_beta2": fit.betas[1],
         "gradient_checkpointing": fit.gradient_checkpointing,
+        "activation_offloading": fit.activation_offloading,
         "optim": fit.optimizer,
         "lr_scheduler_type": "cosine_with_min_lr" if fit.floor else fit.scheduler,
         "lr_scheduler_kwargs": {"min_lr_rate": fit.floor} if fit.floor else {},
@@ -125,6 +132,15 @@ def arguments(job: Job) -> dict[str, Any]:
         "remove_unused_columns": False,
         "dataloader_pin_memory": not on_cpu(),
     }
+
+
+def sharded(args: Any) -> Any:
+    """Return a trainer's arguments; where the launch shards by FSDP on CPUs, with accelerate told
+    so, which takes FSDP for accelerators alone and would train data parallel without a word."""
+    args.device  # noqa: B018 - from here on accelerate's state of the processes is there
+    if on_cpu() and os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    return args
 
 
 GLUE = "\u00a0"
@@ -219,8 +235,8 @@ def _save_merged(trainer: Any, job: Job) -> None:
     trainer.save_model(str(folder))  # gathers sharded weights; every process takes part
     if not trainer.is_world_process_zero():
         return
-    sharded = trainer.is_deepspeed_enabled and is_deepspeed_zero3_enabled()
-    if sharded or getattr(trainer.model, "is_loaded_in_4bit", False):
+    zero3 = trainer.is_deepspeed_enabled and is_deepspeed_zero3_enabled()
+    if zero3 or trainer.is_fsdp_enabled or getattr(trainer.model, "is_loaded_in_4bit", False):
         merged = _reloaded(job, folder)
     else:
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()

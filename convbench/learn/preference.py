@@ -51,7 +51,7 @@ def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
         tokenizer.pad_token = tokenizer.eos_token
     return Preference(
         model=fitting.load_model(job),
-        args=DPOConfig(**values, beta=job.recipe.pairing.beta, **more),
+        args=fitting.sharded(DPOConfig(**values, beta=job.recipe.pairing.beta, **more)),
         train_dataset=Dataset.from_list([row.fields() for row in rows]),
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,

@@ -122,6 +122,11 @@ def data_of(module: ModuleType, job: Job) -> Learnt:
             f"recipe {job.recipe.name!r}: found settings of `loss`, which trainer "
             f"{job.recipe.trainer} does not go by; expected a learner of weighted rows, as swift"
         )
+    if own and job.recipe.fit.packing:
+        raise TrainError(
+            f"recipe {job.recipe.name!r}: found fit.packing, and trainer {job.recipe.trainer} pads "
+            "its rows by itself; expected false, or a learner of weighted rows, as swift"
+        )
     weighed = isinstance(learnt, Weighted) and learnt.by_turn
     reward = job.recipe.weighting.reward
     if reward != "conversation" and not weighed:

@@ -76,8 +76,8 @@ def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
         tokenizer.pad_token = tokenizer.eos_token
     return Unpaired(
         model=fitting.load_model(job),
-        args=KTOConfig(
-            **values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential"
+        args=fitting.sharded(
+            KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
         ),
         train_dataset=Dataset.from_list(list(found)),
         processing_class=tokenizer,

@@ -23,6 +23,7 @@ from convbench.learn import fitting
 from convbench.learn.head import score_labels_alone
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.losses import Seen, anchors, objective, reference
+from convbench.learn.packing import Packs, packed, settled
 from convbench.learn.probe import Probe
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.shaping import shaped
@@ -135,6 +136,7 @@ class WeightedSFT(SFTTrainer):
         self.first: float | None = None
         self.warned = False
         self.probe = Probe(self) if job.recipe.fit.probe else None
+        self.attention: str | None = None
         if not self.wide:  # SFTTrainer's own also computes entropies, which nothing here reads
             inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
             add_fused_lm_head(inner, outputs=("log_probs",))
@@ -184,15 +186,33 @@ class WeightedSFT(SFTTrainer):
 
     def log_probs(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return log pi of every label, shape (rows, tokens - 1), 0 where masked."""
-        if not self.wide:
-            return model(**inputs, use_cache=False, fused_lm_head=True).log_probs
-        return picked(self.logits(model, inputs), inputs["labels"])
+        if self.wide:
+            return picked(self.logits(model, inputs), inputs["labels"])
+        packs = self._packs(model, inputs)
+        given = inputs if packs is None else packs.inputs
+        found = model(**given, use_cache=False, fused_lm_head=True).log_probs
+        return found if packs is None else packs.back(found)
 
     def logits(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the logits before every label, shape (rows, tokens - 1, vocabulary)."""
-        rest = {name: value for name, value in inputs.items() if name != "labels"}
+        packs = self._packs(model, inputs)
+        given = inputs if packs is None else packs.inputs
+        rest = {name: value for name, value in given.items() if name != "labels"}
         found = model(**rest, use_cache=False).logits[:, :-1]
-        return found if self.wide else found.float()
+        found = found if self.wide else found.float()
+        return found if packs is None else packs.back(found)
+
+    def _packs(self, model: Any, inputs: dict[str, Any]) -> Packs | None:
+        """Return the batch as packs, where the recipe says so; TrainError where the model cannot
+        keep rows apart, found out once it stands as it is trained."""
+        if not self.job.recipe.fit.packing:
+            return None
+        if self.attention is None:
+            inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
+            self.attention = settled(model, inner, inputs["input_ids"])
+            if self.base is not None:
+                self.base.set_attn_implementation(self.attention)
+        return packed(inputs, self.attention)
 
     def compute_loss(
         self,
@@ -312,7 +332,9 @@ def trainer_for(job: Job, rows: Sequence[Row]) -> WeightedSFT:
         model=model,
         known=known_before(job, rows, model),
         base=frozen(job) if anchors.needs_model(loss) else None,
-        args=SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True}),
+        args=fitting.sharded(
+            SFTConfig(**fitting.arguments(job), dataset_kwargs={"skip_prepare_dataset": True})
+        ),
         peft_config=fitting.adapter(lora) if lora else None,
     )
 

@@ -60,7 +60,7 @@ class TrainOptions(Asking):
         Opt("Where the checkpoint goes; without it into the run.", metavar="DIR"),
     ] = None
     launch: Annotated[
-        str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3.", names="launch")
+        str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3, fsdp.", names="launch")
     ] = None
     nodes: Annotated[
         int | None,

@@ -246,8 +246,15 @@ class Fit(Noun):
     """Adam's two decay rates."""
     floor: float = Field(default=0.0, ge=0, lt=1)
     """Share of the peak learning rate that a cosine ends at; 0 ends at none."""
+    packing: bool = False
+    """Lay the rows of a batch end to end in place of padding them, each seen by itself alone: the
+    same gradient with fewer tokens read. Refused where the model's attention cannot keep rows
+    apart, and where a trainer pads by itself (pairs, KTO, distillation)."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward pass to save memory."""
+    activation_offloading: bool = False
+    """Keep activations in the machine's own memory until the backward pass, by TRL: a GPU's is
+    saved. Refused on a CPU, where there is no other memory."""
     precision: Literal["auto", "bf16", "fp32", "fp64"] = "auto"
     """`auto`: bf16 on an accelerator that has it, fp32 elsewhere."""
     optimizer: str = "adamw_torch"

@@ -68,6 +68,14 @@ def rows(turns: int, single: bool) -> list[Any]:
 
 def train(kind: str, turns: int, model: Path, folder: Path) -> float:
     """Train one epoch; return its CPU seconds. `kind`: weighted, rows (n a conversation), trl."""
+    settings = {"batch_size": 4, "accumulation": 4, "gradient_checkpointing": False}
+    return fit("trl" if kind == "trl" else "weighted", rows(turns, kind == "rows"), model, folder,
+               settings)  # fmt: skip
+
+
+def fit(kind: str, data: list[Any], model: Path, folder: Path, settings: dict[str, Any]) -> float:
+    """Train one epoch of rows, weighted or with TRL's own trainer; return its CPU seconds.
+    `settings` are those of `fit`."""
     import contextlib
     import io
 
@@ -79,16 +87,16 @@ def train(kind: str, turns: int, model: Path, folder: Path) -> float:
     from convbench.learn.job import Job
     from convbench.learn.weighted_sft import trainer_for
     from convbench.schema.recipe import Recipe
+    from tests.learn import tiny
 
     fitting.quiet()
-    settings = {"batch_size": 4, "accumulation": 4, "epochs": 1, "gradient_checkpointing": False,
-                "save": "end"}  # fmt: skip
+    if not (folder / "run").exists():
+        tiny.judged_run(folder / "run")
     recipe = Recipe.model_validate(
         {"name": "bench", "title": "bench", "trainer": "swift", "model": str(model),
-         "run": str(folder), "fit": settings}
+         "run": str(folder / "run"), "fit": {"epochs": 1, "save": "end", **settings}}
     )  # fmt: skip
     job = Job(recipe, folder)
-    data = rows(turns, kind == "rows")
     if kind == "trl":
         trainer = SFTTrainer(
             model=fitting.load_model(job),

@@ -62,19 +62,26 @@ class Record(TrainerCallback):
             self.steps.append(self.take(lambda parameter: parameter.grad))
 
     def take(self, read: Any) -> dict[str, torch.Tensor]:
-        """Copy every parameter's gradient."""
+        """Copy the gradient of every parameter that is trained."""
         found = {}
         for name, parameter in self.trainer.model.named_parameters():
-            gradient = read(parameter)
-            assert gradient is not None, name
-            found[name] = gradient.detach().clone().float().cpu()
+            if parameter.requires_grad:
+                gradient = read(parameter)
+                assert gradient is not None, name
+                found[name] = gathered(gradient).float().cpu()
         return found
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor, gathered where FSDP has cut it; every process takes part."""
+    found = tensor.detach()
+    return (found.full_tensor() if hasattr(found, "full_tensor") else found).clone()
 
 
 def parameters(trainer: Any) -> dict[str, torch.Tensor]:
     """Every parameter, whole."""
     if not trainer.is_deepspeed_enabled:
-        return {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+        return {n: gathered(p).cpu() for n, p in trainer.model.named_parameters()}
     import deepspeed
     from deepspeed.utils import safe_get_full_fp32_param
 
@@ -108,6 +115,7 @@ def watched(trainer: Any) -> dict[str, Any]:
         "log_ratio": [e["log_ratio"] for e in trainer.state.log_history if "log_ratio" in e],
         "processes": trainer.args.world_size,
         "deepspeed": trainer.is_deepspeed_enabled,
+        "fsdp": trainer.accelerator.is_fsdp2,
         "main": trainer.is_world_process_zero(),
     }
 

@@ -1,4 +1,4 @@
-"""One process, accumulation, DDP and ZeRO-0, -2, -3 do the same: gradients and parameters."""
+"""One process, accumulation, DDP, ZeRO-0, -2, -3, FSDP2: the same gradients and parameters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ddp", "zero0", "zero2", "zero3"])
+@pytest.mark.parametrize("name", ["ddp", "zero0", "zero2", "zero3", "fsdp"])
 def test_two_processes_do_what_one_does(
     name: str, run: Run, alone: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -66,6 +66,7 @@ def test_two_processes_do_what_one_does(
     found = torch.load(tmp_path / GRADIENTS)
     assert found["processes"] == 2
     assert found["deepspeed"] == name.startswith("zero")
+    assert found["fsdp"] == (name == "fsdp"), "accelerate knows it on accelerators alone"
     for step in range(3):
         assert apart(found["steps"][step], alone["steps"][step]) < 1e-5, f"step {step}"
     assert apart(found["parameters"], alone["parameters"]) < 1e-5
@@ -73,28 +74,40 @@ def test_two_processes_do_what_one_does(
 
 
 @pytest.mark.slow
-def test_an_adapter_trained_on_shards_is_merged(run: Run) -> None:
-    """`train --launch zero3 --set lora.r=4`, through the command and the shipped file."""
+@pytest.mark.parametrize("name", ["zero3", "fsdp"])
+def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: str) -> None:
+    """`train --launch NAME --set lora.r=4` with packed rows, through the command and the shipped
+    file: what one process makes of padded ones."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    sets = ("fit.max_steps=2", "fit.batch_size=2", "fit.accumulation=1", "fit.save=end",
-            "fit.gradient_checkpointing=false", "fit.learning_rate=0.05", "lora.r=4")  # fmt: skip
-    options = TrainOptions("swift", run=run.path, launch="zero3", specs=SpecOptions(sets=sets))
-    path = train(options).path
+    quick = ("fit.max_steps=2", "fit.accumulation=1", "fit.save=end", "fit.optimizer=sgd",
+             "fit.gradient_checkpointing=false", "fit.learning_rate=0.5", "lora.r=4",
+             "lora.dropout=0")  # fmt: skip
+    made = {}
+    for launched, more in ((name, ("fit.batch_size=2", "fit.packing=true")),
+                           ("none", ("fit.batch_size=4",))):  # fmt: skip
+        made[launched] = train(
+            TrainOptions("swift", run=run.path, launch=launched, out=tmp_path / launched,
+                         specs=SpecOptions(sets=(*quick, *more)), in_process=True)
+        ).path  # fmt: skip
+    path, alone = made[name], made["none"]
     assert path is not None
     summary = json.loads((path / "training.json").read_text())
     assert summary["processes"] == 2
     assert [entry["step"] for entry in summary["log"] if "loss" in entry] == [1, 2]
     assert "step 2/2" in (path / "train.log").read_text(), "the workers' last lines are kept"
     ids = torch.tensor([[1, 2, 3, 4, 5]])
-    base = AutoModelForCausalLM.from_pretrained(
-        run.manifest.cast["student"].model.removeprefix("local:"), dtype=torch.float32
+    base, one, several = (
+        AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+        for folder in (run.manifest.cast["student"].model.removeprefix("local:"), alone, path)
     )
+    parts = [dict(model.named_parameters()) for model in (several, one)]
+    assert apart(*parts) < 1e-5
     with torch.no_grad():
         before = base(input_ids=ids).logits
         adapted = PeftModel.from_pretrained(base, path / "adapter")(input_ids=ids).logits
-        merged = AutoModelForCausalLM.from_pretrained(path)(input_ids=ids).logits
+        merged = several(input_ids=ids).logits
     assert torch.allclose(adapted, merged, atol=1e-4)
     assert not torch.allclose(before, merged, atol=1e-3)
 

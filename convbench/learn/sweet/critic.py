@@ -320,7 +320,9 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     enough = len(table.pairs) >= processes * job.recipe.fit.batch_size
     values["dataloader_drop_last"] = processes > 1 and enough
-    args = TrainingArguments(**values)  # these say that there are several processes
+    args = fitting.sharded(
+        TrainingArguments(**values)
+    )  # these say that there are several processes
     reference = shared_scores(model, table.rows, pad, mean=settings.normalize, bf16=bf16)
     if lora is not None:
         from peft import get_peft_model

@@ -104,12 +104,13 @@ class Stages:
         if recipe.lora is not None:
             yield "peak memory of stage 1: not counted for an adapter"
             return
-        stage = (config.get("deepspeed_config") or {}).get("zero_stage", 0)
+        deepspeed = config.get("deepspeed_config") or {}
+        sharded = "fsdp_config" in config or deepspeed.get("zero_stage") == 3
         rows, both = memory.batch_of(longest, 0), 2 * recipe.fit.batch_size
         rows = memory.Rows(rows.lengths * both, rows.said * both)
         found = memory.training(
             shape, rows, width=width, checkpointing=recipe.fit.gradient_checkpointing,
-            shards=self.means.launch.processes if stage == 3 else 1,
+            shards=self.means.launch.processes if sharded else 1,
         )  # fmt: skip
         yield f"peak memory of stage 1: about {_told(found)} a process"
 
