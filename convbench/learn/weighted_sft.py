@@ -20,6 +20,7 @@ from trl import SFTConfig, SFTTrainer
 from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
+from convbench.learn.attention import attend_plainly
 from convbench.learn.head import score_labels_alone
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.losses import Seen, anchors, objective, reference
@@ -142,6 +143,13 @@ class WeightedSFT(SFTTrainer):
             add_fused_lm_head(inner, outputs=("log_probs",))
             if fitting.on_cpu():
                 score_labels_alone(inner)
+                self._attend(inner)
+
+    def _attend(self, model: Any) -> None:
+        fit = self.job.recipe.fit
+        if fitting.precision(self.job) == "bf16":
+            longest = max(len(row.tokens.ids) for row in self.rows)
+            attend_plainly(model, fit.batch_size, longest, checkpointed=fit.gradient_checkpointing)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Once:
         fit = self.job.recipe.fit

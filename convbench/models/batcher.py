@@ -271,8 +271,10 @@ class Batch:
         return donor.slot if donor is not None and not donor.active else None
 
     def _grow(self) -> bool:
-        """Make slots for the rows that wait; False where the memory holds no more."""
-        slots = min(max(self.wanted, self.cache.slots + 1), self._slots(self.cache.columns))
+        """Make slots for the rows that wait, some at a time since all that is held is copied; False
+        where the memory holds no more."""
+        more = self.cache.slots + max(1, self.cache.slots // 8)
+        slots = min(max(self.wanted, more), self._slots(self.cache.columns))
         if slots <= self.cache.slots:
             return False
         self.cache.resize(slots, self.cache.columns, len(self.held))

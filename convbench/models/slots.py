@@ -5,6 +5,8 @@ Imported only by `batcher`, once torch is wanted.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +58,7 @@ class SlotCache(Cache):  # type: ignore[misc]
                 torch.cuda.empty_cache()  # blocks of the old size hold nothing of the new one
 
     def _grown(self, held: Any, keep: int) -> Any:
-        new = held.new_zeros((self.slots, held.shape[1], self.columns, held.shape[3]))
+        new = room((self.slots, held.shape[1], self.columns, held.shape[3]), held)
         width = min(held.shape[2], self.columns)
         if keep and len(held):
             new[:keep, :, :width] = held[:keep, :, :width]
@@ -99,6 +101,19 @@ class SlotCache(Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the columns in use; positions and masks are given explicitly."""
         return self._width
+
+
+def room(shape: tuple[int, ...], like: Any) -> Any:
+    """Return zeros of this shape, with the dtype and on the device of `like`.
+
+    On a CPU they are pages of their own, which go back to the system when a larger cache takes
+    their place and are taken from it when they are first written to. The C library's allocator
+    keeps blocks of this size: a cache of 2 GB that had grown slot by slot held 6.
+    """
+    size = math.prod(shape) * like.element_size()
+    if like.device.type != "cpu" or not size:
+        return like.new_zeros(shape)
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=like.dtype).view(shape)
 
 
 def rounded(columns: int) -> int:

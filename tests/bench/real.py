@@ -18,25 +18,34 @@ from typing import Any
 
 from convbench.models.gguf import cache
 from convbench.models.packaged import have
+from convbench.models.vllm import ARGUMENTS, PYTHON
 from tests.bench.bench import ROOT, Row
 
+SERVED = {
+    ARGUMENTS: "--dtype float32 --enforce-eager --max-model-len 1024",
+    "VLLM_CPU_KVCACHE_SPACE": "2",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+"""How vLLM is served, where the environment says nothing else."""
 ROUNDS, COUNT, TOKENS = 2, 50, 32
 STATIC = ("static-16", "static-50")
-LLAMA = "llama-cpp"
+LLAMA, VLLM = "llama-cpp", "vllm"
 
 
 def real(folder: Path) -> Iterator[Row]:
     """The engine over the best static batch of `transformers.generate`; nothing without weights.
 
     CONVBENCH_BENCH_REAL=ROUNDSxCOUNTxTOKENS takes other sizes than 2 rounds of 50 conversations of
-    32 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights.
+    32 tokens a reply; CONVBENCH_BENCH_GGUF=FILE adds llama.cpp with these weights,
+    CONVBENCH_VLLM_PYTHON=INTERPRETER a vLLM server.
     """
     if not have("smollm2"):
         print("real: no weights; get them with: convbench models get smollm2", file=sys.stderr)
         return
     size = os.environ.get("CONVBENCH_BENCH_REAL", f"{ROUNDS}x{COUNT}x{TOKENS}")
     rounds, count, tokens = (int(one) for one in size.split("x"))
-    weights = {name: str(cache() / "smollm2") for name in ("convbench", *STATIC)} | _gguf()
+    weights = {name: str(cache() / "smollm2") for name in ("convbench", *STATIC)}
+    weights |= _gguf() | _vllm()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in weights}
     for number in range(rounds):
         for name, path in weights.items():
@@ -57,13 +66,16 @@ def real(folder: Path) -> Iterator[Row]:
               rates["convbench"] / rates[best], "x", 1.0, at_least=True)  # fmt: skip
     yield Row(f"its peak memory over that of {STATIC[-1]}",
               peaks["convbench"] / peaks[STATIC[-1]], "x", 1.1)  # fmt: skip
-    if LLAMA in rates:
-        yield Row("local engine over llama.cpp, tokens a CPU second",
-                  rates["convbench"] / rates[LLAMA], "x", 1.0, at_least=True)  # fmt: skip
+    for name in (LLAMA, VLLM):
+        if name in rates:
+            yield Row(f"local engine over {name}, tokens a CPU second",
+                      rates["convbench"] / rates[name], "x", 1.0, at_least=True)  # fmt: skip
     texts = {name: [text for one in some for text in one["texts"]] for name, some in found.items()}
-    pairs = list(zip(texts["convbench"], texts["static-16"], strict=True))
-    yield Row("conversations that differ from transformers.generate",
-              100 * sum(one != two for one, two in pairs) / len(pairs), "%", 2.0)  # fmt: skip
+    for name, said in (("static-16", "transformers.generate"), (VLLM, "vLLM in float32")):
+        pairs = list(zip(texts["convbench"], texts.get(name, []), strict=name in texts))
+        if pairs:
+            apart = 100 * sum(one != two for one, two in pairs) / len(pairs)
+            yield Row(f"conversations that differ from {said}", apart, "%", 2.0)
 
 
 def _gguf() -> dict[str, str]:
@@ -79,6 +91,14 @@ def _gguf() -> dict[str, str]:
     return {}
 
 
+def _vllm() -> dict[str, str]:
+    """Return vLLM's weights, where it is here; else say what is missing."""
+    if os.environ.get(PYTHON):
+        return {VLLM: str(cache() / "smollm2")}
+    print(f"real: no vLLM: name an interpreter that has it: {PYTHON}=PYTHON", file=sys.stderr)
+    return {}
+
+
 def _ran(engine: str, weights: str, count: int, tokens: int, first: int) -> dict[str, Any]:
     """Run one engine with one thread; return what it wrote."""
     sizes = [str(one) for one in (count, tokens, first)]
@@ -87,7 +107,7 @@ def _ran(engine: str, weights: str, count: int, tokens: int, first: int) -> dict
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}
+        env={**SERVED, **os.environ, "OMP_NUM_THREADS": "1"}
         | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
     )
     if done.returncode:

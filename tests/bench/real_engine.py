@@ -1,18 +1,21 @@
 """One engine over the same three-turn conversations, in a process of its own: what it took.
 
 python -m tests.bench.real_engine ENGINE WEIGHTS COUNT MAX_TOKENS FIRST, with ENGINE `convbench`,
-`static-16`, `static-50` (transformers.generate) or `llama-cpp`. Writes a line of JSON.
+`static-16`, `static-50` (transformers.generate), `llama-cpp` or `vllm`. Writes a line of JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 SYSTEM = (
     "You are a helpful, accurate assistant who is an expert at answering multiple-choice "
@@ -29,19 +32,33 @@ LATER = (
 Talk = list[dict[str, Any]]
 AT_ONCE = 50
 """Conversations under way in the local engine, as many as in the largest static batch."""
-Took = tuple[float, float]
-"""Seconds on the clock, and of this process's CPU time."""
+Took = tuple[float, float, float]
+"""Seconds on the clock, CPU seconds and peak memory in MB; a server's processes are counted in."""
 
 
 class Clock:
     """Measures from its making on."""
 
     def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._wall, self._cpu = time.perf_counter(), _cpu()
 
     def seconds(self) -> Took:
-        """Return what has passed."""
-        return time.perf_counter() - self._wall, time.process_time() - self._cpu
+        """Return what has passed, and the peak so far."""
+        return time.perf_counter() - self._wall, _cpu() - self._cpu, sum(map(_peak, _processes()))
+
+
+def _processes() -> list[psutil.Process]:
+    this = psutil.Process()
+    return [this, *this.children(recursive=True)]
+
+
+def _cpu() -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in _processes())
+
+
+def _peak(process: psutil.Process) -> float:
+    status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
 def talks(count: int, first: int = 0) -> list[Talk]:
@@ -62,21 +79,35 @@ def talks(count: int, first: int = 0) -> list[Talk]:
 
 
 def convbench(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
-    """Hold all conversations through the local model; return seconds and new tokens."""
+    """Hold all conversations through the local model; return what it took and new tokens."""
     from convbench.models.local import LocalModel
+
+    return _held(lambda: LocalModel(f"local:{weights}", device="cpu"), said, most)
+
+
+def vllm(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
+    """The same with a vLLM server (CONVBENCH_VLLM_PYTHON) in float32, its start not counted."""
+    from convbench.models.vllm import VLLMModel
+
+    with tempfile.TemporaryDirectory() as folder:
+        return _held(lambda: VLLMModel(f"vllm:{weights}", log_dir=Path(folder)), said, most)
+
+
+def _held(opened: Callable[[], Any], said: list[Talk], most: int) -> tuple[Took, int]:
+    """Hold all conversations through one of convbench's models."""
     from convbench.schema import Sampling
 
     sampling = Sampling(temperature=0, max_tokens=most)
     tokens = 0
 
-    async def hold(model: LocalModel, number: int, talk: Talk) -> None:
+    async def hold(model: Any, number: int, talk: Talk) -> None:
         async with room:
             await turns(model, number, talk)
 
-    async def turns(model: LocalModel, number: int, talk: Talk) -> None:
+    async def turns(model: Any, number: int, talk: Talk) -> None:
         nonlocal tokens
         for turn in range(3):
-            reply = await model.complete(talk, sampling, key=f"{number}/{turn}")  # type: ignore[arg-type]
+            reply = await model.complete(talk, sampling, key=f"{number}/{turn}")
             tokens += reply.completion_tokens
             talk.append({"role": "assistant", "content": reply.content})
             if turn < 2:
@@ -85,7 +116,7 @@ def convbench(weights: str, said: list[Talk], most: int) -> tuple[Took, int]:
     room = asyncio.Semaphore(AT_ONCE)
 
     async def work() -> Took:
-        model = LocalModel(f"local:{weights}", device="cpu")
+        model = opened()
         await model.start()
         started = Clock()
         await asyncio.gather(*(hold(model, *one) for one in enumerate(said)))
@@ -177,11 +208,12 @@ def main() -> None:
         took, tokens = convbench(weights, said, most)
     elif engine == "llama-cpp":
         took, tokens = llama_cpp(weights, said, most)
+    elif engine == "vllm":
+        took, tokens = vllm(weights, said, most)
     else:
         took, tokens = static(weights, said, most, int(engine.removeprefix("static-")))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     texts = [[one["content"] for one in talk if one["role"] == "assistant"] for talk in said]
-    told = {"seconds": took[0], "cpu_s": took[1], "tokens": tokens, "peak_mb": peak}
+    told = {"seconds": took[0], "cpu_s": took[1], "tokens": tokens, "peak_mb": took[2]}
     print(json.dumps(told | {"texts": texts}))
 
 

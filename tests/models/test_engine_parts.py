@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -86,3 +87,28 @@ def test_swapped_slots_hold_each_others_tokens() -> None:
     assert keys[0].sum() == 0
     assert values[0].sum() == 2 * 2 * 6 * 4
     assert values[2].sum() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for its memory")
+def test_memory_that_the_cache_outgrew_goes_back_to_the_system() -> None:
+    """The C library's allocator keeps a block of this size that lies below another, and after one
+    such block went back it takes no pages of their own for the next."""
+    from convbench.models.slots import room
+
+    shape, size = (5, 1 << 20), 20 << 20
+    torch.zeros(6 << 20).fill_(1)
+    before = resident()
+    below, above = room(shape, torch.zeros(0)), room(shape, torch.zeros(0))
+    assert not below.any()
+    below.fill_(1)
+    above.fill_(2)
+    full = resident()
+    assert full - before > 1.9 * size
+    del below
+    assert full - resident() > 0.9 * size
+    assert (above == 2).all()
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

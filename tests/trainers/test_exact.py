@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from convbench.learn import launch
+from convbench.learn import attention, launch
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.weighted_sft import Once, collapsed, trainer_for
@@ -181,6 +181,21 @@ def test_n_counts_rows_of_weight_0_that_no_pass_is_made_for(make: Make, model: P
     labels = sum(sum(row.tokens.mask) for row in heavy)
     assert scored == [labels, labels], "the head has them alone, and once more going back"
     assert apart(found, {name: g * factor for name, g in alone.items()}) < 1e-5
+
+
+def test_short_rows_in_bf16_on_a_cpu_attend_by_plain_products(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    ways = (("bf16", "eager", attention.ROOM), ("bf16", "sdpa", 0), ("fp32", "sdpa", 1 << 60))
+    for precision, kind, room in ways:
+        monkeypatch.setattr(attention, "ROOM", room)
+        job, weighted = make("swift", **{"fit.precision": precision})
+        trainer = trainer_for(job, rows_of(job, weighted))
+        assert trainer.model.config._attn_implementation == kind
+        found[precision, kind] = watched(trainer)["steps"][0]
+    plain, fused, wanted = found.values()
+    assert apart(plain, wanted) < 1.5 * apart(fused, wanted), "as exact as bfloat16 is"
 
 
 def test_normalised_by_conversations(make: Make) -> None:
