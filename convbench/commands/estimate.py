@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.errors import TrainError
+from convbench.learn.logged import Logged
 from convbench.learn.ratios import CannotBeKnown, ratios
-from convbench.learn.select import Logged, Selection, collect
+from convbench.learn.select import Selection, collect
 from convbench.models.where import folder_of
 from convbench.options.estimate import EstimateOptions
 from convbench.schema.recipe import Data
@@ -142,7 +143,7 @@ def _predicted(
     """Return the draws that the reward model judged, with its word, and how many it did not."""
     found = []
     for draw, item in zip(draws, items, strict=True):
-        said = words.get(item.conversation.conversation_id)
+        said = words.get(item.conversation_id)
         if said is not None:
             found.append(replace(draw, predicted=said))
     return found, len(draws) - len(found)

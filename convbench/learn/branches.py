@@ -112,7 +112,7 @@ class Branching:
 
     def _again(self, jobs: Iterable[Rollout]) -> Iterator[Turn]:
         """Yield the spoken turns that the branches replace."""
-        parents = {i.conversation.conversation_id: i.conversation for i in self.selection.logged}
+        parents = {i.conversation_id: i.conversation for i in self.selection.logged}
         for job in jobs:
             assert job.branch is not None
             for turn in parents[job.branch.parent].turns[job.branch.turn :]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 
-from convbench.learn.select import Logged
+from convbench.learn.logged import Logged
 from convbench.schema import ProtocolSpec
 from convbench.schema.credit import TurnCredit
 from convbench.views import policy_turns
@@ -36,7 +36,7 @@ def by_branches(
 ) -> Iterator[TurnCredit]:  # fmt: skip
     """Yield the advantage of every turn with a value before it and after it."""
     for item in logged:
-        name = item.conversation.conversation_id
+        name = item.conversation_id
         turns = policy_turns(protocol, item.conversation)
         after = [values.get((name, turn)) for turn in turns[1:]] + [item.reward]
         for turn, then in zip(turns, after, strict=True):

@@ -44,7 +44,7 @@ def export_weighted(
 ) -> Exported:
     """Write weighted conversations; say what is lost outside this house."""
     shape = FORMATS[target]
-    names = [item.conversation.conversation_id for item, _ in learnt.items]
+    names = [item.conversation_id for item, _ in learnt.items]
     weights = [weight for _, weight in learnt.items]
     if learnt.by_turn:
         raise SpecError(

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from convbench.errors import TrainError
 from convbench.learn.flagged import Flagged
-from convbench.learn.select import Logged, Selection, check, collect, hashed, nearest, select
+from convbench.learn.logged import Logged
+from convbench.learn.select import Selection, check, collect, hashed, nearest, select
 from convbench.schema import fingerprint
 from convbench.schema.recipe import Align, Data, Order
 from convbench.store.run import Run
@@ -100,7 +101,7 @@ class _Names:
         manifest = run.manifest
         under = fingerprint(manifest.task.name, manifest.protocol, manifest.mode)
         for item in items:
-            name = item.example.example_id
+            name = item.talk.example_id
             mark = fingerprint(under, item.example)
             known = self.marks.setdefault(name, [])
             if mark not in known:

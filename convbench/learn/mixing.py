@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from convbench.errors import TrainError
+from convbench.learn.logged import Logged
 from convbench.learn.pairs import Pairs
-from convbench.learn.select import Logged, Selection, hashed
+from convbench.learn.select import Selection, hashed
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Data
 
@@ -50,7 +51,7 @@ def _with_unrewarded(weighted: Weighted, data: Data, own_loss: bool) -> Weighted
     return replace(
         weighted,
         items=(*weighted.items, *((item, data.unrewarded_weight) for item in bare)),
-        plain=frozenset(item.conversation.conversation_id for item in bare),
+        plain=frozenset(item.conversation_id for item in bare),
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
-from convbench.learn.select import Logged, Selection
+from convbench.learn.logged import Logged
+from convbench.learn.select import Selection
 from convbench.learn.ties import Ties, equals, settle
 from convbench.schema import (
     Conversation,
@@ -171,7 +172,7 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
     """
     manifest = selection.run.manifest
     protocol = manifest.protocol
-    parents = {item.conversation.conversation_id: item for item in selection.logged}
+    parents = {item.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
     items: list[Pair] = []
     for branch in branches.logged:

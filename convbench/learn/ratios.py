@@ -13,8 +13,9 @@ from typing import Any
 
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.job import Job
+from convbench.learn.logged import Logged
 from convbench.learn.rows import Row, training_rows
-from convbench.learn.select import Logged, Selection
+from convbench.learn.select import Selection
 from convbench.learn.weights import Weighted
 from convbench.models.where import check_model, find, member_weights, named
 from convbench.schema import Member, RunManifest
@@ -198,4 +199,4 @@ def _joined(
         change = sum(mine) - sum(before)
         sums[row.conversation_id] = sums.get(row.conversation_id, 0.0) + change
     for item in items:
-        yield Ratio(item, sums[item.conversation.conversation_id])
+        yield Ratio(item, sums[item.conversation_id])

@@ -5,42 +5,20 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from convbench import rewards
 from convbench.errors import TrainError
 from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
-from convbench.schema import Conversation, Example, Verdict, turn_scores
+from convbench.learn.given import UNREWARDED, Given, Rewards, one_version, the_judge
+from convbench.learn.logged import LARGE, Keeper, Logged, Ordered
+from convbench.schema import Conversation
 from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
-from convbench.views import asking_turns, policy_turns
-
-UNREWARDED = ("not judged", "judge failed")
-"""Why a conversation that could train has no reward."""
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    """One conversation of the logged dataset D = {(x, tau, r)} (Mukherjee et al. 2025, Alg. 1)."""
-
-    conversation: Conversation
-    example: Example
-    reward: float
-    turns: tuple[float, ...] = ()
-    """Rewards of the policy's own turns, where their judge scored turns."""
-    run: Run | None = None
-    """The run that holds it, where a log has several."""
-    group: str = ""
-    """Name of the question where a log has several runs; else its id."""
-
-    @property
-    def task(self) -> str:
-        """The context x: all conversations about one question share it."""
-        return self.group or self.example.example_id
+from convbench.views import policy_turns
 
 
 @dataclass(frozen=True)
@@ -63,7 +41,7 @@ class Selection:
         return item.run or self.run
 
     def tasks(self) -> dict[str, list[Logged]]:
-        """Conversations by task, in the order of `in_order`."""
+        """Conversations by task, in their order."""
         found: dict[str, list[Logged]] = {}
         for item in self.logged:
             found.setdefault(item.task, []).append(item)
@@ -105,7 +83,7 @@ class Selection:
             yield from part.unfit()
         if self.parts:
             return
-        marks = {v.fingerprint for v in self.run.verdicts() if v.judge == self.judge}
+        marks = {mark for judge, mark in self.run.judged_by() if judge == self.judge}
         for mark in sorted(marks):
             yield from unfit(tried(self.run, self.judge, mark), self.judge)
 
@@ -125,39 +103,29 @@ def select(run: Run, data: Data) -> Selection:
     return replace(found, logged=tuple(logged), skipped=dict(skipped))
 
 
-def collect(run: Run, data: Data, split: str = "train") -> Selection:
+def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> Selection:
     """Return `select`'s conversations, of which none need be left and all rewards may be equal; a
     run without verdicts has unrewarded ones alone, where these are wanted. `split` may be another,
-    or `all`."""
-    reviewers = run.reviewers()
-    verdicts = [verdict for verdict in run.verdicts() if verdict.fingerprint not in reviewers]
+    or `all`. Of a run with more than `large` bytes of conversations they are read as needed."""
     bare = data.unrewarded == "sft"
-    judge = choose_judge(run, verdicts, data.judge) if verdicts or not bare else ""
-    by_id = {verdict.conversation_id: verdict for verdict in verdicts if verdict.judge == judge}
-    one_version(run, judge, by_id.values())
+    judge = the_judge(run, data.judge, needed=not bare)
+    given = Given(run, judge, data)
+    one_version(run, judge, given.versions)
+    keeper = Keeper(run, large)
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
-    logged: list[Logged] = []
-    unrewarded: list[Logged] = []
-    for conversation in in_order(run):
-        verdict = by_id.get(conversation.conversation_id)
-        reason, item = _judged(run, conversation, verdict, data, split=split)
-        plain = bare and reason in UNREWARDED
+    logged, unrewarded = Ordered(), Ordered()
+    for told in run.told():
+        found = _judged(run, told.conversation, given, data, split=split)
+        plain = bare and found in UNREWARDED
         if plain:
-            example = run.examples[conversation.example_id]
-            item = Logged(conversation, example, 0.0)
-        item = _unless_flagged(run, item, flagged)
-        if item is None:
-            skipped["flagged" if plain else reason or "flagged"] += 1
+            found = 0.0, ()
+        found = _unless_flagged(run, told.conversation, found, flagged)
+        if isinstance(found, str):
+            skipped[found] += 1
         else:
-            (unrewarded if plain else logged).append(item)
-    return Selection(run, judge, tuple(logged), dict(skipped), flagged, tuple(unrewarded))
-
-
-def in_order(run: Run) -> list[Conversation]:
-    """Return a run's conversations by question and sample: the order in which they ended hangs on
-    the machine, and a training's batches on the order of its rows."""
-    return sorted(run.conversations(), key=lambda c: (c.example_id, c.sample, c.key))
+            (unrewarded if plain else logged).add(told, keeper.item(told, *found))
+    return Selection(run, judge, logged.items(), dict(skipped), flagged, unrewarded.items())
 
 
 def nearest(found: Selection, rows: int, unit: Unit) -> list[Logged]:
@@ -210,131 +178,61 @@ def branches(selection: Selection, data: Data) -> Selection:
             "pairing.source: resampled"
         )
     run = Run.open(parent.branches)
-    judged = {v.conversation_id: v for v in run.verdicts() if v.judge == selection.judge}
-    own = [v for v in parent.verdicts() if v.judge == selection.judge]
-    one_version(run, selection.judge, [*judged.values(), *own])
+    given, own = (Given(one, selection.judge, data) for one in (run, parent))
+    one_version(run, selection.judge, given.versions | own.versions)
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
-    found = []
-    for conversation in in_order(run):
-        verdict = judged.get(conversation.conversation_id)
-        reason, item = _judged(run, conversation, verdict, data, branch=True)
-        item = _unless_flagged(run, item, flagged)
-        if item is None:
-            skipped[f"branches: {reason or 'flagged'}"] += 1
+    keeper, logged = Keeper(run), Ordered()
+    for told in run.told():
+        judged = _judged(run, told.conversation, given, data, branch=True)
+        judged = _unless_flagged(run, told.conversation, judged, flagged)
+        if isinstance(judged, str):
+            skipped[f"branches: {judged}"] += 1
         else:
-            found.append(item)
+            logged.add(told, keeper.item(told, *judged))
+    found = logged.items()
     if not found:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
         raise TrainError(f"{run.path}: no judged branch is left to pair ({why or 'no branch'})")
-    return Selection(run, selection.judge, tuple(found), dict(skipped), flagged)
-
-
-def choose_judge(run: Run, verdicts: Iterable[Verdict], wanted: str | None) -> str:
-    """Return the judge whose verdicts count: the one named, or the only one there is."""
-    there = sorted({verdict.judge for verdict in verdicts})
-    if not there:
-        raise TrainError(
-            f"{run.path}: found no verdicts; expected a judged run; run: "
-            f"convbench judge --run {run.path}"
-        )
-    if wanted is None and len(there) > 1:
-        raise TrainError(
-            f"{run.path}: found verdicts of {len(there)} judges ({', '.join(there)}); expected "
-            "one to be named; add --judge NAME"
-        )
-    if wanted is not None and wanted not in there:
-        raise TrainError(
-            f"{run.path}: found no verdicts of judge {wanted!r}; there are: {', '.join(there)}"
-        )
-    return wanted or there[0]
-
-
-def one_version(run: Run, judge: str, verdicts: Iterable[Verdict]) -> None:
-    """Refuse verdicts of two versions of one judge: their rewards are not comparable."""
-    versions = {verdict.fingerprint for verdict in verdicts if verdict.failure is None}
-    if len(versions) > 1:
-        raise TrainError(
-            f"{run.path}: verdicts of judge {judge!r} come from {len(versions)} versions of its "
-            f"rubric or model; expected one; judge all again: convbench judge --judge {judge}"
-        )
+    return Selection(run, selection.judge, found, dict(skipped), flagged)
 
 
 def _judged(
     run: Run,
     conversation: Conversation,
-    verdict: Verdict | None,
+    given: Given,
     data: Data,
     *,
     branch: bool = False,
     split: str = "train",
-) -> tuple[str, Logged | None]:
-    """Return the logged item, or the reason why this conversation does not train."""
+) -> str | Rewards:
+    """Return the rewards of a conversation, or the reason why it does not train."""
     example = run.examples.get(conversation.example_id)
     specs = run.manifest.fingerprints.get("specs")
     if example is None or split not in ("all", example.split):
-        return f"not in split {split}", None
+        return f"not in split {split}"
     if (conversation.branch is not None) != branch or (
         specs and conversation.specs and conversation.specs != specs
     ):
-        return "of another policy or a branch", None
+        return "of another policy or a branch"
     if conversation.failure is not None:
-        return "failed", None
-    if verdict is None:
-        return "not judged", None
-    if verdict.failure is not None:
-        return "judge failed", None
-    if any(verdict.scores.get(name, value) < value for name, value in data.least.items()):
-        return "below data.least", None
-    reward = reward_of(run, verdict, data.metric, conversation)
-    return "", Logged(conversation, example, reward, _turns_of(run, verdict, data.metric))
+        return "failed"
+    return given.rewards(conversation)
 
 
-def _turns_of(run: Run, verdict: Verdict, metric: str) -> tuple[float, ...]:
-    """Return the rewards of the turns, by the metric; TrainError where one lacks it."""
-    turns = turn_scores(verdict)
-    if metric == "reward":
-        return tuple(one.reward for one in turns)
-    spec = run.judge_specs().get(verdict.fingerprint) if turns else None
-    scale = spec.reward.scale if spec else 1.0
-    if any(metric not in one.scores for one in turns):
-        raise TrainError(f"judge {verdict.judge!r}: a turn has no score {metric!r}")
-    return tuple(one.scores[metric] / scale for one in turns)
-
-
-def _unless_flagged(run: Run, item: Logged | None, flagged: Flagged) -> Logged | None:
-    """Return the item as its flags leave it, None where it is dropped for them."""
-    found = findings(run.manifest.protocol, item.conversation) if item else ()
-    if item is None or not found:
-        return item
-    flagged.add(found)
-    if flagged.rule == "zero":
-        return replace(item, reward=0.0, turns=(0.0,) * len(item.turns))
-    return item if flagged.rule == "keep" else None
-
-
-def reward_of(run: Run, verdict: Verdict, metric: str, conversation: Conversation) -> float:
-    """Return the verdict's reward; for another metric, its score scaled and discounted as the
-    judge's own reward is, or as it is where the run does not hold the judge's spec."""
-    if metric != "reward" and metric not in verdict.scores:
-        raise TrainError(
-            f"judge {verdict.judge!r} gives no score {metric!r}; expected `reward` or one of: "
-            f"{', '.join(sorted(verdict.scores))}"
-        )
-    if metric != "reward":
-        spec = run.judge_specs().get(verdict.fingerprint)
-        if spec is None:
-            return verdict.scores[metric]
-        rule = spec.reward.model_copy(update={"metric": metric})
-        protocol = run.manifest.protocol
-        questions = len(asking_turns(protocol, conversation))
-        if spec.per == "turn":
-            turns = [one.scores for one in turn_scores(verdict)]
-            return rewards.of_turns(rule, protocol, turns, questions)
-        return rewards.reward(rule, protocol, verdict.scores, questions)
-    if verdict.reward is None:
-        raise TrainError(f"verdict of {verdict.conversation_id} by {verdict.judge!r} has no reward")
-    return verdict.reward
+def _unless_flagged(
+    run: Run, conversation: Conversation, found: str | Rewards, flagged: Flagged
+) -> str | Rewards:
+    """Return the rewards as the conversation's flags leave them; "flagged" where it is dropped for
+    them."""
+    if isinstance(found, str):
+        return found
+    flags = findings(run.manifest.protocol, conversation)
+    if flags:
+        flagged.add(flags)
+    if not flags or flagged.rule == "keep":
+        return found
+    return (0.0, (0.0,) * len(found[1])) if flagged.rule == "zero" else "flagged"
 
 
 def check(run: Run, judge: str, logged: Sequence[Logged], skipped: Counter[str]) -> None:

@@ -19,6 +19,7 @@ from convbench.learn.losses import describe as said_of_loss
 from convbench.learn.losses import objective
 from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.pairs import Pairs
+from convbench.learn.part import Part
 from convbench.learn.rows import pair_rows, preview, preview_pairs, training_rows
 from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.steps import Steps, in_batches
@@ -332,10 +333,12 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     if shares:
         yield f"mixed: {shares}"
     if isinstance(learnt, Pairs):
-        pairs = pair_rows(learnt, job.chat, job.longest, job.others)
-        for what, count in pairs.counts.items():
-            yield f"{what}: {count}"
-        yield Steps(len(pairs.rows), "pair", job.recipe.fit, processes, whole=True).describe()
+        part = Part(len(learnt.items))
+        some = replace(learnt, items=part.of(learnt.items))
+        pairs = pair_rows(some, job.chat, job.longest, job.others)
+        yield from part.describe("pairs", pairs.counts)
+        count = part.whole(len(pairs.rows))
+        yield Steps(count, "pair", job.recipe.fit, processes, whole=True).describe()
         yield from preview_pairs(pairs.rows[:SHOWN], job.chat)
         return
     if not isinstance(learnt, Weighted):
@@ -345,9 +348,11 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
     if job.recipe.loss != Loss():
         yield said_of_loss(job.recipe.loss)
     unit = job.recipe.data.unit
-    rows = training_rows(learnt, job.chat, job.longest, unit, recorded_for(job), job.others)
-    for what, count in rows.counts.items():
-        yield f"{what}: {count}"
+    part = Part(len(learnt.items))
+    by_weight = sorted(learnt.items, key=lambda item: -item[1]) if part.share < 1 else learnt.items
+    weighed = replace(learnt, items=part.of(by_weight))
+    rows = training_rows(weighed, job.chat, job.longest, unit, recorded_for(job), job.others)
+    yield from part.describe("conversations, evenly by weight,", rows.counts)
     several = rows.counts["conversations of several rows"]
     if several and unit == "conversation":
         yield (
@@ -355,9 +360,9 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
             f"{rows.counts['conversations']} conversations (a later prompt does not begin with "
             f"the row before it): {rows.counts['rows']} rows"
         )
-    if not job.chat.frame.known and _thought(learnt):
+    if not job.chat.frame.known and _thought(weighed):
         yield "the chat template has no place for reasoning: <think> tags stand for it"
-    yield Steps(len(rows.rows), unit, job.recipe.fit, processes).describe()
-    by_weight = sorted(rows.rows, key=lambda row: -row.weight)
-    picked = {0, len(by_weight) // 2, len(by_weight) - 1}
-    yield from preview([by_weight[i] for i in sorted(picked)], job.chat)
+    yield Steps(part.whole(len(rows.rows)), unit, job.recipe.fit, processes).describe()
+    shown = sorted(rows.rows, key=lambda row: -row.weight)
+    picked = {0, len(shown) // 2, len(shown) - 1}
+    yield from preview([shown[i] for i in sorted(picked)], job.chat)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from convbench.errors import TrainError
-from convbench.learn.select import Logged, Selection
+from convbench.learn.logged import Logged
+from convbench.learn.select import Selection
 from convbench.learn.shaping import shaped
 from convbench.learn.ties import Ties, equals, settle
 from convbench.schema.recipe import TieRule, Weighting
@@ -130,7 +131,7 @@ def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, 
     found = []
     for item in selection.logged:
         manifest = selection.run_of(item).manifest
-        own = there[manifest.id].get(item.conversation.conversation_id, {})
+        own = there[manifest.id].get(item.conversation_id, {})
         turns = policy_turns(manifest.protocol, item.conversation)
         if all(turn in own for turn in turns):
             found.append(replace(item, turns=tuple(own[turn] for turn in turns)))
@@ -241,15 +242,15 @@ def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> We
     for logged in [list(selection.logged)] if whole else tasks.values():
         rewards = [_rewards(item) for item in logged]
         for item in logged:
-            by_turn[item.conversation.conversation_id] = [None] * len(item.turns)
+            by_turn[item.conversation_id] = [None] * len(item.turns)
         for t in range(max(map(len, rewards))):
             there = [item for item in logged if len(item.turns) > t]
             found = rule([item.turns[t] for item in there])
             for item, weight in zip(there, found, strict=True):
-                by_turn[item.conversation.conversation_id][t] = weight
+                by_turn[item.conversation_id][t] = weight
     kept, items = Counter[str](), []
     for item in selection.logged:
-        known = [w for w in by_turn[item.conversation.conversation_id] if w is not None]
+        known = [w for w in by_turn[item.conversation_id] if w is not None]
         kept["turns weighted out"] += len(item.turns) - len(known)
         if known:
             items.append((item, fmean(known)))
@@ -264,7 +265,7 @@ def _rewards(item: Logged) -> tuple[float, ...]:
     if not item.turns:
         raise TrainError(
             f"weighting.reward: turn: found no rewards of turns in conversation "
-            f"{item.conversation.conversation_id}; expected a judge that scores turns; judge with "
+            f"{item.conversation_id}; expected a judge that scores turns; judge with "
             "rubric-turns@MODEL, or with --set judge.per=turn"
         )
     return item.turns

@@ -68,11 +68,11 @@ def _spread_talks(run: Run, talks: _Spread) -> frozenset[str]:
     """Put the newest conversations where they belong, each with what the policy saw of it and its
     question; return the fields of messages."""
     fields: set[str] = set()
-    for line, conversation in run.told():
-        name = conversation.conversation_id
+    for told in run.told():
+        conversation, name = told.conversation, told.conversation.conversation_id
         said = seen(run.manifest.protocol, conversation)
         fields.update(key for message in said for key in message)
-        talks.put(name, "conversations.jsonl", line)
+        talks.put(name, "conversations.jsonl", told.line)
         talks.put(name, SAID, orjson.dumps([name, said]) + b"\n")
         example = run.examples[conversation.example_id]
         talks.put(name, "examples.jsonl", example.model_dump_json().encode() + b"\n")

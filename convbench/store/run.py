@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from convbench.errors import RunError
 from convbench.schema import Conversation, Example, JudgeSpec, RunManifest, Verdict
 from convbench.store.examples import read_examples
-from convbench.store.jsonl import Appender, disk_error, lines, records, write_whole
+from convbench.store.jsonl import Appender, disk_error, lines, placed, records, write_whole
 from convbench.store.keys import Attempts, Hashes, named
 from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
@@ -24,6 +25,16 @@ from convbench.store.places import size_of
 from convbench.store.seal import seal
 from convbench.store.shape import Record, an_object, checked, read_model
 from convbench.store.shards import parts
+
+
+class Told(NamedTuple):
+    """A conversation and where its record lies."""
+
+    path: Path
+    start: int
+    """First byte of its line (`store.places`)."""
+    line: bytes
+    conversation: Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,27 +163,27 @@ class Run:
 
         Raises RunError for one of no question of the run, and for two of one id.
         """
-        return (conversation for _, conversation in self.told())
+        return (told.conversation for told in self.told())
 
-    def told(self) -> Iterator[tuple[bytes, Conversation]]:
-        """Yield (line, conversation) of what `conversations` yields."""
+    def told(self) -> Iterator[Told]:
+        """Yield what `conversations` yields, with its record."""
         files = self.files("conversations.jsonl")
         ids, examples = Hashes(), self.examples
-        for path, number, line, found in _newest(files, Conversation, ("key",)):
+        for path, number, start, line, found in _newest(files, Conversation, ("key",)):
             if found.example_id not in examples:
                 raise RunError(
                     f"{path}:{number}: example_id: found {found.example_id!r:.80}, which is not in "
                     "examples.jsonl"
                 )
             ids.add(found.conversation_id)
-            yield line, found
+            yield Told(path, start, line, found)
         if twice := ids.repeated():
             _refuse_twice(files, twice)
 
     def heads(self) -> Iterator[Head]:
         """Yield of every newest conversation what names it and how it ended, its texts unread."""
         files = self.files("conversations.jsonl")
-        for path, number, line, _ in _newest_lines(files, ("key",)):
+        for path, number, _, line, _ in _newest_lines(files, ("key",)):
             record = an_object(f"{path}:{number}", line, ("conversation_id", "example_id"))
             well = record.get("failure") is None
             yield Head(record["conversation_id"], record["example_id"], well)
@@ -181,13 +192,13 @@ class Run:
         """Return (judge, fingerprint) of the newest verdicts, those that came first before."""
         key = ("conversation_id", "judge", "fingerprint")
         found = _newest_lines(self.files("verdicts.jsonl"), key[:2])
-        marks = (named(f"{path}:{number}", line, key) for path, number, line, _ in found)
+        marks = (named(f"{path}:{number}", line, key) for path, number, _, line, _ in found)
         return dict.fromkeys((judge, mark) for _, judge, mark in marks)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
         found = _newest(self.files("verdicts.jsonl"), Verdict, ("conversation_id", "judge"))
-        return (verdict for _, _, _, verdict in found)
+        return (verdict for *_, verdict in found)
 
     def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
@@ -241,9 +252,9 @@ class Run:
 
 def _newest_lines(
     files: Sequence[Path], key: tuple[str, ...]
-) -> Iterator[tuple[Path, int, bytes, int]]:
-    """Yield (file, line number, last line, hash) of every key, the texts of these fields. Two
-    passes, so that memory holds 8 bytes of each key."""
+) -> Iterator[tuple[Path, int, int, bytes, int]]:
+    """Yield (file, line number, first byte, last line, hash) of every key, the texts of these
+    fields. Two passes, so that memory holds 8 bytes of each key."""
     hashes = Hashes()
     counts = []
     for path in files:
@@ -252,39 +263,39 @@ def _newest_lines(
             hashes.add(named(f"{path}:{number}", line, key))
         counts.append(len(hashes.all) - before)
 
-    def again() -> Iterator[tuple[int, Path, int, bytes]]:
+    def again() -> Iterator[tuple[int, Path, int, int, bytes]]:
         """The same lines once more, not those written since."""
         marks = iter(hashes.all)
         for path, count in zip(files, counts, strict=True):
-            for number, line in islice(lines(path), count):
-                yield next(marks), path, number, line
+            for number, start, line in islice(placed(path), count):
+                yield next(marks), path, number, start, line
 
     repeated = hashes.repeated()
     last: dict[tuple[str, ...], tuple[Path, int]] = {}
-    for mark, path, number, line in again() if repeated else ():
+    for mark, path, number, _, line in again() if repeated else ():
         if mark in repeated:
             last[named(f"{path}:{number}", line, key)] = (path, number)
     newest = set(last.values())
-    for mark, path, number, line in again():
+    for mark, path, number, start, line in again():
         if mark not in repeated or (path, number) in newest:
-            yield path, number, line, mark
+            yield path, number, start, line, mark
 
 
 def _newest(
     files: Sequence[Path], model: type[Record], key: tuple[str, ...]
-) -> Iterator[tuple[Path, int, bytes, Record]]:
-    """Yield (file, line number, last line, the record in it) of every key."""
-    for path, number, line, mark in _newest_lines(files, key):
+) -> Iterator[tuple[Path, int, int, bytes, Record]]:
+    """Yield (file, line number, first byte, last line, the record in it) of every key."""
+    for path, number, start, line, mark in _newest_lines(files, key):
         found = checked(f"{path}:{number}", line, model)
         if hash(tuple(getattr(found, name) for name in key)) != mark:
             raise RunError(f"{path}:{number}: found two values of {' or '.join(key)}; expected one")
-        yield path, number, line, found
+        yield path, number, start, line, found
 
 
 def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
     """Raise RunError for two conversations of one id, of those whose ids have these hashes."""
     seen: set[str] = set()
-    for path, number, _, found in _newest(files, Conversation, ("key",)):
+    for path, number, *_, found in _newest(files, Conversation, ("key",)):
         name = found.conversation_id
         if name in seen:
             raise RunError(

@@ -25,7 +25,7 @@ from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.judge.evaluate import evaluate
 from convbench.learn.job import Job
-from convbench.learn.select import Logged
+from convbench.learn.logged import Logged
 from convbench.learn.start import train
 from convbench.learn.sweet.pairs import Sweet
 from convbench.options.build import BuildOptions

@@ -11,8 +11,9 @@ from typing import Any
 from convbench.engine.jobs import run as run_loop
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import ConvbenchError, TrainError
+from convbench.learn.logged import Logged
 from convbench.learn.pairs import CUT, Reply
-from convbench.learn.select import Logged, Selection
+from convbench.learn.select import Selection
 from convbench.learn.sweet.pairs import Place, Sweet, is_held
 from convbench.models.model import Model
 from convbench.models.where import policy_weights
@@ -39,7 +40,7 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
         if is_held(name, settings.held_out):
             continue
         for item in logged[: settings.conversations]:
-            if item.conversation.conversation_id not in taken:
+            if item.conversation_id not in taken:
                 continue
             for turn in policy_turns(protocol, item.conversation):
                 for rounds in range(len(item.conversation.turns[turn].rounds) + 1):
@@ -53,7 +54,7 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
 def _taken(selection: Selection, settings: Sweet) -> set[str]:
     """Return the conversations of `share`, the same on every machine."""
     ids = [
-        item.conversation.conversation_id
+        item.conversation_id
         for name, logged in selection.tasks().items()
         if not is_held(name, settings.held_out)
         for item in logged[: settings.conversations]
@@ -69,7 +70,7 @@ def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Wanted]:
         (item, turn, before, number)
         for item, turn, before in histories(selection, settings)
         for number in range(settings.candidates)
-        if (item.conversation.conversation_id, turn, before, number) not in there
+        if (item.conversation_id, turn, before, number) not in there
     ]
 
 
@@ -163,7 +164,7 @@ def _starting(run: Run, recipe: Recipe) -> str:
 def _record(item: Logged, turn: int, before: int, number: int, reply: Completion) -> dict[str, Any]:
     text = text_of(reply.content) if reply.raw is None else reply.raw
     found: dict[str, Any] = {
-        "conversation_id": item.conversation.conversation_id,
+        "conversation_id": item.conversation_id,
         "turn": turn,
         "candidate": number,
         "text": shown(reply.reasoning, text) if reply.reasoning else text,

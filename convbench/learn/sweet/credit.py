@@ -13,8 +13,8 @@ from typing import Any
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
+from convbench.learn.logged import Logged
 from convbench.learn.rows import asked_by_turn
-from convbench.learn.select import Logged
 from convbench.learn.sweet.pairs import CRITIC, CriticRow, Sweet, check_base, critic_rows
 from convbench.schema import Conversation
 from convbench.schema.credit import TurnCredit

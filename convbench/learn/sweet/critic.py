@@ -17,7 +17,7 @@ from transformers import Trainer, TrainingArguments
 from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
-from convbench.learn.select import Logged
+from convbench.learn.logged import Logged
 from convbench.learn.steps import Steps
 from convbench.learn.sweet.memory import BUDGET
 from convbench.learn.sweet.pairs import CriticRow, Sweet, Trajectories, critic_rows, whole_weights
@@ -264,7 +264,7 @@ class CriticData:
         table, places = cls(), dict[str, int]()
 
         def place(item: Logged) -> int:
-            name = item.conversation.conversation_id
+            name = item.conversation_id
             if name not in places:
                 places[name] = len(table.rows)
                 table.names.append(name)

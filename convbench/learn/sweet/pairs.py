@@ -17,9 +17,10 @@ from pydantic import Field, ValidationError
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
+from convbench.learn.logged import Logged
 from convbench.learn.pairs import Pair, Pairs, Reply
 from convbench.learn.rows import asked
-from convbench.learn.select import Logged, Selection
+from convbench.learn.select import Selection
 from convbench.learn.ties import Ties, equals, settle
 from convbench.learn.tokens import Asked, ChatTokens
 from convbench.models.where import content
@@ -125,7 +126,7 @@ def trajectories(
     items: list[tuple[Logged, Logged]] = []
     held: list[tuple[Logged, Logged]] = []
     skipped: Counter[str] = Counter()
-    by_id = {item.conversation.conversation_id: item for item in selection.logged}
+    by_id = {item.conversation_id: item for item in selection.logged}
     for name, logged in selection.tasks().items():
         best = _best(logged, settings)
         looked += bool(best)
@@ -140,7 +141,7 @@ def trajectories(
             f"without one under select: {settings.select}); build more samples a task, or change "
             "args.top or args.gap"
         )
-    for item in dict.fromkeys(one.conversation.conversation_id for pair in items for one in pair):
+    for item in dict.fromkeys(one.conversation_id for pair in items for one in pair):
         hidden_text(by_id[item], settings)
     ties = Ties(rule, tied, looked) if settings.select == "best" else None
     return Trajectories(selection, tuple(items), tuple(held), dict(skipped), ties)
@@ -278,7 +279,7 @@ def policy_pairs(
 ) -> Pairs:
     """Return stage 2's pairs: candidates of a turn under what the policy saw, nothing hidden."""
     protocol = selection.run.manifest.protocol
-    by_id = {item.conversation.conversation_id: item for item in selection.logged}
+    by_id = {item.conversation_id: item for item in selection.logged}
     skipped: Counter[str] = Counter()
     items = []
     for (name, turn, rounds), candidates in turns.items():

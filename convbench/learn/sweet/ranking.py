@@ -10,8 +10,8 @@ from typing import Any
 from convbench.errors import TrainError
 from convbench.learn import fitting
 from convbench.learn.job import Job
+from convbench.learn.logged import Logged
 from convbench.learn.pairs import Reply
-from convbench.learn.select import Logged
 from convbench.learn.sweet import critic as advantage
 from convbench.learn.sweet.candidates import place, reply_of
 from convbench.learn.sweet.pairs import CriticRow, Sweet, hidden_text, informed, rows_of

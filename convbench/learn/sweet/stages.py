@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.learn.job import Job, Means
-from convbench.learn.select import Logged, Selection, select
+from convbench.learn.logged import Logged
+from convbench.learn.select import Selection, select
 from convbench.learn.steps import in_batches
 from convbench.learn.sweet import candidates, memory
 from convbench.learn.sweet.pairs import (
@@ -117,7 +118,7 @@ class Stages:
     def _longest(self) -> list[tuple[int, int]]:
         """Return (tokens, the policy's) of the longest rows: of the conversations that have the
         most characters."""
-        items = {i.conversation.conversation_id: i for pair in self.pairs.items for i in pair}
+        items = {i.conversation_id: i for pair in self.pairs.items for i in pair}
 
         def size(item: Logged) -> int:
             return sum(len(text_of(turn.content)) for turn in item.conversation.turns)
@@ -186,7 +187,7 @@ def credit(critic: Path, selection: Selection) -> Iterator[str]:
         yield "no pair of held-out tasks; args.held_out is their share"
         return
     yield f"right on {found['accuracy']:.0%} of {found['pairs']} pairs of held-out tasks"
-    by_id = {item.conversation.conversation_id: item for item in selection.logged}
+    by_id = {item.conversation_id: item for item in selection.logged}
     for name, values in found["advantages"].items():
         item = by_id[name]
         yield f"{name}, reward {item.reward:g}"
@@ -211,7 +212,7 @@ def rank(job: Job, selection: Selection, settings: Sweet) -> None:
     from convbench.learn.sweet.ranking import candidate_advantages
 
     rows = list(candidates.rows(job.folder / CANDIDATES))
-    by_id = {item.conversation.conversation_id: item for item in selection.logged}
+    by_id = {item.conversation_id: item for item in selection.logged}
     known = [row for row in rows if row["conversation_id"] in by_id]
     found = candidate_advantages(job, job.folder / CRITIC, by_id, known, settings)
     lines = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.catalog import load
-from convbench.learn.select import Logged
+from convbench.learn.logged import Logged
 from convbench.schema import (
     Conversation,
     Example,
