@@ -193,6 +193,8 @@ class JudgedRun(Answer):
     """By judge, how often each message stands behind a missing score."""
     estimate: dict[str, Tokens] = Field(default_factory=dict)
     """On a dry run: by judge, what it would take."""
+    foreseen: ForeseenAnswer | None = None
+    """On a dry run with --shards or --on: what the models' verdicts take by workers."""
     duels: list[Duels] = Field(default_factory=list)
     """With --pairwise: every two policies."""
 

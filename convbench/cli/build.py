@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.answers import BuildAnswer, ForeseenAnswer, Tokens
+from convbench.cli.answers import BuildAnswer, Tokens
 from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give
 from convbench.cli.say import (
@@ -22,6 +22,7 @@ from convbench.cli.say import (
     say_preview,
     shown,
 )
+from convbench.cli.work import answer_foreseen, say_foreseen
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
 
@@ -67,20 +68,7 @@ def answer_build(result: BuildResult) -> BuildAnswer:
         conversations=built.had, before=built.kept, failed=built.lost,
         failures=dict(built.failures), cut=built.cut, turns=built.turns, flags=dict(built.flags),
         estimate=None if result.preview is None else estimated(result.preview),
-        foreseen=foreseen(result), recorded=have, replies=every,
-    )  # fmt: skip
-
-
-def foreseen(result: BuildResult) -> ForeseenAnswer | None:
-    """Return what work by workers would take."""
-    if result.foreseen is None:
-        return None
-    one = result.foreseen.forecast
-    return ForeseenAnswer(
-        workers=one.workers, shards=one.shards, hours=one.hours,
-        hours_with_losses=one.hours_with_losses, folder_bytes=one.bytes,
-        calls_a_minute=one.calls_min, tokens_a_minute=one.tokens_min, rates_of=one.rates.of,
-        written=result.foreseen.written,
+        foreseen=answer_foreseen(result.foreseen), recorded=have, replies=every,
     )  # fmt: skip
 
 
@@ -109,8 +97,6 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
         fact("questions", listed(result.splits))
         say_preview(result.preview)
         if result.foreseen is not None:
-            from convbench.cli.work import say_foreseen
-
             say_foreseen(result.foreseen)
         next_command(as_typed("--dry-run"))
         return

@@ -29,6 +29,7 @@ from convbench.cli.say import (
     table,
     told,
 )
+from convbench.cli.work import answer_foreseen, say_foreseen
 from convbench.options.judge import JudgeOptions
 from convbench.printable import printable
 
@@ -89,6 +90,7 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
             )
             for one in result.previews
         },
+        foreseen=answer_foreseen(result.foreseen),
         duels=[answer_duels(one) for one in result.compared],
     )  # fmt: skip
 
@@ -99,6 +101,8 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     if result.previews:
         for preview in result.previews:
             _say_preview(preview)
+        if result.foreseen is not None:
+            say_foreseen(result.foreseen)
         next_command(as_typed("--dry-run"))
         return
     if result.compared:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers import MergeAnswer, WorkAnswer, WorkerAnswer
+from convbench.cli.answers import ForeseenAnswer, MergeAnswer, WorkAnswer, WorkerAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
@@ -125,6 +125,19 @@ def _say_workers(result: WorkResult) -> None:
     table(rows)
     if len(active) > MOST:
         note(f"and {len(active) - MOST} more workers; --json tells all")
+
+
+def answer_foreseen(found: Foreseen | None) -> ForeseenAnswer | None:
+    """Return what work by workers would take."""
+    if found is None:
+        return None
+    one = found.forecast
+    return ForeseenAnswer(
+        workers=one.workers, shards=one.shards, hours=one.hours,
+        hours_with_losses=one.hours_with_losses, folder_bytes=one.bytes,
+        calls_a_minute=one.calls_min, tokens_a_minute=one.tokens_min, rates_of=one.rates.of,
+        written=found.written,
+    )  # fmt: skip
 
 
 def say_foreseen(found: Foreseen) -> None:

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError
 from convbench.judge import Judge
-from convbench.judge.all import JudgeResult, controls_with, judge_with, judge_with_model
+from convbench.judge.all import (
+    JudgePreview,
+    JudgeResult,
+    controls_with,
+    judge_with,
+    judge_with_model,
+)
 from convbench.judge.contests import contests
 from convbench.judge.preview import preview
 from convbench.models.aliases import resolve
@@ -17,6 +23,7 @@ from convbench.models.open import has_batches
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
 from convbench.store import Run, find_run
+from convbench.workers.forecast import Foreseen
 from convbench.workers.spread import Spreading, first_address, judging
 
 
@@ -42,13 +49,30 @@ def judge(options: JudgeOptions) -> JudgeResult:
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
     _batched(judges, options)
     if options.dry_run:
-        return JudgeResult(run, previews=[preview(run, item, options.calls) for item in judges])
+        previews = [preview(run, item, options.calls) for item in judges]
+        return JudgeResult(run, previews=previews, foreseen=_foreseen(spreading, run, previews))
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.naming(*typed)
     result = judge_with(run, judges, calls, judging(spreading, run))
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
         controls_with(result, judges, calls)
     return result
+
+
+def _foreseen(spreading: Spreading, run: Run, previews: Sequence[JudgePreview]) -> Foreseen | None:
+    """Return what the verdicts that models give would take by workers, where the user asked for
+    some; None where no model is asked."""
+    asked = [one for one in previews if one.model is not None]
+    if not spreading.wanted(run) or not asked:
+        return None
+    dollars = [one.usd for one in asked]
+    return spreading.foresee(
+        run.path, asked[0].model or "",
+        conversations=sum(one.calls for one in asked), calls=sum(one.calls for one in asked),
+        prompt_tokens=sum(one.prompt_tokens for one in asked),
+        reply_tokens=sum(one.completion_tokens for one in asked),
+        usd=None if None in dollars else sum(usd or 0.0 for usd in dollars),
+    )  # fmt: skip
 
 
 def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:

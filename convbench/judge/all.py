@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from convbench.blot import address
 from convbench.engine import run as run_loop
@@ -55,6 +56,8 @@ class JudgeResult:
     """Conversations that failed to build: there is nothing to judge."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
+    foreseen: Any = None
+    """What work by workers would take (workers.forecast.Foreseen); None where nobody asked."""
     compared: list[Compared] = field(default_factory=list)
     """What comparing two policies came to; `judged` then counts orders."""
     warnings: list[str] = field(default_factory=list)

@@ -23,7 +23,7 @@ from convbench.store.frames import checked_frames
 from convbench.store.jsonl import Appender, lines
 from convbench.store.parts import SEALED, exists, plain_size, streams
 from convbench.store.shape import checked
-from convbench.store.shards import is_sharded
+from convbench.store.shards import parts
 
 FILE = "seals.jsonl"
 """In the run's folder: one line a seal."""
@@ -64,7 +64,7 @@ class Checked:
     size: int
     """Bytes that are sealed and unchanged."""
     head: str
-    """The newest seal's digest; empty for a run without seals."""
+    """The newest seal's digest, over shards one of all of theirs; empty for a run without seals."""
 
 
 def seal(folder: Path) -> None:
@@ -96,7 +96,20 @@ def read_seals(folder: Path) -> list[Seal]:
 
 
 def check_seals(folder: Path) -> Checked:
-    """Read every sealed byte of a run again. Raises RunError where the seals cannot be read."""
+    """Read every sealed byte of a run again, of its shards too, each of which has a chain of its
+    own. Raises RunError where the seals cannot be read."""
+    own, shards = _check(folder), {part.name: _check(part) for part in parts(folder).values()}
+    if not shards:
+        return own
+    inner = (f"{name}: {problem}" for name, one in shards.items() for problem in one.problems)
+    every = [own, *shards.values()]
+    return Checked(
+        (*own.problems, *inner), sum(one.files for one in every), sum(one.size for one in every),
+        hashlib.sha256("".join(one.head for one in every).encode()).hexdigest(),
+    )  # fmt: skip
+
+
+def _check(folder: Path) -> Checked:
     found = read_seals(folder)
     problems: list[str] = []
     said = b"".join(line for _, line in lines(folder / FILE))
@@ -209,7 +222,7 @@ def _lines_of(path: Path, start: int, end: int) -> str:
 
 def _unsealed(folder: Path, ends: dict[str, int]) -> Sequence[str]:
     """Return what lies in a run and under no seal."""
-    found = ["shards: what workers write is not sealed"] if is_sharded(folder) else []
+    found = []
     for name in _files(folder):
         size = plain_size(folder / name)
         if name not in ends:

@@ -276,7 +276,7 @@ def _files_of(folders: Iterable[Path]) -> list[str]:
                 match = GREW.fullmatch(entry.name)
                 if match and entry.is_file(follow_symlinks=False):
                     names.add(match[1] + match[2])
-    return sorted(names - {"examples.jsonl"})
+    return sorted(names - {"examples.jsonl", "seals.jsonl"})
 
 
 def _joined(sources: Iterable[Path], target: Path) -> int:

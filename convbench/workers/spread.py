@@ -27,6 +27,7 @@ from convbench.rollout.calls import USUAL
 from convbench.rollout.loop import Built, every_sample
 from convbench.store import Run, shards
 from convbench.store.claims import Listed, listed, reopen
+from convbench.store.seal import FILE as SEALS
 from convbench.store.shards import ShardPlan, ShardTask, read_plan, shard_of, write_plan
 from convbench.workers.board import Watching
 from convbench.workers.forecast import Foreseen, earlier_runs, forecast, measured
@@ -139,6 +140,7 @@ class Spreading:
                 plan = plan.model_copy(update={"lease_s": lease})
             groups = {name: one.group_id for name, one in run.examples.items()}
             shards.begin(run.path, plan, groups)
+            (run.path / SEALS).unlink(missing_ok=True)  # of text that lies in shards now
             return plan
         plan = read_plan(run.path)
         if asked is not None and asked != plan.count:

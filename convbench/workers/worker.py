@@ -29,6 +29,7 @@ from convbench.rollout.calls import Kept
 from convbench.rollout.fill import filled
 from convbench.store import Run, shards
 from convbench.store.claims import MOST_LOST, Entry, Held, Watch, claim, here, listed
+from convbench.store.seal import seal
 from convbench.store.shards import ShardTask, read_plan
 from convbench.workers.heart import Heart, new_name
 
@@ -147,6 +148,8 @@ class Worker:
         finally:
             self.ledger.end()
             self.ledger.fence = lambda: None
+            if not held.lost():
+                seal(shards.parts(self.run.path)[held.index])
             self.worked.lost += not held.give_back(done, why)
             self.heart.shard, self.heart.doing = None, "waits"
 

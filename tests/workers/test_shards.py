@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from convbench.cli import app
 from convbench.commands.build import build
 from convbench.commands.export import export
 from convbench.commands.judge import judge
 from convbench.commands.merge import merge
 from convbench.commands.show import show_conversation
+from convbench.commands.verify import verify
 from convbench.engine.journal import Journal
 from convbench.errors import ConvbenchError, RunError
 from convbench.options.build import BuildOptions
 from convbench.options.judge import JudgeOptions
+from convbench.options.look import VerifyOptions
 from convbench.options.shared import CallOptions, Shape
 from convbench.options.spread import MergeOptions, Spread
 from convbench.publish.folder import lay_out
@@ -25,7 +31,10 @@ from convbench.report.experiment.cost import _of_cell
 from convbench.store import Run, shards
 from convbench.store.overview import overview
 from convbench.store.query import query
+from convbench.store.seal import check_seals
+from convbench.view.growing import Growing
 from convbench.view.index import build_index
+from convbench.view.pulse import pulse
 
 from .crew import said
 
@@ -98,6 +107,60 @@ def test_every_reader_sees_the_whole(plain: Run, sharded: Run, tmp_path: Path) -
     export(sharded, "openai", tmp_path / "out")
     lines = [line for file in (tmp_path / "out").glob("*.jsonl") for line in file.open()]
     assert len(lines) == 24
+
+
+def test_what_workers_wrote_is_sealed(plain: Run, sharded: Run, tmp_path: Path) -> None:
+    """Shard by shard; a byte changed in one is found there. A sealed run that is spread, and one
+    that is merged again, have seals that hold."""
+    assert [one.problems for one in verify(VerifyOptions(target=str(sharded.path))).checked] == [[]]
+    folder = tmp_path / "copy"
+    shutil.copytree(sharded.path, folder)
+    assert check_seals(folder) == check_seals(sharded.path)
+    part = max(shards.parts(folder).values())
+    file = part / "verdicts.jsonl"
+    data = file.read_bytes()
+    assert b'"attempts":1' in data
+    file.write_bytes(data.replace(b'"attempts":1', b'"attempts":2', 1))
+    (problem,) = verify(VerifyOptions(target=str(folder))).problems
+    assert f"{part.name}: verdicts.jsonl: " in problem
+    assert "changed since it was sealed" in problem
+    spread = tmp_path / "spread"
+    shutil.copytree(plain.path, spread)
+    judge(JudgeOptions(judges=("answer",), run=spread, calls=QUIET, spread=Spread(shards=3)))
+    assert check_seals(spread).problems == ()
+    merge(MergeOptions(run=spread))
+    assert check_seals(spread).problems == ()
+
+
+def test_a_dry_run_of_judging_tells_what_workers_will_take(
+    plain: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    words = ["judge", "--judge", "gpt-4o-mini", "--judge", "rules", "--run", str(plain.path),
+             "--shards", "6", "--on", "local:3", "--dry-run"]  # fmt: skip
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)["result"]["runs"]
+    assert (found["foreseen"]["workers"], found["foreseen"]["shards"]) == (3, 6)
+    assert found["estimate"]["gpt-4o-mini"]["calls"] == 24
+    told = CliRunner().invoke(app, words).stdout
+    assert "workers        3 on local:3, 6 shards" in told
+    assert not shards.is_sharded(plain.path)
+
+
+def test_the_viewer_tells_who_works(sharded: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(sharded.path, folder)
+    run = Run.open(folder)
+    growing = Growing(lambda: [run])
+    (still,) = pulse(growing)["growing"]
+    assert (still["crew"], still["workers"]) == (None, [])
+    said_ = {"doing": "rules", "shard": 2, "shards": 2, "done": 7, "began": time.time() - 7,
+             "at": time.time()}  # fmt: skip
+    (folder / shards.FOLDER / shards.WORKERS / "node7-11").write_text(json.dumps(said_))
+    (found,) = pulse(growing)["growing"]
+    assert found["workers"] == ["node7-11: rules shard 2 · 7 done · 1.0/s"]
+    assert found["crew"].startswith("5/5 shards · 1 worker · 1.0/s")
 
 
 def test_a_finished_run_is_resumed_without_work(sharded: Run) -> None:

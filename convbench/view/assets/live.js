@@ -50,7 +50,9 @@ function words(one, run) {
     one.usd === null ? "cost unknown" : dollars(one.usd),
   ].filter(Boolean);
   const ago = one.since_s < 10 ? "just now" : `${Math.round(one.since_s)} s ago`;
-  return [h("b", null, run?.name ?? "run"), ` grew ${ago}: `, parts.join(" · ")];
+  const crew = [one.crew, ...one.workers].filter(Boolean);
+  return [h("b", null, run?.name ?? "run"), ` grew ${ago}: `, parts.join(" · "),
+    crew.length > 0 && crew.map((line) => h("small", { class: "worker" }, line))];
 }
 
 const span = (seconds) =>
