@@ -2,7 +2,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from convbench.api.handles import Checkpoint as Checkpoint
 from convbench.api.handles import Report as Report
@@ -71,6 +71,7 @@ def build(
     set: str | Iterable[str] | Mapping[str, Any] = (),
     plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
 ) -> Run: ...
+@overload
 def eval(
     policy: Checkpoint | str | os.PathLike[str],
     run: Run | str | os.PathLike[str] | None = None,
@@ -96,6 +97,32 @@ def eval(
     set: str | Iterable[str] | Mapping[str, Any] = (),
     plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
 ) -> Run: ...
+@overload
+def eval(
+    policy: Checkpoint | str | os.PathLike[str],
+    run: list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...],
+    *,
+    name: str | None = None,
+    protocol: str | None = None,
+    split: Literal["train", "validation", "test"] = "test",
+    api_base: str | None = None,
+    concurrency: int | None = None,
+    budget: float | None = None,
+    budget_tokens: int | None = None,
+    keep_wire: bool = False,
+    batch: bool = False,
+    batch_wait: float | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    vllm_python: str | os.PathLike[str] | None = None,
+    devices: str | Iterable[str] | Mapping[str, Any] = (),
+    quiet: bool = False,
+    timeout: float = 120.0,
+    fail_on: str | int = "100%",
+    allow_calls: str | Iterable[str] | Mapping[str, Any] = (),
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    set: str | Iterable[str] | Mapping[str, Any] = (),
+    plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+) -> list[Run]: ...
 def import_logs(
     file: str | os.PathLike[str],
     *,

@@ -18,6 +18,7 @@ import typer
 from pydantic import BaseModel
 
 from convbench.api.signature import listed, name_of
+from convbench.api.verbs import Place, Places
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -292,7 +293,7 @@ def api_stub() -> str:
         "import os\n"
         "from collections.abc import Iterable, Mapping\n"
         "from pathlib import Path\n"
-        "from typing import Any, Literal\n\n"
+        "from typing import Any, Literal, overload\n\n"
         "from convbench.api.handles import Checkpoint as Checkpoint\n"
         "from convbench.api.handles import Report as Report\n"
         "from convbench.api.handles import Run as Run\n"
@@ -301,7 +302,24 @@ def api_stub() -> str:
     )
     named = {name: value for name, value in public().items() if not inspect.isclass(value)}
     listed_ = "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(public())) + "]\n"
-    return head + listed_ + "\n" + "\n".join(_shown(n, v) for n, v in named.items()) + "\n"
+    return head + listed_ + "\n" + "\n".join(_typed(n, v) for n, v in named.items()) + "\n"
+
+
+def _typed(name: str, value: Any) -> str:
+    """Return a verb's signature for type checkers: where it gives a list for a list of runs, once
+    for one run and once for a list."""
+    shown = _shown(name, value)
+    if ") -> Run | list[Run]: ..." not in shown:
+        return shown
+    one, both = _said(Place), _said(Places)
+    several = both.removeprefix(f"{one} | ")
+    return "\n".join(
+        "@overload\n"
+        + shown.replace(f"run: {both} = None", f"run: {run}").replace(
+            "Run | list[Run]:", f"{back}:"
+        )
+        for run, back in ((f"{one} = None", "Run"), (several, "list[Run]"))
+    )
 
 
 def main() -> None:

@@ -14,13 +14,14 @@ from convbench.api.frames import Frame
 from convbench.api.handles import Checkpoint, Report, Run, queried
 from convbench.api.signature import options_of, verb
 from convbench.commands import build as build_command
+from convbench.commands import evaluate as eval_command
 from convbench.commands import importing
 from convbench.commands import judge as judge_command
 from convbench.commands import publish as publish_command
 from convbench.commands import pull as pull_command
 from convbench.commands import report as report_command
 from convbench.commands import train as train_command
-from convbench.judge import evaluate as eval_command
+from convbench.judge.evaluate import check_evaluation
 from convbench.judge.loop import Judged
 from convbench.options.build import BuildOptions
 from convbench.options.data import ImportOptions, PublishOptions, PullOptions
@@ -52,6 +53,11 @@ def open_run(path: Place = None) -> Run:
     return Run(store.find_run(None if path is None else Path(path)))
 
 
+def _folders(run: Places) -> tuple[Path, ...]:
+    """Return the folders of a run, or of several; of the newest where none is said."""
+    return tuple(open_run(one).path for one in (run if isinstance(run, list | tuple) else (run,)))
+
+
 @verb(BuildOptions, _first("task", str | None, None))
 def build(task: str | None = None, **said: Any) -> Run:
     """Build a run of a task's conversations, or resume the one that `run` names."""
@@ -78,9 +84,7 @@ def judge(run: Place = None, *judge: str, **said: Any) -> Run:
 def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint:
     """Train a recipe on a run, or on several as one log; of several rounds return the last one's
     checkpoint."""
-    places = run if isinstance(run, list | tuple) else (run,)
-    paths = tuple(open_run(place).path for place in places)
-    options = options_of(TrainOptions, {"recipe": recipe, "run": paths, **_placed(said)})
+    options = options_of(TrainOptions, {"recipe": recipe, "run": _folders(run), **_placed(said)})
     done = train_command.train(options)
     if isinstance(done, train_command.Rounds):
         return Checkpoint(done.result.rounds.rounds[-1].checkpoint)
@@ -90,17 +94,23 @@ def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint:
 
 
 @verb(EvalOptions, _first("policy", Checkpoint | str | os.PathLike[str]),
-      _first("run", Place, None))  # fmt: skip
-def eval(policy: Checkpoint | str | os.PathLike[str], run: Place = None, **said: Any) -> Run:
-    """Evaluate a policy on a run's test questions; return the child run."""
+      _first("run", Places, None))  # fmt: skip
+def eval(
+    policy: Checkpoint | str | os.PathLike[str], run: Places = None, **said: Any
+) -> Run | list[Run]:
+    """Evaluate a policy on a run's test questions; return the child run, for a list of runs the
+    list of theirs."""
     name = policy.path if isinstance(policy, Checkpoint) else policy
     values = {"policy": os.fspath(name), **_placed(said)}
+    several = isinstance(run, list | tuple)
     if run is not None:
-        values["run"] = open_run(run).path
+        values["run"] = _folders(run)
     options = options_of(EvalOptions, values)
-    done = eval_command.evaluate(options)
-    _told(eval_command.check_evaluation(done, options.calls))
-    return open_run(done.run.path)
+    children = []
+    for done in eval_command.evaluate_each(options):
+        _told(check_evaluation(done, options.calls))
+        children.append(open_run(done.run.path))
+    return children if several else children[0]
 
 
 @verb(ReportOptions, inspect.Parameter("runs", inspect.Parameter.VAR_POSITIONAL, annotation=Place))

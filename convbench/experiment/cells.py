@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from convbench.errors import SpecError
-from convbench.schema.experiment import ExperimentSpec
+from convbench.schema.experiment import POOLED, ExperimentSpec
 from convbench.schema.noun import Mode
 
 BASE = "base"
@@ -48,6 +48,9 @@ class Step:
     kind: str
     learner: str = ""
     rows: int | None = None
+    pooled: tuple[Cell, ...] = ()
+    """Cells whose logs are one, of a learner of several; the first one's folder has the
+    checkpoint."""
 
     @property
     def name(self) -> str:
@@ -57,7 +60,17 @@ class Step:
     @property
     def checkpoint(self) -> str:
         """Folder name of the checkpoint."""
-        return self.learner if self.rows is None else f"{self.learner}-{self.rows}"
+        return self.called if self.rows is None else f"{self.called}-{self.rows}"
+
+    @property
+    def called(self) -> str:
+        """What its settings and its folder call the learner."""
+        return f"{POOLED}{self.learner}" if self.pooled else self.learner
+
+    @property
+    def home(self) -> Cell:
+        """The cell whose folder has the checkpoint."""
+        return self.pooled[0] if self.pooled else self.cell
 
     @property
     def address(self) -> str:
@@ -65,11 +78,12 @@ class Step:
         return "/".join(part for part in (self.cell.name, self.kind, self.checkpoint) if part)
 
     def needs(self) -> tuple[str, ...]:
-        """Addresses of the steps of the cell that this one cannot do without."""
+        """Addresses of the steps that this one cannot do without."""
         first = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
-        before = {"build": [], "judge": first[:1], "train": first}.get(self.kind)
+        logs = [f"{cell.name}/{kind}" for cell in self.pooled for kind in ("build", "judge")]
+        before = {"build": [], "judge": first[:1], "train": logs or first}.get(self.kind)
         if before is None:
-            before = [*first, f"{self.cell.name}/train/{self.checkpoint}"]
+            before = [*first, f"{self.home.name}/train/{self.checkpoint}"]
         return tuple(before)
 
 
@@ -97,7 +111,18 @@ def steps_of(spec: ExperimentSpec) -> list[Part]:
             if learner != BASE:
                 steps += [Step(cell, "train", learner, rows), Step(cell, "eval", learner, rows)]
         found += [Part(step, own) for step in steps]
-    return found
+    return found + [Part(step, spec) for step in _of_all_tasks(spec)]
+
+
+def _of_all_tasks(spec: ExperimentSpec) -> Iterator[Step]:
+    """Yield the steps of learners of all tasks' logs, once the cells are done."""
+    alike: dict[Cell, list[Cell]] = {}
+    for cell in cells(spec):
+        alike.setdefault(replace(cell, task=""), []).append(cell)
+    for logs, learner in itertools.product(alike.values(), spec.pooled):
+        one = Step(logs[0], "train", learner, None, tuple(logs))
+        yield one
+        yield from (replace(one, cell=cell, kind="eval") for cell in logs)
 
 
 def chosen(parts: Sequence[Part], only: Sequence[str], start: str | None) -> list[Part]:

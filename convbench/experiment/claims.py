@@ -33,18 +33,21 @@ Claim = tuple[str, float]
 def tasks_of(
     parts: Sequence[Part], options: ExperimentOptions
 ) -> tuple[list[Task], list[list[ExperimentOptions]]]:
-    """Return the steps as tasks, in order within a cell, whose steps share its folder; and with
-    which options each is done in each of its places."""
+    """Return the steps as tasks, in order within a cell, whose steps share its folder, a training
+    on several cells after all of them; and with which options each is done in each of its places.
+    """
     last: dict[str, str] = {}
     tasks: list[Task] = []
     ways: list[list[ExperimentOptions]] = []
     for number, one in enumerate(parts):
-        cell, name = one.step.cell.name, f"{number} {one.step.address}"
-        after = (last[cell],) if cell in last else ()
+        logs = one.step.pooled if one.step.kind == "train" else ()
+        held = [cell.name for cell in logs or (one.step.cell,)]
+        name = f"{number} {one.step.address}"
+        after = tuple(last[cell] for cell in held if cell in last)
         own = _pinned(one, options)
         tasks.append(Task(name, after, [_sums(_claims(one, way)) for way in own]))
         ways.append(own)
-        last[cell] = name
+        last |= dict.fromkeys(held, name)
     return tasks, ways
 
 

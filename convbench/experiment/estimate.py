@@ -140,8 +140,7 @@ class _Cell:
         """Return what is said in a step: by all, or by a checkpoint on the test questions."""
         manifest = self.ready.manifest
         if one.step.kind == "eval":
-            recipe = self.found.recipes.get((one.step.address.replace("/eval/", "/train/"),
-                                             one.spec.name))  # fmt: skip
+            recipe = self.found.recipes.get((one.step.needs()[-1], one.spec.name))
             cast = {**manifest.cast, manifest.protocol.policy: Member(model=OWN)}
             protocol = self._protocol(recipe)
             if protocol is not None:
@@ -224,7 +223,9 @@ class _Cell:
                         self.options.specs.folders)  # fmt: skip
         manifest = self.ready.manifest
         each = max(1, manifest.turns) if recipe.data.unit == "turn" else 1
-        rows = min(rows_of(self.ready, recipe), one.step.rows or sys.maxsize)
+        logs = [self.found.cells.get(cell.name) for cell in one.step.pooled] or [self.ready]
+        logged = sum(rows_of(one, recipe) for one in logs if one is not None)
+        rows = min(logged, one.step.rows or sys.maxsize)
         fit = recipe.fit
         steps = Steps(rows, recipe.data.unit, fit, self.found.processes.get(recipe.launch, 1))
         share = min(1.0, steps.total / steps.an_epoch / fit.epochs)  # less where steps are limited

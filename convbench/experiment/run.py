@@ -7,11 +7,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from convbench.errors import BudgetError, ConvbenchError
-from convbench.experiment.cells import Part
+from convbench.experiment.cells import Part, Step
 from convbench.experiment.claims import apart, tasks_of
 from convbench.experiment.preflight import whole
 from convbench.experiment.record import Outcome, Record, State
@@ -110,14 +110,12 @@ def _missing(one: Part, root: Path, before: Sequence[Outcome]) -> str | None:
 
 
 def _was_done(address: str, one: Part, root: Path) -> bool:
-    """Whether a step of the same cell that is not asked for now was done before."""
-    kind = address.split("/")[-2] if "/train/" in address else address.rpartition("/")[2]
-    step = type(one.step)(one.step.cell, kind, *_of(one) if kind == "train" else ())
-    return there(step, root)
-
-
-def _of(one: Part) -> tuple[str, int | None]:
-    return one.step.learner, one.step.rows
+    """Whether a step that is not asked for now was done before."""
+    name, kind, *_ = address.split("/")
+    cell = next(cell for cell in (one.step.cell, *one.step.pooled) if cell.name == name)
+    if kind == "train":
+        return there(replace(one.step, cell=cell, kind=kind), root)
+    return there(Step(cell, kind), root)
 
 
 @contextmanager

@@ -60,6 +60,11 @@ def rounds_options(
     recipe = recipe_of(found)
     if recipe.rounds is None:
         return None
+    if step.pooled:
+        raise SpecError(
+            f"experiment {spec.name}: pooled: found {recipe.name}, which goes in rounds and logs "
+            "its own; expected a recipe that learns from logs"
+        )
     if step.rows is not None:
         raise SpecError(
             f"experiment {spec.name}: rows: found {step.rows} for {recipe.name}, which goes in "
@@ -71,10 +76,10 @@ def rounds_options(
 def train_options(
     step: Step, spec: ExperimentSpec, path: Path, options: ExperimentOptions
 ) -> TrainOptions:
-    """Return how a learner is trained once on the run at `path`."""
+    """Return how a learner is trained once on the run at `path`, or on those of all its cells."""
     return TrainOptions(
         recipe=step.learner,
-        run=(path,),
+        run=tuple(path.parent / cell.name for cell in step.pooled) or (path,),
         judge=spec.judges[0],
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
@@ -83,7 +88,7 @@ def train_options(
 
 
 def _recipe_sets(step: Step, spec: ExperimentSpec, track: str | None) -> tuple[str, ...]:
-    values = spec.sets_of(step.learner)
+    values = spec.sets_of(step.called)
     values.setdefault("fit.seed", step.cell.seed)
     if step.rows is not None:
         values["data.rows"] = step.rows

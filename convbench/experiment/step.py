@@ -72,6 +72,8 @@ def there(step: Step, root: Path) -> bool:
 
 def _rounds(path: Path, step: Step) -> list[Path]:
     """Return the evaluations of a learner that goes in rounds, of which each has its own."""
+    if step.pooled:
+        return []
     return list((path / "evals").glob(f"{Path(step.learner).stem}-round-*"))
 
 
@@ -79,8 +81,10 @@ def mark(step: Step, spec: ExperimentSpec) -> str:
     """Return a fingerprint of all that an experiment says of a step."""
     said = {name: getattr(spec, name) for name in OF_BUILD} if step.kind == "build" else {}
     judges = [] if step.kind == "build" else list(spec.judges)
-    recipe = spec.sets_of(step.learner) if step.learner else {}
-    return fingerprint(step.kind, said, judges[:1] if step.kind == "train" else judges, recipe)
+    recipe = spec.sets_of(step.called) if step.learner else {}
+    logs = [cell.name for cell in step.pooled]
+    told = [step.kind, said, judges[:1] if step.kind == "train" else judges, recipe]
+    return fingerprint(*told, *[logs] if logs else [])
 
 
 def _build(
@@ -123,7 +127,7 @@ def _evaluate(
 ) -> Sequence[str | None]:
     if rounds_options(step, spec, path, options) is not None:
         return []
-    folder = path / "checkpoints" / step.checkpoint
+    folder = path.parent / step.home.name / "checkpoints" / step.checkpoint
     served = "policy" in devices_of(options.calls.devices).vllm
     policy = f"vllm:{folder}" if served else str(folder)
     done = evaluate(EvalOptions(policy, (path,), specs=options.specs, calls=options.calls))

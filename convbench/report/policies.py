@@ -14,6 +14,7 @@ from convbench.answers import grade
 from convbench.errors import RunError
 from convbench.models.where import folder_of
 from convbench.schema import JudgeSpec, Verdict
+from convbench.schema.experiment import POOLED
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.keys import Names
@@ -159,10 +160,12 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
 
 
 def _name(run: Run, recipe: Mapping[str, Any]) -> str:
-    """Return the recipe's name, with the round of one that is learnt in rounds."""
+    """Return the recipe's name, with the round of one that is learnt in rounds, and whether an
+    experiment had it learn of all its tasks."""
     name = str(recipe.get("name") or run.path.name)
     number = _ROUND.search(run.path.name) if recipe else None
-    return NAMES.get(name, name) + (f" round {number[1]}" if number else "")
+    pooled = " (all tasks)" if recipe and run.path.name.startswith(POOLED) else ""
+    return NAMES.get(name, name) + (f" round {number[1]}" if number else "") + pooled
 
 
 def round_of(policy: Policy) -> tuple[str, int] | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from convbench.schema.devices import Devices
 from convbench.schema.noun import Mode, Name, Noun
 from convbench.words import Regime
+
+POOLED = "pooled-"
+"""Before the name of a recipe that learns of all tasks' logs."""
 
 
 def _flat(value: Any) -> Any:
@@ -111,6 +114,10 @@ class ExperimentSpec(Noun):
     """Judges; the first one's reward trains."""
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy."""
+    pooled: tuple[str, ...] = ()
+    """Recipes trained once on the logs of all tasks as one (`train --run A --run B`), for each
+    mode, protocol, length and seed, and evaluated on every task. `recipe_sets` says of one by
+    `pooled-NAME`, laid over what it says of the recipe; a task's own settings do not hold."""
     count: int | Literal["all"] | None = None
     """Questions a task; null is the task's own number."""
     samples: int = Field(default=3, ge=1)
@@ -139,9 +146,18 @@ class ExperimentSpec(Noun):
     reference: str | None = None
     """What it reproduces."""
 
+    @model_validator(mode="after")
+    def _several_pooled(self) -> Self:
+        if self.pooled and len(self.tasks) < 2:
+            raise ValueError(f"pooled: found {len(self.tasks)} task; expected at least 2")
+        return self
+
     def sets_of(self, learner: str) -> dict[str, Any]:
-        """Return the `--set` of train for one learner."""
-        return {**self.recipe_sets.get("all", {}), **self.recipe_sets.get(learner, {})}
+        """Return the `--set` of train for one learner, or for one that learns of all tasks."""
+        names = ("all", learner.removeprefix(POOLED), learner)
+        return {
+            key: value for name in names for key, value in self.recipe_sets.get(name, {}).items()
+        }
 
     def of_cell(self, **cell: Any) -> Self:
         """Return the experiment as it holds for one cell (task, mode, protocol, turns, seed)."""

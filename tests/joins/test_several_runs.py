@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+import convbench
 from convbench.commands.build import build
-from convbench.commands.evaluate import evaluate_each
 from convbench.commands.judge import judge
 from convbench.commands.publish import publish_model
 from convbench.commands.report import report
 from convbench.commands.train import Rounds, train
+from convbench.errors import RunError
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.start import TrainResult
 from convbench.options.build import BuildOptions
-from convbench.options.evaluate import EvalOptions
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
@@ -92,8 +92,10 @@ def test_where_it_comes_from_stands_in_the_checkpoint_and_its_card(
 
 def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> None:
     paths = tuple(run.path for run in runs)
-    done = list(evaluate_each(EvalOptions(str(trained), paths, calls=QUIET)))
-    assert [one.parent.path for one in done] == list(paths)
+    done = convbench.eval(str(trained), list(paths), quiet=True)
+    assert [one.path.parent.parent for one in done] == list(paths)
+    with pytest.raises(RunError, match="found it twice"):
+        convbench.eval(str(trained), [paths[0], paths[0]])
     document = report(ReportOptions(runs=paths)).document
     (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]
     assert [column.head for column in matrix.columns] == [

@@ -1,0 +1,86 @@
+"""A learner of all tasks' logs in an experiment: trained once, measured on each task."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from convbench.commands.experiment import ExperimentResult, experiment
+from convbench.errors import SpecError
+from convbench.experiment.claims import tasks_of
+from convbench.experiment.step import mark
+from convbench.options.experiment import ExperimentOptions
+from convbench.options.shared import CallOptions, SpecOptions
+from convbench.store import Run
+
+BOTH: dict[str, Any] = {
+    "title": "two tasks", "tasks": ["pocket", "pocket-tools"], "modes": ["standard"],
+    "model": "local:pocket", "judges": ["rules"], "learners": ["base"], "pooled": ["refit"],
+    "count": 6, "samples": 2, "temperatures": [0.7], "max_tokens": 24,
+    "recipe_sets": {
+        "all": {"fit.max_steps": 1, "fit.probe": False, "fit.save": "end", "launch": "none"},
+        "refit": {"fit.learning_rate": 0.1, "fit.packing": True},
+        "pooled-refit": {"fit.learning_rate": 0.0001},
+    },
+}  # fmt: skip
+TRAIN = "pocket-standard-seed0/train/pooled-refit"
+EVALS = [f"{cell}-standard-seed0/eval/pooled-refit" for cell in ("pocket", "pocket-tools")]
+
+
+def both(folder: Path, *sets: str, **more: Any) -> ExperimentResult:
+    file = folder / "both.yaml"
+    file.write_text(yaml.safe_dump(BOTH))
+    specs, calls = SpecOptions(sets=sets), CallOptions(quiet=True)
+    return experiment(ExperimentOptions(str(file), folder / "r", specs=specs, calls=calls, **more))
+
+
+def test_one_learner_of_both_logs_is_measured_on_both_tasks(tmp_path: Path) -> None:
+    part = both(tmp_path, only=("*/build", "*/eval/*"))
+    waits = {one.address: one.said for one in part.outcomes if one.state == "waits"}
+    assert waits == {one: (f"waits for {one.split('/')[0]}/judge",) for one in EVALS}, (
+        "its log and its training are missed"
+    )
+    done = both(tmp_path)
+    assert {one.address: one.state for one in done.outcomes} == dict.fromkeys(
+        [f"{c}-standard-seed0/{k}" for c in BOTH["tasks"] for k in ("build", "judge")]
+        + [TRAIN, *EVALS], "done",
+    )  # fmt: skip
+    folder = done.root / "pocket-standard-seed0" / "checkpoints" / "pooled-refit"
+    runs = [Run.open(done.root / f"{task}-standard-seed0") for task in BOTH["tasks"]]
+    told = json.loads((folder / "training.json").read_text())
+    assert [one["run"] for one in told["runs"]] == [run.manifest.id for run in runs]
+    recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert (recipe["fit"]["learning_rate"], recipe["fit"]["packing"]) == (0.0001, True)
+    for run in runs:
+        (child,) = run.children()
+        assert child.manifest.checkpoint == str(folder)
+    text = (done.root / "report" / "report.md").read_text()
+    row = next(line for line in text.split("Policies by tasks")[1].splitlines() if "(all" in line)
+    assert row.startswith("| ReFit (all tasks) |")
+    assert len(re.findall(r"\d\.\d{4}", row)) >= 3, "a value a task, and their mean"
+
+
+def test_it_comes_after_all_of_its_logs_and_alone_is_refused(tmp_path: Path) -> None:
+    planned = both(tmp_path, "seeds=[0,1]", "learners=[base,refit]", dry_run=True).planned
+    names = [one.step.address for one in planned.parts]
+    options = ExperimentOptions("x")
+    after = {task.name.split(" ")[1]: task.after for task in tasks_of(planned.parts, options)[0]}
+    assert [one.split(" ")[1] for one in after[TRAIN]] == [
+        "pocket-standard-seed0/eval/refit", "pocket-tools-standard-seed0/eval/refit"
+    ]  # fmt: skip
+    assert [one.split(" ")[1] for one in after[EVALS[1]]] == [TRAIN]
+    assert names.index(TRAIN) > names.index("pocket-tools-standard-seed0/judge")
+    assert TRAIN.replace("seed0", "seed1") in names
+    marks = {mark(one.step, one.spec) for one in planned.parts if one.step.kind == "train"}
+    assert len(marks) == 3, "of one log, and of each seed's two"
+    steps = {name: amount.steps for name, amount in planned.amounts.items()}
+    assert steps["pocket-standard-seed0"] == 2
+    with pytest.raises(SpecError, match="pooled: found 1 task; expected at least 2"):
+        both(tmp_path, "tasks=[pocket]", dry_run=True)
+    told = both(tmp_path, "pooled=[seal]", dry_run=True).planned.missing
+    assert any("seal, which goes in rounds and logs its own" in line for line in told)
