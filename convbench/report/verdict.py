@@ -35,6 +35,8 @@ class Verdicted:
     phrase: Phrase | None = None
     alike: tuple[str, ...] = ()
     """Other judges of the same family, which are no second opinion."""
+    unfit: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Other judges that controls found unfit, which are no truth, with why."""
 
 
 def verdicts(
@@ -84,7 +86,7 @@ def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -
             truths.append(
                 Measured("people's score", found.corrected, found.bias, found.raw.mean, people=True)
             )
-    own, alike = family(spec, judge), []
+    own, alike, poor = family(spec, judge), [], {}
     for other in judges:
         if other == judge:
             continue
@@ -92,20 +94,27 @@ def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -
         if family(theirs, other) == own:
             alike.append(other)
             continue
+        if whys := _unfit(base, other):
+            poor[other] = whys
+            continue
         one = _measured(base, policy, judge, metric, other, theirs)
         truths += [] if one is None else [one]
     right = estimate((row.group, b - a) for row, a, b in pairs(base, policy, ACCURACY))
     if right is not None:
         truths.append(Measured("accuracy", right, None, math.nan))
-    marks = base.fingerprints(judge)
-    told = unfit(tried(base.run, judge, marks[0]), judge) if marks else []
-    evidence = Evidence(gain, tuple(truths), tuple(told))
+    evidence = Evidence(gain, tuple(truths), tuple(_unfit(base, judge)))
     scores = {row.talk: value for row in policy.rows
               if (value := score(row, judge, metric)) is not None}  # fmt: skip
     return Verdicted(
         policy.name, judge, decide(evidence), evidence, check, drifts(base, policy),
-        phrase(base, policy, scores), tuple(alike),
+        phrase(base, policy, scores), tuple(alike), poor,
     )  # fmt: skip
+
+
+def _unfit(base: Policy, judge: str) -> list[str]:
+    """Return why controls found a judge unfit."""
+    marks = base.fingerprints(judge)
+    return unfit(tried(base.run, judge, marks[0]), judge) if marks else []
 
 
 def family(spec: JudgeSpec | None, judge: str) -> str:

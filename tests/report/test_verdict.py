@@ -16,6 +16,7 @@ from convbench.options.gold import GoldOptions
 from convbench.options.report import ReportOptions
 from convbench.report.deciding import Evidence, Measured, decide
 from convbench.report.files import text
+from convbench.report.lacking import labels, lacking
 from convbench.report.verdict import family
 from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.estimate import Estimate
@@ -67,6 +68,40 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
     assert why in found.why
 
 
+@pytest.mark.parametrize(
+    ("people", "gain", "word", "says"),
+    [
+        # 42 % overpaid by an interval that holds 0: some more labels tell.
+        (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
+         "real", "About 10 more labels, beside 100, would tell whether 43% of the judge's gain"),
+        (Measured("people's score", one(0.2), one(-0.5), 1.0, people=True), one(1),
+         "undecided", "About 10 more labels, beside 100, would tell people's gain from none"),
+        (Measured("people's score", one(0.01), one(0), 1.0, people=True), one(1),
+         "undecided", "More labels than 10 times those there are"),
+        (Measured("people's score", one(-1.6, 0.5), one(2.2, 0.4), 0.7, people=True), one(0.7, 0.4),
+         "undecided", "more questions, not labels"),
+        (Measured("people's score", one(1), one(0.1), 1.0, people=True), one(1), "real", ""),
+        (Measured("people's score", one(0), one(1), 1.0, people=True), one(1), "gaming", ""),
+    ],
+)  # fmt: skip
+def test_what_would_decide_it_is_said(
+    people: Measured, gain: Estimate, word: str, says: str
+) -> None:
+    found = Evidence(gain, (people,))
+    assert decide(found).word == word
+    said = " ".join(lacking(found, decide(found)))
+    assert (says in said) if says else (not said)
+
+
+def test_labels_that_are_named_are_those_that_it_takes() -> None:
+    """With so many the interval ends at 0."""
+    found = one(1.0, 1.0)
+    more = labels(found)
+    assert more is not None
+    assert found.margin is not None
+    assert found.margin * (100 / (100 + more)) ** 0.5 == pytest.approx(1.0, rel=0.02)
+
+
 def test_judges_of_one_family_are_no_second_opinion() -> None:
     def of(model: str) -> str:
         spec = JudgeSpec(name="r", title="t", kind="rubric", system="s", prompt="p", model=model,
@@ -97,7 +132,7 @@ def spoken(q: str, k: int, letter: str) -> str:
     return f"{'Well, let me see. ' * k}The answer is {letter}."
 
 
-def label(run: Run, file: Path, better: float) -> None:
+def people_label(run: Run, file: Path, better: float) -> None:
     """Have people label 120: 5 with noise, `better` for the trained policy's."""
     gold(GoldOptions((str(run.path),), draw=120))
     gold(GoldOptions(("export", str(file)), run=run.path))
@@ -121,7 +156,7 @@ def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, wo
     before = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
     assert "SWiFt: undecided" in before  # nothing but the judge, and accuracy that stood still
     assert "gold RUN --draw 100" in before
-    label(run, tmp_path / "q.jsonl", better)
+    people_label(run, tmp_path / "q.jsonl", better)
     found = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
     assert f"SWiFt: {word}" in found
     assert "i have checked this twice" in found
@@ -150,6 +185,21 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
     )
     assert "SWiFt: gaming" in found
     assert "judge other" in found
+
+    # Controls find that other judge unfit: what it says is no truth any more.
+    kept = run.path / "controls" / f"{'f' * 16}.jsonl"
+    kept.parent.mkdir()
+    padded = [
+        Verdict(conversation_id=f"control:padded:{name}", judge="other", fingerprint="f" * 16,
+                scores={"overall": 9.5}, reward=0.95)
+        for name in list(run.examples)[:12]
+    ]  # fmt: skip
+    kept.write_text("".join(one.model_dump_json() + "\n" for one in padded))
+    found = text(
+        report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
+    )
+    assert "SWiFt: undecided" in found
+    assert "Does not count as the truth: judge other is unfit: padded answers score 9.50" in found
 
 
 def test_without_a_trained_policy_there_is_no_verdict(tmp_path: Path) -> None:

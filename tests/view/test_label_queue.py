@@ -50,6 +50,8 @@ def test_a_person_labels_by_keyboard_alone(look: Looked, drawn: Run) -> None:
             return str(page.locator("article .turns").inner_text())
 
         before = question()
+        assert "NaN" not in before
+        assert "undefined" not in before
         for _ in names:  # one number a metric, then the note, each ended by Enter
             typed(page, "7", "Enter")
         typed(page, "clear and right", "Enter")

@@ -106,7 +106,7 @@ def _notes(section: Section, found: GoldReport) -> Iterator[str]:
         )
     families: dict[str, Gold] = {}
     for policy in section.policies:
-        families.setdefault(str(home(policy.run).path), found.gold[policy.name])
+        families.setdefault(str(home(policy.run).path.resolve()), found.gold[policy.name])
     for gold in families.values():
         people = ", ".join(f"{name} {count}" for name, count in gold.raters.items() if count)
         yield f"Labelled: {len(gold.scores)} of {gold.drawn} drawn" + (

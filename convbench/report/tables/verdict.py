@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from convbench.report.deciding import above
 from convbench.report.document import Cell, Column, Part, Table
+from convbench.report.lacking import lacking
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE
 from convbench.report.verdict import Verdicted
 from convbench.stats.estimate import Estimate
+from convbench.stats.ppi import FEW
 
 FAR = 0.2
 """Drift, in standard deviations, that is worth a line."""
@@ -65,8 +67,16 @@ def _notes(found: Verdicted) -> Iterator[str]:
     if found.check is not None:
         yield f"Transport of people's labels: {found.check.passed}: {found.check.why}."
     people = any(one.people for one in found.evidence.truths)
-    if not people:
+    if not people and found.check is not None:
+        yield (
+            f"People's labels count where each policy has {FEW} of its own, or the transport check "
+            "passes: convbench gold RUN --draw 100."
+        )
+    elif not people:
         yield "No labels of people that count here: convbench gold RUN --draw 100."
+    yield from lacking(found.evidence, found.decided)
+    for whys in found.unfit.values():
+        yield f"Does not count as the truth: {whys[0]}."
     if found.alike:
         yield (
             f"No second opinion, for of the same family as the judge that trained: "
