@@ -11,7 +11,7 @@ from convbench.report.policies import Observation, Policy
 from convbench.report.sections import Section
 from convbench.report.simulators import siblings
 from convbench.schema.comparison import Comparison
-from convbench.stats.bradley_terry import Ranking, Round, ranking
+from convbench.stats.bradley_terry import TIMES, Ranking, Round, ranking
 from convbench.stats.duels import Duel, Wins, by_group, wins
 from convbench.stats.sequential import Decision, decide
 from convbench.store import Run
@@ -43,8 +43,14 @@ class Tournament:
     mixed: bool = False
     """Whether the judge has compared under an older rubric or model, which is left out."""
 
+    @property
+    def decided(self) -> bool:
+        """Whether the judge was asked until decided, of some two policies."""
+        return any(meeting.decision is not None for meeting in self.meetings)
+
     def ranking(self, *, length: bool = False) -> Ranking | None:
-        """Return the strengths of the policies; None where they are not finite."""
+        """Return the strengths of the policies, without intervals where the judge was asked until
+        decided; None where they are not finite."""
         places = {policy.name: place for place, policy in enumerate(self.policies)}
         words = {row.talk: row.words for p in self.policies for row in p.rows}
         rounds = [
@@ -52,7 +58,8 @@ class Tournament:
                   longer(words.get(duel.one), words.get(duel.other)))
             for m in self.meetings for duel in m.duels
         ]  # fmt: skip
-        return ranking(len(self.policies), rounds, length=length)
+        times = 0 if self.decided else TIMES
+        return ranking(len(self.policies), rounds, length=length, times=times)
 
 
 def tournaments(section: Section) -> list[Tournament]:

@@ -16,6 +16,7 @@ from convbench.report.policies import Observation, Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec
+from convbench.stats.drift import drift, drift_apart
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.transport import Transport
 
@@ -162,24 +163,11 @@ def _measured(
     first = {u: (g, a, b) for g, u, a, b in _pairs(base, policy, judge, metric) if u in second}
     if gain is None:
         return None
-    mine, wide = _spread([a for _, a, _ in first.values()]), _spread(
-        [second[u][1] for u in first]
-    )  # fmt: skip
-    if not mine or not wide:
+    apart = drift_apart((g, a, b, *second[u][1:]) for u, (g, a, b) in first.items())
+    whole = drift(first.values())
+    if apart is None or whole is None:
         return Measured(f"judge {other}", gain, None, math.nan)
-    apart = [
-        (g, (b - a) / mine - (second[u][2] - second[u][1]) / wide)
-        for u, (g, a, b) in first.items()
-    ]  # fmt: skip
-    whole = estimate((g, (b - a) / mine) for g, a, b in first.values())
-    return Measured(
-        f"judge {other}", gain, estimate(apart), whole.mean if whole is not None else math.nan
-    )
-
-
-def _spread(values: list[float]) -> float:
-    mean = math.fsum(values) / max(1, len(values))
-    return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(1, len(values)))
+    return Measured(f"judge {other}", gain, apart, whole.mean)
 
 
 def _width(spec: JudgeSpec | None, metric: str) -> float:

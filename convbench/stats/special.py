@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 TINY = 1e-300
 
@@ -15,6 +16,7 @@ def t_two_sided(t: float, df: float) -> float:
     return beta_inc(df / 2, 0.5, df / (df + t * t)) if math.isfinite(t) else 0.0
 
 
+@lru_cache(1024)
 def t_critical(df: float, level: float = 0.95) -> float:
     """Return the t whose interval [-t, t] holds `level` of Student's t; by bisection."""
     low, high = 0.0, 2.0

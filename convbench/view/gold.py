@@ -68,9 +68,7 @@ class Labelling:
             "key": found.key,
             "question": {k: shown["question"][k] for k in ("text", "choices")},
             "reference": shown["reference"],
-            "turns": [
-                {k: turn[k] if k in SAID else None for k in turn} for turn in shown["turns"]
-            ],
+            "turns": [{k: turn[k] if k in SAID else None for k in turn} for turn in shown["turns"]],
             "metrics": queue.form(found.draw),
             "mine": None
             if mine is None

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from convbench.stats.drift import drift
+from convbench.stats.agreement import agreement
+from convbench.stats.drift import drift, drift_apart
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.ppi import corrected, difference
 from convbench.stats.ratio import ratio
+from convbench.stats.shares import share_interval
 from convbench.stats.transport import transport
 from convbench.words import DrawBy
 from tests.bench.bench import Row
@@ -95,9 +97,40 @@ def _simulators(rng: random.Random) -> Found:
     }  # fmt: skip
 
 
+def _another(rng: random.Random) -> Found:
+    """A judge that trained pays 0.5 more of its points, another one nothing, on 150 questions."""
+    level = [rng.gauss(0, 1) for _ in range(150)]
+    one, two = talks(rng, 150, 3, shared=level), talks(rng, 150, 3, shared=level, bias=1.0)
+    seen = [(mine + rng.gauss(0, 0.5), other + rng.gauss(0, 0.5))
+            for (*_, mine), (*_, other) in zip(one, two, strict=True)]  # fmt: skip
+    rows = [(g, a, b, c, d) for (g, a, _), (_, b, _), (c, d) in zip(one, two, seen, strict=True)]
+    spread = (0.49 * (1 + 0.49) + 0.36) ** 0.5
+    between = agreement(("a", "b"), [g for g, *_ in rows], [a for _, a, *_ in rows],
+                        [c for *_, c, _ in rows])  # fmt: skip
+    return {
+        "overpaid by another judge, in standard deviations": (drift_apart(rows), 0.5 / spread),
+        "two judges: first less second": (between.apart, 0.5),
+    }
+
+
+def _shares(rng: random.Random) -> Found:
+    """Shares with faults or flips: 5, 10 and 97 % of three conversations of 60 questions, that
+    correlate by 0.3 within a question."""
+    found: dict[str, tuple[Estimate | _Between | None, float]] = {}
+    for share in (0.05, 0.1, 0.97):
+        rows = []
+        for group in range(60):
+            level = rng.betavariate(share * 7 / 3, (1 - share) * 7 / 3)
+            rows += [(str(group), float(rng.random() < level)) for _ in range(3)]
+        made = estimate(rows)
+        assert made is not None
+        found[f"share of {share:.0%}"] = (_Between(share_interval(made)), share)
+    return found
+
+
 SIMULATIONS: tuple[Callable[[random.Random], Found], ...] = (
     _one("uniform", 40), _one("uniform", 100), _one("score", 100), _one("optimal", 100),
-    _one("stratified", 100), _two, _report, _simulators,
+    _one("stratified", 100), _two, _report, _simulators, _another, _shares,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from convbench.stats.duels import wins
 from convbench.stats.estimate import Estimate
 from convbench.stats.leaning import length_bias, self_preference
 from convbench.stats.sequential import decide
+from convbench.stats.shares import share_interval
 from convbench.stats.votes import votes, worth
 from tests.bench.bench import Row
 from tests.stats import panels
@@ -35,7 +36,7 @@ def _duels(rng: random.Random) -> Held:
     assert found is not None
     return {
         "win rate, 80 groups": (_ends(found.rate), panels.RATE),
-        "share of flips": (_ends(found.flips), panels.FLIPS),
+        "share of flips": (share_interval(found.flips) or (None, None), panels.FLIPS),
         "pull of the first place": (_ends(found.first), panels.FIRST),
     }
 
@@ -68,8 +69,21 @@ def _strengths(rng: random.Random) -> Held:
     }
 
 
+def _plain(rng: random.Random) -> Held:
+    """Strengths as they were judged, of policies whose answers are as long."""
+    found = ranking(4, panels.rounds(rng, STRENGTHS, 0.0, 150, 3), seed=rng.getrandbits(32),
+                    times=RESAMPLED)  # fmt: skip
+    if found is None:
+        return {"all strengths at once": ((None, None), 0.0)}
+    whole = all(
+        b.low is not None and b.high is not None and b.low <= true <= b.high
+        for b, true in zip(found.strengths, STRENGTHS, strict=True)
+    )
+    return {"all strengths at once": ((0.0, 0.0 if whole else -1.0), 0.0)}
+
+
 SIMULATIONS: tuple[tuple[Callable[[random.Random], Held], int], ...] = (
-    (_duels, TIMES), (_panel, TIMES), (_strengths, 1000),
+    (_duels, TIMES), (_panel, TIMES), (_strengths, 1000), (_plain, 1000),
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,12 @@ def test_what_was_asked_is_not_asked_again_and_failures_are(tmp_path: Path) -> N
 
 def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
     run = family(tmp_path / "run", 60)
-    with Provider(
-        Plan(), reply=lambda call: says(1 if order(call)[0] == "swift" else 2)
-    ) as provider:
+
+    def reply(call: Any) -> str:  # swift wins, but for every fifth question
+        tie = re.search(r"Which tree \d*[05]\?", str(call.messages[1][1]))
+        return says(1.5 if tie else 1 if order(call)[0] == "swift" else 2)
+
+    with Provider(Plan(), reply=reply) as provider:
         calls = {"calls": {"concurrency": 4}}
         dry = compare(run, provider, "swift", "base", dry_run=True, until_decided=True)
         assert dry.previews[0].calls == 240
@@ -140,10 +144,13 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
         before = provider.stats.calls
         compare(run, provider, "swift", "base", until_decided=True, **calls)
         assert provider.stats.calls == before, "what is decided stays so"
-    table = report(ReportOptions((run.path,), pairwise=True)).document.parts[-1].tables[0]
+    table, strengths = report(ReportOptions((run.path,), pairwise=True)).document.parts[-1].tables
     low, high = json.loads(table.rows[0][2].text)
-    assert 0.5 < low < 1 == high
+    assert 0.5 < low < high <= 1
     assert any("at all times" in note for note in table.notes)
+    assert float(strengths.rows[1][1].text) > 1
+    assert strengths.rows[1][2].text == "-", "an interval of duels counted beforehand"
+    assert any("asked until it was decided" in note for note in strengths.notes)
 
 
 def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:

@@ -33,11 +33,13 @@ def strengths(title: str, found: Tournament, no_wins: Sequence[str] = ()) -> Pic
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(f"log odds of winning against {names[0]}")
     caption = (
-        f"{title}: Bradley-Terry strengths by judge {found.judge} against {names[0]}, with 95% "
-        "intervals that hold together; each couple was judged in both orders."
+        f"{title}: Bradley-Terry strengths by judge {found.judge} against {names[0]}, "
+        f"{'asked until decided' if found.decided else 'with 95% intervals that hold together'}; "
+        "each couple was judged in both orders."
     )
     caption += "".join(f" {why}." for why in no_wins)
-    said = "bars: 95% intervals that hold together"
+    bars = "bars: 95% intervals that hold together"
+    said = "asked until decided: no intervals" if found.decided else bars
     said += "" if level is None else "\nfilled: as judged; hollow: at equal length"
     return picture(
         figure, slug(f"pairwise {title} {found.judge}"), caption,

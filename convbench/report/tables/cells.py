@@ -39,6 +39,14 @@ def number(found: Estimate | None, digits: int, rank: Rank = 0) -> Cell:
     return Cell(f"{found.mean:.{digits}f}", error, rank)
 
 
+def percent(found: Estimate | None, span: tuple[float, float] | None) -> Cell:
+    """Return the cell of a share with its 95% interval, in percent."""
+    if found is None:
+        return NONE
+    ends = "" if span is None else f" [{100 * span[0]:.1f}, {100 * span[1]:.1f}]"
+    return Cell(f"{100 * found.mean:.1f}{ends}")
+
+
 def p_text(p: float | None) -> str:
     """Return a p value as text."""
     if p is None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.pairwise import Meeting, Tournament, flips
-from convbench.report.tables.cells import NONE, p_text
+from convbench.report.tables.cells import NONE, p_text, percent
 from convbench.stats.bradley_terry import Bound, odds
 from convbench.stats.estimate import Estimate, holm
+from convbench.stats.shares import share_interval
 
 
 def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = ()) -> Table:
@@ -26,8 +27,10 @@ def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = 
         rows.append((
             Cell(f"{meeting.one.name} over {meeting.other.name}"), Cell(_rate(meeting)),
             _interval(meeting), _p(p, flips=_names(meeting) in flipped), Cell(str(total.wins)),
-            Cell(str(total.ties)), Cell(str(total.losses)), _share(total.flips),
-            _share(total.first), Cell(str(total.rate.n)), Cell(str(total.rate.groups)),
+            Cell(str(total.ties)), Cell(str(total.losses)),
+            percent(total.flips, share_interval(total.flips)),
+            percent(total.first, total.first.interval), Cell(str(total.rate.n)),
+            Cell(str(total.rate.groups)),
         ))  # fmt: skip
     columns = (
         Column("Policies", "Policies", numeric=False), Column("win rate", "rate"),
@@ -64,6 +67,11 @@ def strength_table(found: Tournament) -> Table | None:
         f"({plain.groups}); the intervals of a column hold together. Beats: how often it wins "
         f"against {first}."
     ]
+    if found.decided:
+        notes.append(
+            "No intervals: the judge was asked until it was decided, and one of duels that were "
+            "counted beforehand would not hold."
+        )
     if level is not None and level.length is not None:
         length = level.length
         ends = "" if length.low is None else f" [{length.low:+.2f}, {length.high:+.2f}]"
@@ -98,11 +106,6 @@ def _against_half(rate: Estimate) -> float | None:
     return moved.p
 
 
-def _share(found: Estimate) -> Cell:
-    margin = found.margin
-    return Cell(f"{100 * found.mean:.1f}", None if margin is None else f"{100 * margin:.1f}")
-
-
 def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
     if bound is None:
         return [NONE, NONE, NONE]
@@ -116,10 +119,10 @@ def _notes(found: Tournament) -> list[str]:
     notes = [
         f"Judge {found.judge}: conversations about the same question with the same sample, each "
         "couple in both orders; a tie is half a win. Intervals are clustered by group (Student's "
-        "t). Flips ± 95%: duels whose winner the order chose. First ± 95%: how far what is shown "
-        "first is preferred; 50 where the place does not count."
+        "t). Flips: duels whose winner the order chose (Wilson's interval). First: how far what is "
+        "shown first is preferred; 50 where the place does not count."
     ]
-    if any(meeting.decision for meeting in found.meetings):
+    if found.decided:
         notes.append(
             "Where the judge was asked until decided, the rate is over groups and the interval "
             "holds at all times at once, however often it was looked at; it has no p."

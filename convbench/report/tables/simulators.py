@@ -9,8 +9,9 @@ from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.policies import Policy, Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import Apart, TwoSimulators
-from convbench.report.tables.cells import NONE
+from convbench.report.tables.cells import NONE, percent
 from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.shares import share_interval
 
 SHORT = {"critical-helped": "helped", "critical-hindered": "hindered", "minor": "minor"}
 
@@ -30,10 +31,10 @@ def review_table(section: Section) -> Table | None:
         Column("faults", "faults", numeric=False),
     )  # fmt: skip
     notes = (
-        "Conversations in which the simulated human has such a fault, ± half the 95% interval, "
-        "clustered by group. helped: critical, it tells what the policy was to find out; hindered: "
-        "critical, it keeps it from that; minor: nothing came of it. A conversation may have "
-        'several. The faults themselves: convbench query "select * from faults".',
+        "Conversations in which the simulated human has such a fault, with its 95% interval "
+        "(Wilson's, clustered by group). helped: critical, it tells what the policy was to find "
+        "out; hindered: critical, it keeps it from that; minor: nothing came of it. A conversation "
+        'may have several. The faults themselves: convbench query "select * from faults".',
     )
     return Table("Reviews of the simulated human", columns, tuple(rows), notes, "simulated-human")
 
@@ -69,10 +70,7 @@ def _severities(review: Scored) -> set[str]:
 
 
 def _share(found: Estimate | None) -> Cell:
-    if found is None:
-        return NONE
-    margin = found.margin
-    return Cell(f"{100 * found.mean:.1f}", None if margin is None else f"{100 * margin:.1f}")
+    return percent(found, None if found is None else share_interval(found))
 
 
 def simulators_part(found: TwoSimulators) -> Part:
