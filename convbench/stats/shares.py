@@ -1,9 +1,9 @@
 """The interval of a share, which near 0 or 1 is not as wide to either side.
 
-Wilson's score interval (Wilson 1927) with as many independent conversations as the clustered error
-tells, p (1 - p) / error^2 (Korn and Graubard 1998), and Student's t over groups in place of the
-normal. Where all are alike the error tells nothing, and each group counts once: a fault that 40
-questions never showed may still be in some percent of all.
+Student's t on the log odds, whose error is that of the share over p (1 - p) (Korn and Graubard 1998
+compare it with others for clustered samples). Where all are alike there are no odds and the error
+tells nothing: then Wilson's score interval (1927), in which each group counts once. A fault that
+40 questions never showed may still be in some percent of all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ def share_interval(found: Estimate) -> tuple[float, float] | None:
     if found.error is None:
         return None
     p, t = found.mean, t_critical(found.df, LEVEL)
-    n = p * (1 - p) / found.error**2 if found.error and 0 < p < 1 else float(found.groups)
-    wider = 1 + t * t / n
-    middle = (p + t * t / (2 * n)) / wider
-    margin = t * math.sqrt(p * (1 - p) / n + (t / (2 * n)) ** 2) / wider
-    return max(0.0, middle - margin), min(1.0, middle + margin)
+    if 0 < p < 1 and found.error > 0:
+        odds, margin = math.log(p / (1 - p)), t * found.error / (p * (1 - p))
+        return _share(odds - margin), _share(odds + margin)
+    end = t * t / found.groups / (1 + t * t / found.groups)
+    return (1 - end, 1.0) if p > 0.5 else (0.0, end)
+
+
+def _share(odds: float) -> float:
+    """Return the share of these log odds."""
+    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0

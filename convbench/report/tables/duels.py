@@ -119,8 +119,8 @@ def _notes(found: Tournament) -> list[str]:
     notes = [
         f"Judge {found.judge}: conversations about the same question with the same sample, each "
         "couple in both orders; a tie is half a win. Intervals are clustered by group (Student's "
-        "t). Flips: duels whose winner the order chose (Wilson's interval). First: how far what is "
-        "shown first is preferred; 50 where the place does not count."
+        "t). Flips: duels whose winner the order chose (interval of its log odds). First: how far "
+        "what is shown first is preferred; 50 where the place does not count."
     ]
     if found.decided:
         notes.append(
