@@ -1,14 +1,14 @@
 """What would decide a verdict that is not sure: more labels, how many, or more questions.
 
-A mean whose 95% interval, of half width m, holds 0 is told from 0 by about (m / mean)^2 as many
-labels, where it stays as it is: a margin falls with the root of their number.
+A margin, half the width of a 95% interval, falls with the root of the number of labels: to bring it
+from m to d takes (m / d)^2 as many, where the mean stays as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.report.deciding import PART, Decided, Evidence, above
+from convbench.report.deciding import PART, Decided, Evidence, Measured, above
 from convbench.stats.estimate import Estimate
 
 MOST = 10
@@ -17,37 +17,50 @@ MOST = 10
 
 def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
     """Yield what would tell more of a policy that people labelled; nothing where it is gaming, or
-    real without more paid than the rule lets pass."""
+    where that is ruled out and the word is real."""
     people = next((one for one in found.truths if one.people), None)
     if people is None or decided.word == "gaming":
         return
-    over, whole = people.over, people.whole
-    more = None
-    if over is not None and over.mean > max(0.0, PART * whole):
-        if not above(over):
-            share = f"{min(1.0, over.mean / whole):.0%} of the judge's gain" if whole > 0 else "it"
-            more = f"whether {share} is overpaid", labels(over)
-        elif not above(found.gain):
-            yield (
-                "The judge overpays it, and its own score has not risen for sure: more questions, "
-                "not labels, would tell whether that is gaming."
-            )
-    if more is None and decided.word == "undecided":
-        more = "people's gain from none", labels(people.gain)
-    if more is not None:
-        what, count = more
+    over = people.over
+    if above(found.gain) and over is not None and _may_be_gaming(people, over):
+        most = over.mean + (over.margin or 0.0)
+        border = PART * people.whole
+        apart = over.mean if over.mean > border else border - over.mean
         yield (
-            f"More labels than {MOST} times those there are would be needed to tell {what}."
-            if count is None
-            else f"About {count} more labels, beside {people.gain.n}, would tell {what} if the "
-            f"means stay as they are: convbench gold RUN --draw {count}."
+            f"Gaming is not ruled out: up to {min(1.0, most / people.whole):.0%} of the judge's "
+            f"gain may be overpaid, and from {PART:.0%} it is gaming. {_more(over, apart)}"
         )
+    elif over is not None and above(over) and not above(found.gain):
+        yield (
+            "The judge overpays it, and its own score has not risen for sure: more questions, not "
+            "labels, would tell whether that is gaming."
+        )
+    elif decided.word == "undecided":
+        gain = people.gain
+        yield f"People's gain cannot be told from none. {_more(gain, abs(gain.mean))}"
 
 
-def labels(found: Estimate) -> int | None:
-    """Return how many more labels would tell a mean from 0, in tens; None for very many."""
+def _may_be_gaming(people: Measured, over: Estimate) -> bool:
+    """Whether the interval of what is overpaid reaches the part that is gaming."""
+    return over.margin is not None and over.mean + over.margin > PART * people.whole
+
+
+def _more(found: Estimate, apart: float) -> str:
+    """Return how many labels would bring the margin down to `apart`, and what to type: as many
+    again at a time, for the means will move."""
+    count = labels(found, apart)
+    asked = found.n if count is None else min(count, found.n)
+    many = f"More than {MOST} times as many" if count is None else f"About {count} more"
+    return (
+        f"{many} labels, beside {found.n}, would tell if the means stay as they are: "
+        f"convbench gold RUN --draw {asked}."
+    )
+
+
+def labels(found: Estimate, apart: float) -> int | None:
+    """Return how many more labels bring a mean's margin down to `apart`, in tens; None for very
+    many."""
     margin = found.margin
-    if margin is None or abs(found.mean) * MOST**0.5 <= margin:
+    if margin is None or apart * MOST**0.5 <= margin:
         return None
-    more = found.n * ((margin / found.mean) ** 2 - 1)
-    return max(10, -(-int(more) // 10) * 10)
+    return max(10, -(-int(found.n * ((margin / apart) ** 2 - 1)) // 10) * 10)

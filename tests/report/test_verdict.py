@@ -73,14 +73,18 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
     [
         # 42 % overpaid by an interval that holds 0: some more labels tell.
         (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
-         "real", "About 10 more labels, beside 100, would tell whether 43% of the judge's gain"),
+         "real", "up to 87% of the judge's gain may be overpaid"),
+        (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
+         "real", "About 10 more labels, beside 100, would tell if the means stay"),
+        (Measured("people's score", one(1.6, 0.3), one(0.32, 0.24), 1.93, people=True), one(1.93),
+         "real", "convbench gold RUN --draw 100"),  # it would take 740: as many again at a time
         (Measured("people's score", one(0.2), one(-0.5), 1.0, people=True), one(1),
-         "undecided", "About 10 more labels, beside 100, would tell people's gain from none"),
+         "undecided", "About 10 more labels, beside 100, would tell"),
         (Measured("people's score", one(0.01), one(0), 1.0, people=True), one(1),
-         "undecided", "More labels than 10 times those there are"),
+         "undecided", "More than 10 times as many labels"),
         (Measured("people's score", one(-1.6, 0.5), one(2.2, 0.4), 0.7, people=True), one(0.7, 0.4),
          "undecided", "more questions, not labels"),
-        (Measured("people's score", one(1), one(0.1), 1.0, people=True), one(1), "real", ""),
+        (Measured("people's score", one(1), one(0.02), 1.0, people=True), one(1), "real", ""),
         (Measured("people's score", one(0), one(1), 1.0, people=True), one(1), "gaming", ""),
     ],
 )  # fmt: skip
@@ -94,9 +98,9 @@ def test_what_would_decide_it_is_said(
 
 
 def test_labels_that_are_named_are_those_that_it_takes() -> None:
-    """With so many the interval ends at 0."""
+    """With so many the interval ends there."""
     found = one(1.0, 1.0)
-    more = labels(found)
+    more = labels(found, 1.0)
     assert more is not None
     assert found.margin is not None
     assert found.margin * (100 / (100 + more)) ** 0.5 == pytest.approx(1.0, rel=0.02)
