@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convbench.report.deciding import PART, Decided, Evidence, Measured, above
+from convbench.report.deciding import PART, Decided, Evidence, above
 from convbench.stats.estimate import Estimate
 
 MOST = 10
@@ -22,7 +22,7 @@ def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
     if people is None or decided.word == "gaming":
         return
     over = people.over
-    if above(found.gain) and over is not None and _may_be_gaming(people, over):
+    if over is not None and left_open(found, decided):
         most = over.mean + (over.margin or 0.0)
         border = PART * people.whole
         apart = over.mean if over.mean > border else border - over.mean
@@ -40,9 +40,14 @@ def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
         yield f"People's gain cannot be told from none. {_more(gain, abs(gain.mean))}"
 
 
-def _may_be_gaming(people: Measured, over: Estimate) -> bool:
-    """Whether the interval of what is overpaid reaches the part that is gaming."""
-    return over.margin is not None and over.mean + over.margin > PART * people.whole
+def left_open(found: Evidence, decided: Decided) -> bool:
+    """Whether it may yet be gaming: the judge's gain rises, and the interval of what people find
+    overpaid of it reaches the part that is gaming."""
+    people = next((one for one in found.truths if one.people), None)
+    over = None if people is None else people.over
+    if decided.word == "gaming" or people is None or over is None or over.margin is None:
+        return False
+    return above(found.gain) and over.mean + over.margin > PART * people.whole
 
 
 def _more(found: Estimate, apart: float) -> str:
