@@ -16,8 +16,12 @@ import numpy as np
 
 _RIDGE = 3.0
 """What holds the rule back from bending the draw to a few questions, shared among all of them."""
-_RIDGE_OF_PLACE = 1.0
-"""The same, for the questions of one place."""
+_RIDGE_BESIDE, _RIDGE_OF_PLACE = 2.0, 1.0
+"""The same where questions have places: of the rule over all beside those of places, and of each
+of these. Of 10, the rule over all leaves what leans; of 1, it evens out so exactly that the
+questions learnt from tell the rest, turned around."""
+_TURNS = 3
+"""How often the rule over all and those of places are fitted, one after the other."""
 _STEPS, _SMALL = 30, 1e-6
 
 
@@ -48,45 +52,52 @@ def among(kinds: np.ndarray, count: int) -> np.ndarray:
 
 
 def drawn(shown: np.ndarray, rng: Random, places: Sequence[str] = ()) -> list[int]:
-    """Return which set each question takes, of what shows in each (questions, sets, looks).
-
-    It is evened out over all questions and then, where they have places, over those of each place
-    by themselves: were it over all alone, right options elsewhere would have too seldom what those
-    of one place have too often, and who learns elsewhere would be told these, turned around.
-    """
-    chances = evened(shown)
-    for place in dict.fromkeys(places):
-        own = np.array([one == place for one in places])
-        chances[own] = evened(shown[own], chances[own], _RIDGE_OF_PLACE)
+    """Return which set each question takes, of what shows in each (questions, sets, looks)."""
+    chances = evened(shown, places)
     return [rng.choices(range(len(row)), list(row))[0] for row in chances]
 
 
-def evened(
-    shown: np.ndarray, before: np.ndarray | None = None, weight: float = _RIDGE
-) -> np.ndarray:
-    """Return chances (questions, sets) that even out the mean of what shows, nearest to those
-    `before` (equal ones): exponential tilting with a ridge of this weight, by Newton's method."""
-    count, sets, size = shown.shape
-    before = np.ones((count, sets)) if before is None else before
+def evened(shown: np.ndarray, places: Sequence[str] = ()) -> np.ndarray:
+    """Return chances (questions, sets) that even out all questions, and those of each place.
+
+    A rule over all and one of each place are fitted in turn, each beside the other. Were it one
+    over all alone, right options elsewhere would have too seldom what those of one place have too
+    often, and who learns elsewhere would be told these, turned around. Were it those of places
+    alone, of too few questions each to be evened out, what leans the same way in all would stay.
+    """
+    members = [np.array([one == place for one in places]) for place in dict.fromkeys(places)]
+    own, size = np.zeros(shown.shape[:2]), shown.shape[2]
+    rule, rules = np.zeros(size), [np.zeros(size) for _ in members]
+    for _ in range(_TURNS if members else 1):
+        rule = _rule(shown, own, _RIDGE_BESIDE if members else _RIDGE, rule)
+        every = -(shown @ rule)
+        for place, member in enumerate(members):
+            part = shown[member]
+            rules[place] = _rule(part, every[member], _RIDGE_OF_PLACE, rules[place])
+            own[member] = -(part @ rules[place])
+    return _chances(every + own)
+
+
+def _rule(shown: np.ndarray, before: np.ndarray, weight: float, rule: np.ndarray) -> np.ndarray:
+    """Return what one rule takes off the logarithms `before` of chances (questions, sets), by look,
+    to even out the mean of what shows: exponential tilting with a ridge, by Newton's method from
+    `rule` on."""
+    count, _, size = shown.shape
     ridge = weight / count
-    rule = np.zeros(size)
-    chances = _tilted(shown, rule, before)
     for _ in range(_STEPS):
-        weighed = chances[:, :, None] * shown
+        weighed = _chances(before - shown @ rule)[:, :, None] * shown
         means = weighed.sum(1)
         spread = weighed.reshape(-1, size).T @ shown.reshape(-1, size) - means.T @ means
         slope = means.mean(0) - ridge * rule
         step = np.linalg.solve(spread / count + ridge * np.eye(size), slope)
         longest = float(np.abs(step).max())
         rule = rule + step / max(1.0, longest)
-        chances = _tilted(shown, rule, before)
         if longest < _SMALL:
             break
-    return chances
+    return rule
 
 
-def _tilted(shown: np.ndarray, rule: np.ndarray, before: np.ndarray) -> np.ndarray:
-    raised = -(shown @ rule)
-    raised = before * np.exp(raised - raised.max(axis=1, keepdims=True))
+def _chances(logs: np.ndarray) -> np.ndarray:
+    raised = np.exp(logs - logs.max(axis=1, keepdims=True))
     chances: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
     return chances

@@ -1,21 +1,22 @@
 """Which wrong options each question takes, so that nothing that can be counted tells the right one.
 
 Wrong options have the builds of right queries: of other questions that are asked, and of turns that
-stand not alone. Sets of three are drawn by chance, evened out on each database by what shows
-(`looks`, `phrases`, `convbench.tasks.evening`) and by how many other right answers have an option's
-build: else the right one would be the one whose build is new.
+stand not alone. Sets of three are drawn by chance, evened out over all databases and on each by
+what shows (`looks`, `convbench.tasks.evening`), by words and pairs of words, with columns by their
+sort (`phrases`) and, where several databases share them, by their names, and by how many other
+right answers have an option's build: else the right one would be the one whose build is new.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
 
 import numpy as np
 
 from convbench.tasks import evening
-from convbench.tasks.cosql.looks import looks
+from convbench.tasks.cosql.looks import looks, pairs
 from convbench.tasks.cosql.options import Wrong
 from convbench.tasks.evening import among, standing
 
@@ -28,6 +29,8 @@ _OFTEN = (1, 2, 4, 8, 16)
 _RIGHT, _POSSIBLE = 0.04, 0.1
 """Share of right queries that have a phrase, or of questions where it is possible, from which it
 is evened out."""
+_SEVERAL = 3
+"""Databases on which a word must be possible to be evened out as it is."""
 _WEIGHT = 2.0
 """How much builds and phrases count beside the ridge that holds the draw back."""
 _DRAWS = 60
@@ -52,19 +55,25 @@ def choose(
     if not drawn:
         return {}
     known, usual = Counter(forms.values()), _usual(drawn, said)
-    shown = [
-        [
-            np.hstack(
-                [
-                    looks(*_texts(texts[key], three)),
-                    _WEIGHT * _known(known, forms[key], three),
-                    _WEIGHT * _phrased(usual, [said[key], *(w.phrases for w in three)]),
-                ]
-            )
-            for three in triples
-        ]
-        for key, triples in drawn.items()
-    ]
+    common = _common(drawn, texts, databases)
+    shown = []
+    for key, triples in drawn.items():
+        own = _said(usual, common, said[key], pairs(texts[key][1]))
+        theirs = {
+            w.query.text: _said(usual, common, w.phrases, w.pairs) for t in triples for w in t
+        }
+        shown.append(
+            [
+                np.hstack(
+                    [
+                        looks(*_texts(texts[key], three)),
+                        _WEIGHT * _known(known, forms[key], three),
+                        _WEIGHT * _leaning([own, *(theirs[w.query.text] for w in three)]),
+                    ]
+                )
+                for three in triples
+            ]
+        )
     places = evening.drawn(np.array(shown), rng, [databases[key] for key in drawn])
     return {key: drawn[key][place] for key, place in zip(drawn, places, strict=True)}
 
@@ -97,10 +106,34 @@ def _usual(
     return sorted(enough)
 
 
-def _phrased(usual: Sequence[str], said: Sequence[Counter[str]]) -> np.ndarray:
-    """Return by phrase how much oftener the first query has it than all have on average."""
-    counts = np.array([[min(2, one[phrase]) for phrase in usual] for one in said], float)
-    away: np.ndarray = counts[0] - counts.mean(0)
+def _common(
+    drawn: Mapping[str, Sequence[Sequence[Wrong]]], texts: Texts, databases: Mapping[str, str]
+) -> list[str]:
+    """Return the words and pairs of words, as they are, of which options can have more or fewer in
+    enough questions, on several databases: what is said on one alone, no other tells."""
+    possible: Counter[str] = Counter()
+    places: dict[str, set[str]] = defaultdict(set)
+    for key, triples in drawn.items():
+        wrong = {w.query.text: w.pairs for t in triples for w in t}
+        counts = [pairs(texts[key][1]), *wrong.values()]
+        for said in set().union(*counts):
+            if len({one[said] for one in counts}) > 1:
+                possible[said] += 1
+                places[said].add(databases[key])
+    least = _RIGHT * len(drawn)
+    return sorted(s for s, n in possible.items() if n >= least and len(places[s]) >= _SEVERAL)
+
+
+def _said(
+    usual: Sequence[str], common: Sequence[str], phrases: Counter[str], own: Counter[str]
+) -> np.ndarray:
+    """Return how often a query has each phrase, and each word as it is; twice is often."""
+    return np.array([*(min(2, phrases[p]) for p in usual), *(min(2, own[w]) for w in common)])
+
+
+def _leaning(counts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return how much oftener the first query has each than all have on average."""
+    away: np.ndarray = counts[0] - np.mean(counts, axis=0)
     return away
 
 

@@ -14,12 +14,14 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 from sqlglot import exp
 
 from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build, Slot, columns, linked, literals, selects, sort
+from convbench.tasks.cosql.looks import pairs
 from convbench.tasks.cosql.phrases import phrases
 from convbench.tasks.cosql.queries import COLUMN, Query
 from convbench.tasks.cosql.results import Bench, Told
@@ -51,6 +53,11 @@ class Wrong:
     told: Told
     phrases: Counter[str]
     """Its words and pairs of words (`phrases.phrases`)."""
+
+    @cached_property
+    def pairs(self) -> Counter[str]:
+        """The same with the columns' own names."""
+        return pairs(self.query.text)
 
 
 def candidates(
