@@ -14,13 +14,12 @@ from convbench.cli.judge import answer_judge
 from convbench.cli.say import (
     ended,
     fact,
-    means,
     next_command,
     note,
     say_failures,
     say_had,
+    say_means,
     shown,
-    table,
 )
 from convbench.options.evaluate import EvalOptions
 
@@ -78,8 +77,7 @@ def say_eval(result: EvalResult, calls: CallOptions) -> bool:
             ended(judged.jobs, result.run.path, again)
         if result.judged.panel is not None:
             out.print()
-            for found in means(result.judged.panel):
-                table(found)
+            say_means(result.judged.panel)
     done = [built.jobs]
     if result.judged is not None:
         done += [one.jobs for one in result.judged.judged]

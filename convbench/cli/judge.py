@@ -18,12 +18,12 @@ from convbench.cli.pairwise import answer_duels, say_compared
 from convbench.cli.say import (
     ended,
     fact,
-    means,
     next_command,
     note,
     of_run,
     said_again,
     say_failures,
+    say_means,
     say_messages,
     shown,
     table,
@@ -149,8 +149,7 @@ def _question(result: JudgeResult) -> str:
 def _say_panel(panel: Panel) -> None:
     """Print the means of each judge, what stands beside them, and how judges agree."""
     out.print()
-    for rows in means(panel):
-        table(rows)
+    say_means(panel)
     lengths = ", ".join(
         f"{judge.judge} {judge.length:+.2f}" for judge in panel.judges if judge.length is not None
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
 
-LEAST = 12
-"""Columns for a judge's name, however many scores stand beside it."""
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
 WHOLE = 100_000
@@ -61,7 +59,7 @@ def note(text: str) -> None:
     told(err, "note: ", "yellow", text)
 
 
-def table(found: Table, most: int = WHOLE) -> None:
+def table(found: RenderableType, most: int = WHOLE) -> None:
     """Print a table: fitted to a terminal, `most` columns there, unbroken where it goes to a
     program."""
     if out.is_terminal:
@@ -144,30 +142,45 @@ def say_failures(judged: Judged) -> None:
         note(f"{judged.name}: {judged.unsupported} without a score: their task is unsupported")
 
 
-def means(panel: Panel) -> list[Table]:
-    """Return tables of mean scores, one row a judge; judges of other metrics have a table of their
-    own, so that each fits."""
+def say_means(panel: Panel) -> None:
+    """Print mean scores, one row a judge; judges of other metrics have a table of their own, and
+    what does not fit beside stands below."""
     alike: dict[frozenset[str], list[JudgeMeans]] = {}
     for judge in panel.judges:
         alike.setdefault(frozenset(judge.means), []).append(judge)
-    return [_means(list(judges[0].means), judges) for judges in alike.values()]
+    for judges in alike.values():
+        _say_means(list(judges[0].means), judges)
 
 
-def _means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> Table:
+def _say_means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
+    from convbench.report.document import Cell, Column
+    from convbench.report.document import Table as Document
+    from convbench.report.terminal import tables
     from convbench.store.columns import METRICS
 
-    rows = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    rows.add_column("judge", overflow="fold", min_width=LEAST)
-    heads = (metric[:5] if metric in METRICS else metric[:12] for metric in metrics)
-    for head in ("scored", "failed", *heads, "reward"):
-        rows.add_column(head, justify="right", no_wrap=True)
+    short = [SHORT.get(name, name) if name in METRICS else name for name in metrics]
+    columns = (
+        Column("judge", "judge", numeric=False),
+        *(Column(head, head) for head in ("scored", "failed")),
+        *map(Column, metrics, short),
+        Column("reward", "reward"),
+    )
+    rows = []
     for judge in judges:
         scores = [f"{judge.means[m]:.2f}" for m in metrics]
         reward = "-" if judge.reward is None else f"{judge.reward.mean:.3f}"
-        rows.add_row(
-            Text(printable(judge.judge)), str(judge.scored), str(judge.failed), *scores, reward
-        )
-    return rows
+        row = (printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
+        rows.append(tuple(map(Cell, row)))
+    width = out.width if out.is_terminal else WHOLE
+    for part in tables(Document("", columns, tuple(rows)), width, plain=False):
+        table(part)
+
+
+SHORT = {
+    "reasoning": "reas.", "comprehensiveness": "compr.", "pedagogical": "pedag.",
+    "confidence": "conf.",
+}  # fmt: skip
+"""Heads of the rubric's metrics where there is little room."""
 
 
 def said_again(specs: SpecOptions) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from rich.cells import cell_len
@@ -38,13 +38,15 @@ def _part(part: Part, console: Console) -> Iterator[RenderableType]:
         yield Text(fact)
     for table in part.tables:
         yield Text(table.caption, style="bold")
-        yield _table(table, console.width, plain)
+        yield from tables(table, console.width, plain)
         yield _notes(table, plain)
     for note in part.notes:
         yield Text(note, style="dim")
 
 
-def _table(table: Table, width: int, plain: bool) -> RenderableType:
+def tables(table: Table, width: int, plain: bool) -> Iterator[RenderableType]:
+    """Yield the table; where not even its narrow form fits without broken words, parts of its
+    columns one below another, each behind what names the rows."""
     for narrow in (False, True):
         cells = [[_cell(cell, plain, narrow) for cell in row] for row in table.rows]
         heads = [Text(column.short if narrow else column.head) for column in table.columns]
@@ -52,15 +54,43 @@ def _table(table: Table, width: int, plain: bool) -> RenderableType:
         widths = _widths([heads, *cells], width, gap)
         if not narrow and widths == _widths([heads, *cells], ENDLESS, gap):
             break
+    rows = [heads, *cells]
+    for part in [range(len(heads))] if widths else _parts(table, rows, width, gap):
+        own = [[row[place] for place in part] for row in rows]
+        yield _table(table, part, own, gap, _widths(own, width, gap))
+
+
+def _table(
+    table: Table,
+    part: Sequence[int],
+    rows: Sequence[list[Text]],
+    gap: int,
+    widths: list[int] | None,
+) -> RenderableType:
+    """Return a table of some columns, by number; the first row holds the heads."""
     out = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for place, (column, head) in enumerate(zip(table.columns, heads, strict=True)):
-        justify: Literal["right", "left"] = "right" if column.numeric else "left"
-        out.add_column(
-            head, justify=justify, overflow="fold", width=widths[place] if widths else None
-        )
-    for row in cells:
+    for number, place in enumerate(part):
+        justify: Literal["right", "left"] = "right" if table.columns[place].numeric else "left"
+        own = widths[number] if widths else None
+        out.add_column(rows[0][number], justify=justify, overflow="fold", width=own)
+    for row in rows[1:]:
         out.add_row(*row)
     return out
+
+
+def _parts(table: Table, rows: list[list[Text]], width: int, gap: int) -> Iterator[list[int]]:
+    """Yield the columns of each part, by number: those that name the rows, and as many others as
+    fit, one at least."""
+    names = next((n for n, column in enumerate(table.columns) if column.numeric), 1) or 1
+    part = list(range(names))
+    for place in range(names, len(table.columns)):
+        more = [*part, place]
+        fits = _widths([[row[one] for one in more] for row in rows], width, gap) is not None
+        if not fits and len(part) > names:
+            yield part
+            more = [*range(names), place]
+        part = more
+    yield part
 
 
 def _widths(rows: list[list[Text]], width: int, gap: int) -> list[int] | None:

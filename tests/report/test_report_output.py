@@ -1,14 +1,17 @@
 """The formats, hostile text in them, and the command as a user types it."""
 
+import io
 import re
 import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from convbench.cli import say
 from convbench.report.document import (
     Cell,
     Column,
@@ -195,6 +198,27 @@ def test_terminal_wide_narrow_and_piped():
     assert max(map(len, narrow.splitlines())) <= 40
     styled = printed(200, force_terminal=True)
     assert "0.8000 ± 0.0236" in styled  # bold says it there
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_head_is_cut_where_the_terminal_is_narrow(width, monkeypatch):
+    """Columns that do not fit stand below, behind the same first one."""
+    means = dict.fromkeys(("accuracy", "reasoning", "comprehensiveness", "pedagogical", "overall"))
+    judge = SimpleNamespace(
+        judge="rubric-as-printed", scored=1480, failed=20, means=dict.fromkeys(means, 9.25),
+        reward=SimpleNamespace(mean=0.925),
+    )  # fmt: skip
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    monkeypatch.setattr(say, "out", console)
+    say.say_means(SimpleNamespace(judges=[judge]))
+    lines = console.file.getvalue().splitlines()
+    heads = " ".join(line for line in lines if line.startswith("judge")).split()
+    assert [head for head in heads if head != "judge"] == [
+        "scored", "failed", "accuracy", "reas.", "compr.", "pedag.", "overall", "reward",
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= width
+    assert sum(line.startswith("rubric-as-printed") for line in lines) == heads.count("judge")
+    assert (heads.count("judge") > 1) == (width < 80)
 
 
 @pytest.fixture(scope="module")
