@@ -99,9 +99,10 @@ def complaint(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> Co
 def _walk(reading: _Reading, todo: list[Line]) -> None:
     """Go through the lines: a metric's line starts it, other lines are its justification."""
     labels, aliases = _labels(reading.spec), _aliases(reading.spec)
+    known = {*labels, *aliases}
     at: str | None = None
     for index, line in enumerate(todo):
-        source = _source(line, todo[index + 1 :], {*labels, *aliases})
+        source = _source(line, todo[index + 1 :], known)
         name = labels.get(line.label)
         if name is None and SCORE.match(source.text if source is not line else line.rest):
             name = aliases.get(line.label)  # without a score it may be prose: "Reasoning: ..."

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,26 +31,38 @@ MEMORY_MB = 2048
 
 SMALL = 32 << 20
 """Bytes of records that one thread reads: each has buffers of its own."""
-LARGE = 64 << 20
-"""Bytes of records that a question may hold in memory."""
-HELD_MB = 256
-"""MiB that it holds of more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What records may hold of memory."""
+
+    large: int
+    """Bytes of records beyond which they lie in temporary files."""
+    held_mb: int
+    """MiB that is held of those."""
+
+
+ONCE = Room(64 << 20, 256)
+"""For a question that is asked once."""
+OFTEN = Room(256 << 20, 512)
+"""For a viewer, which is asked again and again."""
 SPILLED = 8
 """Most bytes of temporary files for a byte of records."""
 
 
-def spill(connection: DuckDBPyConnection, size: int) -> bool:
-    """Have records of so many bytes kept in temporary files beyond HELD_MB of memory, where there
-    are more than LARGE; return whether they are. DuckDB removes its files when it is closed."""
+def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
+    """Have records of so many bytes kept in temporary files where there is no room for them; return
+    whether they are. DuckDB removes its files when it is closed."""
     if size <= SMALL:
         connection.execute("SET threads = 1")
-    if size <= LARGE:
+    if size <= room.large:
         return False
     folder = Path(tempfile.gettempdir()) / f"convbench-{os.getpid()}-{secrets.token_hex(4)}"
     place = str(folder).replace("'", "''")
     connection.execute(f"SET temp_directory = '{place}'")
     connection.execute(f"SET max_temp_directory_size = '{SPILLED * size}B'")
-    connection.execute(f"SET memory_limit = '{HELD_MB}MiB'")
+    connection.execute(f"SET memory_limit = '{room.held_mb}MiB'")
     return True
 
 

@@ -23,7 +23,7 @@ from convbench.store import columns, grading, views
 from convbench.store.frames import checked_frames
 from convbench.store.jsonl import lines
 from convbench.store.label import read_label
-from convbench.store.limits import interruptible, seal_memory, spill
+from convbench.store.limits import ONCE, Room, interruptible, seal_memory, spill
 from convbench.store.parts import SEALED, files
 from convbench.store.places import size_of, whole
 from convbench.store.run import Run
@@ -69,13 +69,19 @@ CLOSED = (
     "SET python_enable_replacements = false",
     "SET lock_configuration = true",
 )
+AT_ONCE = 4
+"""Parts of a file that are read together: DuckDB holds buffers for each."""
 LONGEST = (1, 16, 256)
 """Longest record in MiB: the first limit tried, and the last (it costs memory)."""
 
 
 @interruptible()
 def connect(
-    runs: Sequence[Run], wanted: Collection[str] = EVERYTHING, *, text: bool = True
+    runs: Sequence[Run],
+    wanted: Collection[str] = EVERYTHING,
+    *,
+    text: bool = True,
+    room: Room = ONCE,
 ) -> DuckDBPyConnection:
     """Return a connection with the views over these runs.
 
@@ -89,7 +95,7 @@ def connect(
     connection = duckdb.connect(":memory:")
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
     sources = (one for run in runs for raw in needed for one in run.files(f"{raw}.jsonl"))
-    spilling = spill(connection, sum(map(size_of, sources)))
+    spilling = spill(connection, sum(map(size_of, sources)), room)
     try:
         connection.execute("CREATE SCHEMA raw")
         connection.execute("CREATE TABLE raw.files (name VARCHAR, path VARCHAR, first BIGINT)")
@@ -176,21 +182,28 @@ def _read(connection: DuckDBPyConnection, name: str, number: int, path: Path, te
 
     read = {c: kind for c, kind in RAW[name][0].items() if text or c != "turns"}
     listed = ", ".join(f"'{column}': '{kind}'" for column, kind in read.items())
+    insert = (
+        f"INSERT INTO raw.{name} (run_no, {', '.join(map(_quoted, read))}) "  # noqa: S608
+        f"SELECT {number}, * FROM read_json([%s], format='newline_delimited', "
+        f"maximum_object_size=%d, columns={{{listed}}})"
+    )
+    said = ""
     with tempfile.TemporaryDirectory() as folder:
         for longest in LONGEST:  # and once more where the file grew while it was read
+            connection.execute("BEGIN")
             try:
-                places = ", ".join(_literal(one) for one in _readable(path, Path(folder)))
-                if not places:
-                    return
-                connection.execute(
-                    f"INSERT INTO raw.{name} (run_no, {', '.join(map(_quoted, read))}) "  # noqa: S608
-                    f"SELECT {number}, * FROM read_json([{places}], format='newline_delimited', "
-                    f"maximum_object_size={longest << 20}, columns={{{listed}}})"
-                )
+                places = [_literal(one) for one in _readable(path, Path(folder))]
+                for start in range(0, len(places), AT_ONCE):
+                    some = ", ".join(places[start : start + AT_ONCE])
+                    connection.execute(insert % (some, longest << 20))
+                connection.execute("COMMIT")
                 break
             except (duckdb.Error, FileNotFoundError) as error:
+                connection.execute("ROLLBACK")
                 _name_fault(path, name)
                 said = str(error).splitlines()[0]
+                if isinstance(error, duckdb.OutOfMemoryException):  # more memory is no way out
+                    raise RunError(f"{path}: cannot be read: {said:.300}") from None
         else:
             raise RunError(f"{path}: cannot be read: {said:.300}")
     wrong = f"SELECT count(*) FROM raw.{name} WHERE run_no = {number} AND ({WRONG[name]})"  # noqa: S608

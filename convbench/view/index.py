@@ -20,7 +20,7 @@ from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
 from convbench.store.jsonl import placed
-from convbench.store.limits import bounded, interruptible
+from convbench.store.limits import OFTEN, bounded, interruptible
 from convbench.store.places import Places
 from convbench.store.shape import checked
 from convbench.store.tail import Mark, Signs, marks, signs
@@ -173,7 +173,7 @@ def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
     seen = [signs(run) for run in unique]
     before = [marks(run) for run in unique]
-    connection = tables.connect(unique)
+    connection = tables.connect(unique, room=OFTEN)
     names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
     judges = [str(name[0]) for name in names]
     say("grading and indexing …")

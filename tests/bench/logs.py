@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 from pathlib import Path
+
+from convbench.store.jsonl import Appender, lines
 
 SAMPLES = 4
 """Conversations about one question, so that `train swift` has something to compare."""
@@ -47,3 +50,28 @@ def write_logs(path: Path, count: int, seed: int = 0) -> int:
             }  # fmt: skip
             file.write(json.dumps(row) + "\n")
     return path.stat().st_size
+
+
+def inflate(run: Path, to: Path, copies: int) -> None:
+    """Make a run of `copies` times the conversations of a run, under new names: what
+    reads runs can be measured on a million without the hours that importing them takes."""
+    to.mkdir(parents=True)
+    if (run / "judges").is_dir():
+        shutil.copytree(run / "judges", to / "judges")
+    for name in ("examples.jsonl", "conversations.jsonl", "verdicts.jsonl"):
+        whole = [line.rstrip(b"\n") for _, line in lines(run / name)]
+        if not whole:
+            continue
+        with Appender(to / name) as file:
+            for copy in range(copies):
+                for line in whole:
+                    file.write(_renamed(line, b"c%d" % copy))
+    shutil.copyfile(run / "run.json", to / "run.json")
+
+
+def _renamed(line: bytes, mark: bytes) -> bytes:
+    """Give a record's names the mark; they stand among its first fields."""
+    head, rest = line[:300], line[300:]
+    for field in (b"key", b"conversation_id", b"example_id", b"group_id"):
+        head = head.replace(b'"%b":"' % field, b'"%b":"%b-' % (field, mark), 1)
+    return head + rest

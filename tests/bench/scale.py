@@ -2,7 +2,8 @@
 
 `CONVBENCH_SCALE=1000000` for other counts; with `CONVBENCH_SCALE_AT=FOLDER` logs, runs and figures
 stay there, and what was measured there already is taken from there, so that hours can be stopped.
-`CONVBENCH_SCALE_ONLY=publish,train` measures these commands alone.
+`CONVBENCH_SCALE_ONLY=publish,train` measures these commands alone, `CONVBENCH_SCALE_OF=10000` on a
+run that is made of the one of 10,000 there, copied under new names.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.bench import Row, Used, convbench, write_questions
-from tests.bench.logs import write_logs
+from tests.bench.logs import inflate, write_logs
 from tests.support.hub_server import HubServer
 
 COUNTS = (10_000, 100_000)
@@ -28,9 +29,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "query": ("query", "select split, count(*), avg(n_turns) from conversations group by 1"),
     "report": ("report",),
     "export --to openai": ("export", "--to", "openai", "--out", "exported"),
-    "publish --dry-run": ("publish", "me/set", "--dry-run", "--judge", "rules"),
+    "publish --dry-run": ("publish", "me/set", "--dry-run", "--judge", "imported"),
     "pull": ("pull", "me/set", "--run", "pulled"),
-    "train swift --dry-run": ("train", "swift", "--dry-run", "--judge", "rules",
+    "train swift --dry-run": ("train", "swift", "--dry-run", "--judge", "imported",
                               "--model", "local:pocket"),
     "build": ("build", "arc", *TURNS),
     "build, resumed when finished": ("build", "arc", *TURNS),
@@ -101,13 +102,17 @@ def _pulled(place: Path, words: tuple[str, ...]) -> Used:
 
 def _ready(place: Path, count: int, name: str) -> None:
     """Write what a command reads, and take away what one that was stopped left."""
-    if name == "import":
+    small = os.environ.get("CONVBENCH_SCALE_OF")
+    made = "built" if name.startswith("build") else "run"
+    if small and int(small) != count and not (place / made).exists():
+        inflate(place.parent / small / made, place / made, count // int(small))
+    elif name == "import":
         write_logs(place / "logs.jsonl", count)
     elif name == "build":
         write_questions(place / "questions.jsonl", count // 4)
-    made = {"import": "run", "pull": "pulled", "build": "built"}.get(name)
-    if made is not None:
-        shutil.rmtree(place / made, ignore_errors=True)
+    anew = {"import": "run", "pull": "pulled", "build": "built"}.get(name)
+    if anew is not None:
+        shutil.rmtree(place / anew, ignore_errors=True)
 
 
 def _bytes(folder: Path) -> int:

@@ -226,3 +226,21 @@ def test_questions_of_a_large_run_are_read_where_they_lie(tmp_path: Path) -> Non
     doubled.write_bytes((example(1).model_dump_json() + "\n").encode() * 2)
     with pytest.raises(RunError, match="a second time"):
         examples.ExampleFile(doubled)
+
+
+def test_a_run_of_many_parts_is_asked_whole_and_a_damaged_one_named(tmp_path: Path) -> None:
+    """More parts than are read at once, one line each: none is lost or told twice, and one that
+    is no record is named, whichever it is."""
+    talks = [conversation(n) for n in range(11)]
+    run = write_run(tmp_path / "r", examples=[example(n) for n in range(11)], conversations=talks)
+    for talk in talks[:10]:
+        run.conversations_file.write_bytes(talk.model_dump_json().encode() + b"\n")
+        seal(run.conversations_file)
+    run.conversations_file.write_bytes(talks[10].model_dump_json().encode() + b'\n{"torn')
+    assert len(parts.parts(run.conversations_file)) == 10
+    sql = "select count(*), count(distinct conversation_id), sum(n_turns) from conversations"
+    assert query(sql, [Run.open(run.path)]).rows == [(11, 11, 22)]
+    part = parts.parts(run.conversations_file)[8]
+    part.write_bytes(frames.compressor().compress(b'{"key":5}\n'))
+    with pytest.raises(RunError, match=r"conversations\.jsonl:9: "):
+        query(sql, [Run.open(run.path)])
