@@ -44,8 +44,9 @@ def name_of(job: Job) -> str:
 
 def config_of(job: Job) -> dict[str, str | int | float | bool]:
     """Return the recipe flat, by dotted names, without places: a path is its last part."""
-    values = job.recipe.model_dump(mode="json", exclude={"run"}, exclude_none=True)
-    values |= {"run": job.run.manifest.id, "task": job.run.manifest.task.name}
+    values = job.recipe.model_dump(mode="json", exclude={"run", "runs"}, exclude_none=True)
+    manifests = [run.manifest for run in job.runs]
+    values |= {"run": [one.id for one in manifests], "task": [one.task.name for one in manifests]}
     values |= {"convbench": __version__}
     return {name: _plain(value) for name, value in _flat(values, "")}
 
@@ -118,13 +119,17 @@ class TensorBoard:
 
 
 class Trackio:
-    """A local trackio run; where its dashboard lies is trackio's own setting."""
+    """A trackio run without user and machine; where it lies is trackio's own setting."""
 
     def __init__(self, job: Job) -> None:
         import trackio
 
         self.library = trackio
-        trackio.init(project=PROJECT, name=name_of(job), config=config_of(job))
+        run = trackio.init(
+            project=PROJECT, name=name_of(job), config=config_of(job),
+            auto_log_gpu=False, auto_log_cpu=False, embed=False,
+        )  # fmt: skip
+        run.config["_Username"] = None  # whose token of the Hub lies here; told with the first log
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         """Log one step."""

@@ -61,6 +61,28 @@ def test_tensorboard_gets_the_numbers_and_the_recipe_and_no_place(
         assert secret.encode() not in raw
 
 
+def test_trackio_gets_the_same_and_neither_user_nor_machine(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the package itself; it wants an older pillow than the constraints have."""
+    pytest.importorskip("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "trackio")
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
+    path = do(run, tmp_path / "out", track="trackio")
+    log = json.loads((path / "training.json").read_text())["log"]
+    name = f"{run.manifest.id}/swift"
+    told = SQLiteStorage.get_logs("convbench", name)
+    assert [one["loss"] for one in told if "loss" in one] == [e["loss"] for e in log if "loss" in e]
+    config = SQLiteStorage.get_run_config("convbench", name)
+    assert (config["fit.max_steps"], config["model"]) == (2, "model")
+    assert config["_Username"] is None
+    assert not SQLiteStorage.get_system_logs("convbench", name)
+    raw = b"".join(file.read_bytes() for file in (tmp_path / "trackio").rglob("*.db*"))
+    assert b"very-private-folder" not in raw
+
+
 def test_a_package_that_is_missing_is_one_line_before_anything_is_trained(
     run: Run, tmp_path: Path
 ) -> None:
