@@ -60,7 +60,8 @@ class Step:
     @property
     def checkpoint(self) -> str:
         """Folder name of the checkpoint."""
-        return self.called if self.rows is None else f"{self.called}-{self.rows}"
+        name = self.called.replace(":", "-")
+        return name if self.rows is None else f"{name}-{self.rows}"
 
     @property
     def called(self) -> str:

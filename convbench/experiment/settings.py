@@ -7,13 +7,13 @@ from pathlib import Path
 
 from convbench.errors import SpecError
 from convbench.experiment.cells import Cell, Step
-from convbench.learn.rounds import recipe_of
+from convbench.learn.rounds import recipe_of as resolved
 from convbench.options.build import BuildOptions
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import Shape
 from convbench.options.specs import as_sets
 from convbench.options.train import RoundsOptions, TrainOptions
-from convbench.schema.experiment import ExperimentSpec
+from convbench.schema.experiment import ExperimentSpec, recipe_of
 
 
 def elsewhere(options: ExperimentOptions) -> ExperimentOptions:
@@ -53,17 +53,17 @@ def rounds_options(
 ) -> RoundsOptions | None:
     """Return how a learner goes whose recipe asks for rounds; None for a single training."""
     found = RoundsOptions(
-        step.learner, None, path, spec.judges[0], in_process=True,
+        recipe_of(step.learner), None, path, spec.judges[0], in_process=True,
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),
         calls=options.calls,
     )  # fmt: skip
-    recipe = recipe_of(found)
+    recipe = resolved(found)
     if recipe.rounds is None:
         return None
-    if step.pooled:
+    if step.pooled or ":" in step.learner:
         raise SpecError(
-            f"experiment {spec.name}: pooled: found {recipe.name}, which goes in rounds and logs "
-            "its own; expected a recipe that learns from logs"
+            f"experiment {spec.name}: {step.called}: found {recipe.name}, which goes in rounds and "
+            "logs its own; expected a recipe that learns from logs"
         )
     if step.rows is not None:
         raise SpecError(
@@ -78,7 +78,7 @@ def train_options(
 ) -> TrainOptions:
     """Return how a learner is trained once on the run at `path`, or on those of all its cells."""
     return TrainOptions(
-        recipe=step.learner,
+        recipe=recipe_of(step.learner),
         run=tuple(path.parent / cell.name for cell in step.pooled) or (path,),
         judge=spec.judges[0],
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),

@@ -26,7 +26,7 @@ from convbench.report.rounds import train_rounds
 from convbench.rollout.build import build
 from convbench.rollout.calls import check_outcome
 from convbench.schema import fingerprint
-from convbench.schema.experiment import ExperimentSpec
+from convbench.schema.experiment import ExperimentSpec, recipe_of
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 
@@ -72,9 +72,9 @@ def there(step: Step, root: Path) -> bool:
 
 def _rounds(path: Path, step: Step) -> list[Path]:
     """Return the evaluations of a learner that goes in rounds, of which each has its own."""
-    if step.pooled:
+    if step.pooled or ":" in step.learner:
         return []
-    return list((path / "evals").glob(f"{Path(step.learner).stem}-round-*"))
+    return list((path / "evals").glob(f"{Path(recipe_of(step.learner)).stem}-round-*"))
 
 
 def mark(step: Step, spec: ExperimentSpec) -> str:

@@ -15,6 +15,11 @@ POOLED = "pooled-"
 """Before the name of a recipe that learns of all tasks' logs."""
 
 
+def recipe_of(learner: str) -> str:
+    """Return the recipe of a learner, without its label and what says that it learns of all."""
+    return learner.removeprefix(POOLED).partition(":")[0]
+
+
 def _flat(value: Any) -> Any:
     """Return `{task: {sample: {train: 0.8}}}` as `{task.sample.train: 0.8}`: so a nested file or
     `--set sets.task.sample.train=0.8` says one value, not the whole of `task`. A key that has
@@ -113,7 +118,8 @@ class ExperimentSpec(Noun):
     judges: tuple[str, ...] = Field(min_length=1)
     """Judges; the first one's reward trains."""
     learners: tuple[str, ...] = ()
-    """Recipes; `base` is the untrained policy."""
+    """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
+    rate: `recipe_sets` says of it by that name, laid over what it says of the recipe."""
     pooled: tuple[str, ...] = ()
     """Recipes trained once on the logs of all tasks as one (`train --run A --run B`), for each
     mode, protocol, length and seed, and evaluated on every task. `recipe_sets` says of one by
@@ -153,8 +159,10 @@ class ExperimentSpec(Noun):
         return self
 
     def sets_of(self, learner: str) -> dict[str, Any]:
-        """Return the `--set` of train for one learner, or for one that learns of all tasks."""
-        names = ("all", learner.removeprefix(POOLED), learner)
+        """Return the `--set` of train for one learner: what holds for all, for its recipe, for it
+        with its label, and for it where it learns of all tasks."""
+        alone = learner.removeprefix(POOLED)
+        names = dict.fromkeys(("all", recipe_of(learner), alone, learner))
         return {
             key: value for name in names for key, value in self.recipe_sets.get(name, {}).items()
         }

@@ -13,6 +13,7 @@ import yaml
 from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.errors import SpecError
 from convbench.experiment.claims import tasks_of
+from convbench.experiment.settings import train_options
 from convbench.experiment.step import mark
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
@@ -63,6 +64,31 @@ def test_one_learner_of_both_logs_is_measured_on_both_tasks(tmp_path: Path) -> N
     row = next(line for line in text.split("Policies by tasks")[1].splitlines() if "(all" in line)
     assert row.startswith("| ReFit (all tasks) |")
     assert len(re.findall(r"\d\.\d{4}", row)) >= 3, "a value a task, and their mean"
+
+
+def test_a_recipe_stands_once_more_under_a_label(tmp_path: Path) -> None:
+    sets = ("learners=[base,refit,'refit:hot']", "pooled=['refit:hot']",
+            "recipe_sets={all: {launch: none}, refit: {fit.epochs: 2, fit.learning_rate: 0.1}, "
+            "'refit:hot': {fit.learning_rate: 0.2}, 'pooled-refit:hot': {fit.epochs: 3}}",
+            )  # fmt: skip
+    parts = both(tmp_path, *sets, dry_run=True).planned.parts
+    trains = {one.step.address: one for one in parts if one.step.kind == "train"}
+    assert [name.removeprefix("pocket-standard-seed0/train/") for name in trains][:2] == [
+        "refit", "refit-hot"
+    ]  # fmt: skip
+    said = {}
+    for name, one in trains.items():
+        asked = train_options(one.step, one.spec, tmp_path / "r" / "x", ExperimentOptions("x"))
+        assert asked.recipe == "refit"
+        said[name] = {pair for pair in asked.specs.sets if "fit.seed" not in pair}
+    cell = "pocket-standard-seed0/train/"
+    assert said[f"{cell}refit"] == {'launch="none"', "fit.epochs=2", "fit.learning_rate=0.1"}
+    assert said[f"{cell}refit-hot"] == {
+        "launch=\"none\"", "fit.epochs=2", "fit.learning_rate=0.2"
+    }  # fmt: skip
+    assert "fit.epochs=3" in said[f"{cell}pooled-refit-hot"]
+    curve = experiment(ExperimentOptions("smollm-learners", tmp_path / "s", dry_run=True)).planned
+    assert sum(one.step.kind == "train" for one in curve.parts) == 18
 
 
 def test_it_comes_after_all_of_its_logs_and_alone_is_refused(tmp_path: Path) -> None:

@@ -257,6 +257,8 @@ EQUALS: dict[str, tuple[tuple[str, dict[str, Any]], tuple[str, dict[str, Any]]]]
     "no clip: a-lol is swift's positive part": (
         ("a-lol", {"loss.low": 0.0, "loss.high": 0.0}),
         ("weighted", {"weighting.scale": False, "weighting.keep": "positive"})),
+    "no weight below 0: unlikelihood is refit": (
+        ("refit", {"loss.negative": "unlikelihood"}), ("refit", {})),
     "an endless floor is swift": (
         ("swift", {"loss.negative": "floor", "loss.floor": 1e6}), ("swift", {})),
     "awr, temperature to infinity: sft": (
