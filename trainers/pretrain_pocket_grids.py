@@ -33,13 +33,13 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
     parser.add_argument("--start", type=Path, help="weights to go on from; else from scratch")
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=1800)
     parser.add_argument("--stop", type=int, help="end after this many of the steps")
     parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
     parser.add_argument("--sides", type=int, nargs="+", default=list(SIDES), help="of grids")
-    parser.add_argument("--shown", type=int, default=2, help="most demonstrations")
+    parser.add_argument("--shown", type=int, default=4, help="most demonstrations")
     parser.add_argument("--rows", type=int, default=32, help="tasks of a single rule a step")
-    parser.add_argument("--edits", type=int, default=2, help="self-edits a step")
+    parser.add_argument("--edits", type=int, default=1, help="self-edits a step")
     parser.add_argument("--lr", type=float, default=4e-3)
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=3)
@@ -78,10 +78,10 @@ class Maker:
 
     def context(self, rng: random.Random, sides: list[int], most: int) -> Row:
         """A task of a single rule: what follows an arrow counts, up to the end mark and it."""
-        found = corpus.context_task(rng, sides, most)
+        found, sign = corpus.context_task(rng, sides, most)
         puzzle = Puzzle(found.shown, found.test)
-        said = answer(puzzle.test.output, "digits")
-        ids = self.chat(prompt(puzzle, "digits", ""), said)
+        said = answer(puzzle.test.output, "places")
+        ids = self.chat(prompt(puzzle, "places", sign), said)
         counts, inside = [], False
         for token in ids:
             counts.append(inside)
@@ -104,23 +104,57 @@ class Maker:
         return [*head, *self.tok.encode(said), self.end]
 
 
-def summed(model: LlamaForCausalLM, rows: list[Row], pad: int) -> torch.Tensor:
+class Table:
+    """The embedding while it is trained: a cell's vector is the sum of its colour's and its
+    place's, so that a rule seen in some colours and places is read in all. `fold` writes the sums
+    into the model."""
+
+    def __init__(self, tok: PreTrainedTokenizerFast) -> None:
+        vocab = tok.get_vocab()
+        cells = [(*at, colour) for at in tokenizer.PLACES for colour in range(10)]
+        ids = [tok.encode(tokenizer.placed(*cell))[0] for cell in cells]
+        self.cells = torch.tensor(ids)
+        self.colours = torch.tensor([vocab[str(colour)] for *_, colour in cells])
+        # A place's vector lies where its colourless cell would: the row of its colour 0.
+        self.places = self.cells.view(-1, 10)[:, :1].expand(-1, 10).reshape(-1)
+
+    def whole(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the embedding of every token."""
+        return weight.index_copy(0, self.cells, weight[self.colours] + weight[self.places])
+
+    def fold(self, model: LlamaForCausalLM) -> LlamaForCausalLM:
+        """Return a copy of the model with the sums in its embedding."""
+        made = copy.deepcopy(model)
+        with torch.no_grad():
+            made.model.embed_tokens.weight.copy_(self.whole(made.model.embed_tokens.weight))
+        return made
+
+    def unfold(self, model: LlamaForCausalLM) -> None:
+        """Undo `fold`, for weights to go on from: places become what is more than the colour."""
+        with torch.no_grad():
+            weight = model.model.embed_tokens.weight
+            more = (weight[self.cells] - weight[self.colours]).view(-1, 10, weight.shape[1])
+            weight[self.cells[::10]] = more.mean(1)
+
+
+def summed(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> torch.Tensor:
     """Cross-entropy summed over the counted tokens of a right-padded batch."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
     mask = torch.tensor([counts + [False] * (longest - len(counts)) for _, counts in rows])[:, 1:]
-    hidden = model.model(input_ids=ids).last_hidden_state[:, :-1]
-    return F.cross_entropy(model.lm_head(hidden[mask]), ids[:, 1:][mask], reduction="sum")
+    whole = table.whole(model.model.embed_tokens.weight)
+    hidden = model.model(inputs_embeds=whole[ids]).last_hidden_state[:, :-1]
+    return F.cross_entropy(hidden[mask] @ whole.T, ids[:, 1:][mask], reduction="sum")
 
 
-def backward(model: LlamaForCausalLM, rows: list[Row], pad: int) -> float:
+def backward(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> float:
     """Add the gradient of the mean over the rows' counted tokens; return it. Rows of like length
     go through the model together."""
     rows = sorted(rows, key=lambda row: len(row[0]))
     counted = sum(sum(counts[1:]) for _, counts in rows)
     total, part = 0.0, max(1, len(rows) // 3)
     for start in range(0, len(rows), part):
-        loss = summed(model, rows[start : start + part], pad) / counted
+        loss = summed(model, table, rows[start : start + part], pad) / counted
         loss.backward()
         total += loss.item()
     return total
@@ -140,9 +174,10 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
     torch.manual_seed(args.seed)
     rng = random.Random(args.seed)
     tok = tokenizer.build()
-    make, model = Maker(tok), make_model(tok, args.hidden, args.layers)
+    make, table, model = Maker(tok), Table(tok), make_model(tok, args.hidden, args.layers)
     if args.start is not None:
         model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
+        table.unfold(model)
     optimizers = optimizers_of(model, args.lr)
     sums, tokens, began = [0.0, 0.0], 0, time.monotonic()
     for step in range(args.steps):
@@ -153,7 +188,7 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
         for number, rows in enumerate(streams):
             if rows:
                 tokens += sum(len(ids) for ids, _ in rows)
-                sums[number] += backward(model, rows, tok.pad_token_id) / 100
+                sums[number] += backward(model, table, rows, tok.pad_token_id) / 100
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         # A short warm-up, then straight down to nothing.
         rate = args.lr * min(1.0, (step + 1) / 100, 1.05 - step / args.steps)
@@ -168,10 +203,10 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
             print(f"{line} ({speed:.0f}/s)", file=sys.stderr, flush=True)
             sums = [0.0, 0.0]
         if (step + 1) % args.save_every == 0:
-            save(model, tok, args.out)
+            save(table.fold(model), tok, args.out)
         if step + 1 == args.stop:
             break
-    return model, tok
+    return table.fold(model), tok
 
 
 def save(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> None:
@@ -179,7 +214,7 @@ def save(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> No
     model.generation_config = GenerationConfig(
         eos_token_id=tok.eos_token_id, pad_token_id=tok.pad_token_id, do_sample=True
     )
-    copy.deepcopy(model).to(torch.float16).save_pretrained(out)
+    model.to(torch.float16).save_pretrained(out)
     tok.save_pretrained(out, save_jinja_files=False)
 
 

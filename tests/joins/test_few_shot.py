@@ -20,7 +20,8 @@ from tests.judge.few_shot import runs
 
 JUDGE = """title: quick
 extends: few-shot-pocket
-args: {r: 8, max_rows: 4, max_tokens: 12, oracle: {learning_rate: 1.0e-2, num_train_epochs: 40}}
+args: {r: 8, max_rows: 4, max_tokens: 12, oracle: {tools: [], learning_rate: 1.0e-2,
+                                                       num_train_epochs: 40}}
 """
 SETS = (
     "fit.max_steps=2", "fit.precision=fp32", "fit.gradient_checkpointing=false", "fit.save=end",

@@ -30,10 +30,10 @@ def test_a_task_is_drawn_with_predictions_and_truth(look: Looked, tmp_path: Path
     told(run, one.example_id, [[[[5, 5], [5, 5]], truth]])
     with viewing(run.path) as viewer:
         page = look.open(viewer.page(f"#/c/{run.manifest.id}-{one.example_id}-0"))
-        page.get_by_role("heading", name="3 demonstrations").wait_for()
+        page.get_by_role("heading", name="5 demonstrations").wait_for()
         captions = page.locator(".grids figcaption").all_inner_texts()
         assert captions == [
-            *["input", "output"] * 3, "input", "prediction 1 (few-shot-pocket), wrong",
+            *["input", "output"] * 5, "input", "prediction 1 (few-shot-pocket), wrong",
             "prediction 2 (few-shot-pocket), right", "truth",
         ]  # fmt: skip
         drawn = page.locator(".grids svg").last

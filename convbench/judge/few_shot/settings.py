@@ -63,7 +63,8 @@ class Settings(Noun):
     ask_at_once: int = Field(default=64, ge=1)
     """Views asked in one batch."""
     grids: Style = "lists"
-    """How a grid is written: `lists` as in `[[0, 1], [2, 3]]`, `digits` as rows of digits."""
+    """How a grid is written: `lists` as in `[[0, 1], [2, 3]]`, `digits` as rows of digits, `places`
+    as `r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
     sentence: str = SENTENCE
     """What is said of the task before the demonstrations; may be empty."""
     oracle: Best = Best()

@@ -7,20 +7,36 @@ from collections.abc import Sequence
 from typing import Final
 
 from convbench.pocket.grids import texts
-from convbench.pocket.grids.world import SIDES, Task, pair_of, single, some_colours, task, then
+from convbench.pocket.grids.world import (
+    SIDES,
+    Task,
+    geometric,
+    pair_of,
+    single,
+    some_colours,
+    task,
+    then,
+)
 from convbench.tasks.arc_agi.edit import STRATEGIES, SelfEdit
 from convbench.tasks.arc_agi.grids import Pair, written
 from convbench.tasks.arc_agi.tools import GROUPS
 
 RATES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 EPOCHS: Final = tuple(range(1, 9))
+SIGNS: Final = {rule.name: chr(ord("A") + at) for at, rule in enumerate(geometric())}
+"""A letter for every rule that moves cells."""
+SIGNED = 0.6
+"""Share of the rows in which it stands first: by it the policy learns what the rules do long before
+it can tell from the demonstrations which one it is. Nothing else ever says it."""
 
 
-def context_task(rng: random.Random, sides: Sequence[int] = SIDES, most: int = 2) -> Task:
-    """A task of a single rule with at most so many demonstrations, mostly two."""
+def context_task(
+    rng: random.Random, sides: Sequence[int] = SIDES, most: int = 4
+) -> tuple[Task, str]:
+    """A task of a single rule with 1 to `most` demonstrations, and its rule's sign or nothing."""
     colours = some_colours(rng)
-    shown = min(most, rng.choice((1, 2, 2, 3)))
-    return task(rng, single(rng, colours), colours, shown, sides)
+    found = task(rng, single(rng, colours), colours, rng.randint(1, most), sides)
+    return found, SIGNS.get(found.rule, "") if rng.random() < SIGNED else ""
 
 
 def edit(rng: random.Random) -> SelfEdit:
@@ -32,7 +48,7 @@ def edit(rng: random.Random) -> SelfEdit:
 def edit_row(rng: random.Random) -> tuple[str, str]:
     """(prompt, self-edit): a task of a pair of rules, and any edit. The rule is nowhere learnt."""
     colours = some_colours(rng)
-    found = task(rng, then(*pair_of(rng, colours)), colours)
+    found = task(rng, then(*pair_of(rng)), colours)
     return texts.asked(shown(found.shown)), edit(rng).written()
 
 

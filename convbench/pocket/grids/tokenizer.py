@@ -1,9 +1,12 @@
-"""The tokenizer of the grids' policy: a token a cell, one a piece of an edit, else bytes."""
+"""The tokenizer of the grids' policy: a token a cell, one a piece of an edit, else bytes.
+
+A cell's token says its place and its colour; grids of up to 6x6 have such tokens."""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from convbench.pocket.grids import corpus, texts
@@ -14,10 +17,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
+def placed(down: int, right: int, colour: int) -> str:
+    """Return the text of a cell's token: all but a grid's first have the blank before them."""
+    return f"{'' if down == right == 1 else ' '}r{down}c{right}={colour}"
+
+
 def pieces() -> list[str]:
-    """Every text that is one token, longest first: cells (with the line break before them), what
-    stands between grids, and the pieces of an edit."""
+    """Every text that is one token, longest first: cells (of digits, with the line break before
+    them), what stands between grids, and the pieces of an edit."""
     cells = [mark + str(colour) for colour in range(10) for mark in ("\n", "")]
+    cells += [placed(*where, colour) for where in PLACES for colour in range(10)]
     marks = [" -> ", "#\n", "#", "Input:\n", "\nOutput:\n", "\n\nInput:\n", "\n------\n", texts.ASK]
     switches = [f'"{name}": ' for name in SWITCHES]
     edits = [
@@ -59,6 +68,8 @@ def build() -> PreTrainedTokenizerFast:
 
 
 LONGEST: Final = 512
+PLACES: Final = tuple(product(range(1, 7), repeat=2))
+"""Rows and columns of the cells that are one token."""
 
 
 def bytes_to_signs() -> dict[int, str]:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 Grid = tuple[tuple[int, ...], ...]
 """Rows from the top, cells from the left; colours 0 to 9."""
-Style = Literal["lists", "digits"]
-"""How a grid is written: `[[0, 1], [2, 3]]`, or a row of digits a line."""
+Style = Literal["lists", "digits", "places"]
+"""How a grid is written: `[[0, 1], [2, 3]]`; a row of digits a line; or every cell with its place,
+`r1c1=0 r1c2=1 r2c1=2 r2c2=3`."""
 SIDE = 30
 """Most cells of a side."""
 COLOURS = 10
@@ -70,21 +71,40 @@ def written(one: Grid, style: Style = "lists") -> str:
     """Return a grid as text."""
     if style == "lists":
         return json.dumps([list(row) for row in one])
+    if style == "places":
+        return " ".join(
+            f"r{down}c{right}={cell}"
+            for down, row in enumerate(one, 1)
+            for right, cell in enumerate(row, 1)
+        )
     return "\n".join("".join(map(str, row)) for row in one)
 
 
 _LISTS = re.compile(r"\[\s*\[[\d,\s\[\]]*\]\s*\]")
 _DIGITS = re.compile(r"\d+(?:\n\d+)*")
+_PLACES = re.compile(r"r\d\d?c\d\d?=\d(?: r\d\d?c\d\d?=\d)*")
+_FINDS = {"lists": _LISTS, "digits": _DIGITS, "places": _PLACES}
 
 
 def read(text: str, style: Style = "lists") -> Grid | None:
     """Return the first grid that a text holds; None where there is none that is one."""
-    found = (_LISTS if style == "lists" else _DIGITS).search(text[:20_000])
+    found = _FINDS[style].search(text[:20_000])
     if found is None:
         return None
     try:
         if style == "lists":
             return grid(json.loads(found[0]))
+        if style == "places":
+            return _placed(found[0])
         return grid([[int(cell) for cell in row] for row in found[0].split("\n")])
     except ValueError:
         return None
+
+
+def _placed(text: str) -> Grid | None:
+    """Return the grid of cells that are named one by one, in order and without gaps."""
+    cells = [tuple(map(int, one)) for one in re.findall(r"r(\d+)c(\d+)=(\d)", text)]
+    wide = max(right for _, right, _ in cells)
+    rows = [cells[start : start + wide] for start in range(0, len(cells), wide)]
+    found = grid([[cell for _, _, cell in row] for row in rows])
+    return found if written(found, "places") == text else None

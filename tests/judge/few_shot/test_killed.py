@@ -53,3 +53,4 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     verdicts = list(run.verdicts())
     assert len(verdicts) == len({v.conversation_id for v in verdicts}) == 6
     assert not any(v.failure for v in verdicts)
+    assert run.verdicts_file.read_bytes().count(b"\n") == 6, "each once on the disk too"

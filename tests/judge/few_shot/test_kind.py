@@ -12,9 +12,12 @@ import torch
 
 from convbench.errors import DataError
 from convbench.judge import Judge
+from convbench.judge.adaptation.hand import Hand
 from convbench.judge.few_shot.baselines import ORACLE, baselines
 from convbench.judge.few_shot.runner import outputs_of, problem_of
+from convbench.judge.few_shot.worker import MODULE
 from convbench.judge.loop import score
+from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
@@ -24,10 +27,10 @@ GOOD = SelfEdit(frozenset(), "train_using_output_tokens", 1e-2, 40).written()
 TOO_LONG = SelfEdit(frozenset(), "train_using_output_tokens", 1e-2, 400).written()
 
 
-def judged(run: Run, judge: Judge) -> None:
+def judged(run: Run, judge: Judge, *devices: str) -> None:
     torch.set_num_threads(1)
     with run.lock():
-        asyncio.run(score(run, judge, runs.QUIET))
+        asyncio.run(score(run, judge, CallOptions(devices=devices, quiet=True)))
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,33 @@ def test_what_is_finished_is_not_done_again(done: tuple[Run, Judge, list[Verdict
     after = [(v.scores, v.details) for v in run.verdicts()]
     assert after == [(v.scores, v.details) for v in before]
     assert kept.read_bytes() == whole
+
+
+def test_a_process_on_a_device_gives_the_same(
+    done: tuple[Run, Judge, list[Verdict]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--devices judge=[0]`: the trials of the run, tried by a worker of their own."""
+    monkeypatch.setenv("CONVBENCH_SIMULATED_DEVICES", "1x80")
+    run, judge, before = done
+    begun: list[str] = []
+    start = Hand._start
+
+    def noted(hand: Hand) -> None:
+        begun.append(f"{hand.module} on {hand.device}")
+        start(hand)
+
+    monkeypatch.setattr(Hand, "_start", noted)
+    other = runs.edits_run(
+        tmp_path / "run",
+        list(run.examples.values()),
+        {e: [c.turns[-1].content for c in run.conversations() if c.example_id == e]
+         for e in run.examples},
+    )  # fmt: skip
+    judged(other, judge, "judge=[0]")
+    assert begun == [f"{MODULE} on 0"]
+    told = [{**v.details, "seconds": 0} for v in other.verdicts()]
+    assert told == [{**v.details, "seconds": 0} for v in before]
+    assert [v.scores for v in other.verdicts()] == [v.scores for v in before]
 
 
 def test_baselines_stand_beside(done: tuple[Run, Judge, list[Verdict]]) -> None:

@@ -85,7 +85,7 @@ def test_real_tasks() -> None:
         assert all(puzzle.side <= 30 for puzzle in made)
 
 
-@pytest.mark.parametrize("style", ["lists", "digits"])
+@pytest.mark.parametrize("style", ["lists", "digits", "places"])
 def test_what_is_said_is_heard(style: Any) -> None:
     one = grid([[0, 9, 1], [2, 3, 4]])
     assert heard(answer(one, style) + " and more 12", style) == one
@@ -103,6 +103,15 @@ def test_replies_without_a_list_of_rows(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "#", "no grid", "12\n3#", "1" * 31, "1\n" * 31])
 def test_replies_without_rows_of_digits(text: str) -> None:
     assert heard(text, "digits") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "#", "no grid", "r2c1=1", "r1c1=1 r1c3=2", "r1c1=1 r1c2=2 r2c1=3", "r1c1=1 r1c1=2",
+     "r01c1=1", "r1c1=1 r99c1=2", "r1c1=1 " * 3000, "r1c1=" * 4000],
+)  # fmt: skip
+def test_replies_without_a_grid_of_places(text: str) -> None:
+    assert heard(text, "places") is None
 
 
 def test_a_row_needs_no_split() -> None:
