@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-from itertools import product
 from typing import TYPE_CHECKING, Final
 
 from convbench.pocket.grids import corpus, texts
@@ -26,7 +25,7 @@ def pieces() -> list[str]:
     """Every text that is one token, longest first: cells (of digits, with the line break before
     them), what stands between grids, and the pieces of an edit."""
     cells = [mark + str(colour) for colour in range(10) for mark in ("\n", "")]
-    cells += [placed(*where, colour) for where in PLACES for colour in range(10)]
+    cells += [placed(*place, colour) for place in PLACES for colour in range(10)]
     marks = [" -> ", "#\n", "#", "Input:\n", "\nOutput:\n", "\n\nInput:\n", "\n------\n", texts.ASK]
     switches = [f'"{name}": ' for name in SWITCHES]
     edits = [
@@ -68,7 +67,7 @@ def build() -> PreTrainedTokenizerFast:
 
 
 LONGEST: Final = 512
-PLACES: Final = tuple(product(range(1, 7), repeat=2))
+PLACES: Final = tuple((down, right) for down in range(1, 7) for right in range(1, 7))
 """Rows and columns of the cells that are one token."""
 
 
