@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 from convbench.cli.complete import completer
 from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
-from convbench.cli.main import app
+from convbench.cli.main import app, panel_of
 from convbench.errors import SpecError
 from convbench.options.declare import Flat, flat, from_flat, said_as
 
@@ -108,7 +108,8 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         typed.__annotations__ = {one.name: one.annotation for one in parameters}
         ANSWERS[name], _options[name] = answer, options
         known(name, options)
-        app.command(name, cls=OneRun, epilog=_examples(getattr(options, "EXAMPLES", ())))(typed)
+        epilog = _examples(getattr(options, "EXAMPLES", ()))
+        app.command(name, cls=OneRun, epilog=epilog, rich_help_panel=panel_of(name))(typed)
         return run
 
     return register

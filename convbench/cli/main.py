@@ -5,17 +5,43 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from convbench import __version__
 from convbench.blot import keys
 from convbench.cli.console import err
 from convbench.errors import ConvbenchError
 
+PANELS = {
+    "First": ("demo", "doctor", "init", "list", "show", "models"),
+    "Steps of a run": ("build", "judge", "train", "eval", "report", "experiment"),
+    "Looking closer": ("view", "query", "patterns", "gold", "estimate", "credit", "verify"),
+    "In and out": ("import", "export", "publish", "pull"),
+    "Runs": ("tag", "status", "cancel", "work", "merge"),
+}
+"""The commands in the order in which `--help` shows them, by panel."""
+
+
+class Ordered(TyperGroup):
+    """All commands, in the order of their panels."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands' names."""
+        order = [name for names in PANELS.values() for name in names]
+        return sorted(self.commands, key=order.index)
+
+
+def panel_of(name: str) -> str:
+    """Return the panel that shows a command."""
+    return next(panel for panel, names in PANELS.items() if name in names)
+
+
 app = typer.Typer(
     name="convbench",
+    cls=Ordered,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
