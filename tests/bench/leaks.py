@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from convbench.tasks.cosql import questions
 from tests.bench.bench import Row
-from tests.tasks.leaks import keywords, likeness, shared, surface, told, words
+from tests.tasks.leaks import Features, keywords, likeness, shared, surface, told, words
 
 SEEDS = range(22, 22 + int(os.environ.get("CONVBENCH_SEEDS", "4")))
-FAMILIES = (
-    ("keywords and sizes", "logistic", (surface, keywords)),
-    ("these and likeness", "logistic", (surface, keywords, likeness, shared)),
-    ("these and likeness", "tree", (surface, keywords, likeness, shared)),
-    ("words and pairs of words", "logistic", (words,)),
-    ("words and pairs of words", "tree", (words,)),
+SALTED = [(partial(words, salt=salt),) for salt in ("", "a:", "b:", "c:")]
+COUNTED = (surface, keywords, likeness, shared)
+FAMILIES: tuple[tuple[str, str, list[tuple[Features, ...]]], ...] = (
+    ("keywords and sizes", "logistic", [(surface, keywords)]),
+    ("these and likeness", "logistic", [COUNTED]),
+    ("these and likeness", "tree", [COUNTED]),
+    ("words and pairs of words", "logistic", SALTED),
+    ("words and pairs of words", "tree", SALTED),
 )
 FAR = 0.035
 
@@ -34,10 +37,11 @@ def leaks(folder: Path) -> Iterator[Row]:
 
     rows = pq.read_table(os.environ["CONVBENCH_COSQL"]).to_pylist()
     made = [[m for m in questions(rows, seed=s) if "reject" not in m] for s in SEEDS]
-    for what, model, features in FAMILIES:
+    for what, model, several in FAMILIES:
         found = [
             told(one, *features, cluster="database", model=model, seed=seed)
             for seed, one in zip(SEEDS, made, strict=True)
+            for features in several
         ]
         mean = np.mean([share for share, _, _ in found])
         held = sum(low <= 0.25 <= high for _, low, high in found)

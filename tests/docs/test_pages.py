@@ -3,10 +3,14 @@ that ask nobody are run, in the order of their page and in one folder a page."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -24,7 +28,7 @@ PAGES = sorted(
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 SHELLS = ("", "sh", "bash", "console")
 """Languages of blocks that are typed; a `console` block is run, as its page prints it."""
-JOINED = ("&&", "|", ";")
+JOINED = ("&&", "|", ";", ">")
 
 
 def commands(page: Path, *languages: str) -> list[list[str]]:
@@ -89,6 +93,88 @@ def test_the_commands_of_a_page_run_as_printed(
             allowed = (0, 1) if words[0] == "doctor" else (0,)  # it tells what is missing here
             told = f"convbench {shlex.join(words)}\n{done.output}{done.exception!r}"
             assert done.exit_code in allowed, told
+
+
+OWN = ("command-line", "walkthrough")
+"""Pages that a test of their own runs."""
+NOT_HERE = {
+    "a test of its own runs it, with a server, a shell or minutes": (
+        r"^(demo|view|work|pull|experiment|models|eval|patterns)\b"
+    ),
+    "trains, or reads what was trained": (r"^train |checkpoints/|^credit|swift base|--verdict"),
+    "asks a model that is not here": (
+        r"gpt-|claude|deepseek|vllm:|llama|smollm|--model (M|local:\S+)\b|@|judge simulator"
+    ),
+    "draws from rows that are not here": r"^build (?!demo\b)|^show (arc|3f9a0c12)",
+    "needs the Hub, a provider or another program's file": (
+        r"hf://|^publish (?!.*--dry-run)|^import (logs/|colbench)|--batch\b|^(status|cancel)\b"
+    ),
+    "reads runs that its page makes before with one of these": (
+        r"runs/(big|arc|asks)\b|report runs/experiments|server=|--shards|report runs/a runs/b$"
+    ),
+}
+"""Which commands are only parsed, and why."""
+
+
+def reason(words: list[str]) -> str | None:
+    """Return why a command is not run."""
+    text = shlex.join(words)
+    return next((why for why, form in NOT_HERE.items() if re.search(form, text)), None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as a reader of any page has it: judged runs with an evaluation, files of others."""
+    here = tmp_path_factory.mktemp("reader")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        for line in (
+            "build demo --model scripted:policy --tasks 12 --run runs/a --quiet",
+            "judge --judge rules --run runs/a --quiet",
+            "eval scripted:echo --name echo --run runs/a --quiet",
+            "judge --judge rules --run runs/a/evals/echo --quiet",
+            "judge --pairwise all all --judge pairwise-rules --run runs/a --quiet",
+            "query 'select conversation_id, 5 as overall from conversations' --run runs/a"
+            " --format csv --out labels.csv",
+        ):
+            done = CliRunner().invoke(app, shlex.split(line))
+            assert done.exit_code == 0, f"{line}\n{done.output}{done.exception!r}"
+    said = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
+    (here / "logs.jsonl").write_text(json.dumps({"messages": said, "reward": 0.5}) + "\n")
+    pair = {"prompt": "Hi", "chosen": "Hello.", "rejected": "What?"}
+    (here / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    pq.write_table(pa.Table.from_pylist([pair]), here / "pairs.parquet")
+    shutil.copytree(here / "runs/a", here / "runs/b")
+    return here
+
+
+OLDER = [page for page in PAGES if page.stem not in OWN and commands(page, "", "sh", "bash")]
+
+
+@pytest.mark.parametrize("page", OLDER, ids=lambda page: page.stem)
+def test_commands_of_older_pages_run_on_what_a_reader_has(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CONVBENCH_CONFIG", "off")
+    shutil.copytree(folder / "runs/a", folder / "runs" / page.stem)
+    wrong = []
+    for words in commands(page, "", "sh", "bash"):
+        if reason(words) is None:
+            latest = folder / "runs/latest"
+            latest.unlink(missing_ok=True)
+            latest.symlink_to(page.stem)
+            done = CliRunner().invoke(app, words)
+            if done.exit_code:
+                wrong.append(f"convbench {shlex.join(words)}: {done.output}{done.exception!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_most_commands_of_older_pages_run_and_no_reason_is_idle() -> None:
+    every = [words for page in OLDER for words in commands(page, "", "sh", "bash")]
+    ran = [words for words in every if reason(words) is None]
+    assert len(ran) >= 40, len(ran)
+    assert {reason(words) for words in every} == {None, *NOT_HERE}
 
 
 def names(section: str) -> set[str]:

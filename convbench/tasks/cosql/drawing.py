@@ -55,7 +55,7 @@ def choose(
     if not drawn:
         return {}
     known, usual = Counter(forms.values()), _usual(drawn, said)
-    common = _common(drawn, texts, databases)
+    common = [word for word in _common(drawn, texts, databases) if word not in usual]
     shown = []
     for key, triples in drawn.items():
         own = _said(usual, common, said[key], pairs(texts[key][1]))
