@@ -143,8 +143,8 @@ FORMATS: Mapping[Target, Format] = {
         pair=_trl_pair,
         metadata=True,
         needs=("SFTTrainer learns every message unless SFTConfig(assistant_only_loss=True)",),
-        weighing="SFTTrainer does not read `weight`: every row counts 1 there. A trainer that "
-        "reads it multiplies the loss of each row by it",
+        weighing="SFTTrainer does not read `weight`: every row counts 1 there. "
+        "convbench.formats.trl.WeightedSFTTrainer multiplies the loss of each row by it",
         negative="SFTTrainer would imitate them",
     ),
     # OpenAI's fine-tuning API, supervised and DPO.

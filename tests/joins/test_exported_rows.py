@@ -53,12 +53,16 @@ def test_no_row_of_negative_weight_is_written_and_the_count_is_said(to: str, run
     )
 
 
-def learnt(folder: Path, data: list[dict[str, Any]]) -> tuple[list[float], Any]:
+def learnt(
+    folder: Path, data: list[dict[str, Any]], *, weighted: bool = False
+) -> tuple[list[float], Any]:
     """Let the real SFTTrainer take one step on rows; return log pi after less before of each."""
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM
     from trl import SFTConfig, SFTTrainer
+
+    from convbench.formats.trl import WeightedSFTTrainer
 
     model = AutoModelForCausalLM.from_pretrained(tiny.save_model(folder / "model"))
     config = SFTConfig(
@@ -67,7 +71,7 @@ def learnt(folder: Path, data: list[dict[str, Any]]) -> tuple[list[float], Any]:
         save_strategy="no", bf16=False, gradient_checkpointing=False, max_grad_norm=0.0,
         disable_tqdm=True,
     )  # fmt: skip
-    trainer = SFTTrainer(
+    trainer = (WeightedSFTTrainer if weighted else SFTTrainer)(
         model, config, train_dataset=Dataset.from_list(data), processing_class=tiny.tokenizer()
     )
 
@@ -100,7 +104,67 @@ def test_trl_learns_each_exported_row_and_reads_no_weight(run: Run, tmp_path: Pa
     against = [{**row, "weight": -1.0} for row in data]
     assert learnt(tmp_path / "b", against)[0] == pytest.approx(gains), "a sign is not read"
     assert any("does not read `weight`" in note for note in done.notes)
+    ours, trainer = learnt(tmp_path / "d", list(data), weighted=True)
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert sorted(batch["weight"].tolist()) == pytest.approx(weights)
+    assert ours != pytest.approx(gains), "the same rows, each by its weight"
     assert any("assistant_only_loss" in note for note in done.notes)
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.5, 0.0, 2.0), (1.0, -1.5, 0.25)])
+def test_a_trl_trainer_with_weights_has_the_gradient_by_hand(
+    tmp_path: Path, weights: tuple[float, ...]
+) -> None:
+    """(1/N) sum w_i -log pi over the learnt tokens, N those of weight 0 too; with all weights 1
+    SFTTrainer's own. Two batches accumulate to one step, whose rows differ in length."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    from convbench.formats.trl import WeightedSFTTrainer
+
+    place = tiny.save_model(tmp_path / "model")
+    ids = [[5, 6, 7, 8], [9, 10, 11, 12, 13, 14], [6, 9, 12]]
+    labels = [[-100, -100, 7, 8], [-100, 10, 11, 12, 13, 14], [-100, -100, 12]]
+    data = Dataset.from_dict({"input_ids": ids, "labels": labels, "weight": list(weights)})
+    config = SFTConfig(
+        str(tmp_path / "out"), max_steps=1, learning_rate=1.0, optim="sgd", use_cpu=True, seed=0,
+        per_device_train_batch_size=2, gradient_accumulation_steps=2, report_to="none", bf16=False,
+        lr_scheduler_type="constant", save_strategy="no", gradient_checkpointing=False,
+        max_grad_norm=0.0, disable_tqdm=True,
+    )  # fmt: skip
+
+    def moved(kind: Any) -> list[Any]:
+        """By how much one step moves each parameter: minus its gradient."""
+        model = AutoModelForCausalLM.from_pretrained(place)
+        before = [p.detach().clone() for p in model.parameters()]
+        kind(model, config, train_dataset=data, processing_class=tiny.tokenizer()).train()
+        return [old - new.detach() for old, new in zip(before, model.parameters(), strict=True)]
+
+    model = AutoModelForCausalLM.from_pretrained(place)
+    loss = 0.0
+    for row, wanted, weight in zip(ids, labels, weights, strict=True):
+        scores = model(input_ids=torch.tensor([row])).logits[0].log_softmax(-1)
+        for at, token in enumerate(wanted[1:]):
+            loss = loss - weight * scores[at, token] * (token != -100) / 8
+    loss.backward()
+    found = moved(WeightedSFTTrainer)
+    for one, parameter in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(one, parameter.grad, rtol=1e-3, atol=1e-5)
+    if set(weights) == {1.0}:
+        for one, other in zip(found, moved(SFTTrainer), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    elif min(weights) < 0:
+        gone = data.remove_columns("weight")
+        trainer = WeightedSFTTrainer(
+            model, config, train_dataset=gone, processing_class=tiny.tokenizer()
+        )
+        with pytest.raises(ValueError, match="weight: found None; expected a finite number"):
+            trainer.train()
+        config.packing = True
+        with pytest.raises(ValueError, match=r"packing.* expected False: rows have weights"):
+            WeightedSFTTrainer(model, config, train_dataset=data, processing_class=tiny.tokenizer())
 
 
 def weights_by_hand() -> list[float]:
