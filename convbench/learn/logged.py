@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import groupby
 from pathlib import Path
 from sys import intern
 
@@ -18,21 +20,18 @@ LARGE = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What names a conversation and its question, and where its record lies."""
+    """Where a conversation's record lies, and what puts it in order."""
 
-    conversation_id: str
     example_id: str
+    sample: int
     run: Run
     talks: Talks
     start: int
     length: int
 
-    @classmethod
-    def of(cls, run: Run, talks: Talks, told: Told) -> Kept:
-        """Keep the place of a conversation."""
-        talk = told.conversation
-        name = intern(talk.example_id)
-        return cls(talk.conversation_id, name, run, talks, told.start, len(told.line))
+    def read(self) -> Conversation:
+        """Return the conversation."""
+        return self.talks.read(self.start, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Logged:
     def conversation(self) -> Conversation:
         """The conversation, read where it lies if it is not held."""
         if isinstance(self.talk, Kept):
-            return self.talk.talks.read(self.talk.start, self.talk.length)
+            return self.talk.read()
         return self.talk
 
     @property
@@ -67,8 +66,8 @@ class Logged:
 
     @property
     def conversation_id(self) -> str:
-        """Its name, for which it is not read."""
-        return self.talk.conversation_id
+        """Its name."""
+        return self.conversation.conversation_id
 
     @property
     def task(self) -> str:
@@ -76,38 +75,64 @@ class Logged:
         return self.group or self.talk.example_id
 
 
-class Keeper:
-    """Makes items of a run's conversations, which are held where there are few."""
+class Log:
+    """Makes items of a run's conversations, which are held where there are few.
+
+    They are in order by question and sample: the order in which they ended hangs on the machine,
+    and a training's batches on the order of its rows. Of those that are not held, columns of
+    numbers grow while records are read, so that their objects do not lie scattered among what is
+    read and thrown away.
+    """
 
     def __init__(self, run: Run, large: int = LARGE) -> None:
         self._run = run
-        self._held = sum(map(size_of, run.files("conversations.jsonl"))) <= large
-        self._talks: dict[Path, Talks] = {}
+        self._large = sum(map(size_of, run.files("conversations.jsonl"))) > large
+        self._held: list[Logged] = []
+        self._names: list[str] = []
+        self._rewards, self._starts = array("d"), array("q")
+        self._samples, self._lengths, self._files = array("q"), array("q"), array("q")
+        self._turns: dict[int, tuple[float, ...]] = {}
+        self._paths: dict[Path, int] = {}
 
-    def item(self, told: Told, reward: float, turns: tuple[float, ...]) -> Logged:
-        """Return a conversation with its rewards."""
+    def add(self, told: Told, reward: float, turns: tuple[float, ...]) -> None:
+        """Add a conversation with its rewards."""
         talk = told.conversation
-        if self._held:
-            return Logged(talk, self._run.examples[talk.example_id], reward, turns)
-        if told.path not in self._talks:
-            self._talks[told.path] = Talks(told.path)
-        kept = Kept.of(self._run, self._talks[told.path], told)
-        return Logged(kept, None, reward, turns)
-
-
-class Ordered:
-    """Items by question and sample: the order in which they ended hangs on the machine, and a
-    training's batches on the order of its rows."""
-
-    def __init__(self) -> None:
-        self._found: list[tuple[tuple[str, int, str], Logged]] = []
-
-    def add(self, told: Told, item: Logged) -> None:
-        """Add the item of a conversation."""
-        talk = told.conversation
-        self._found.append(((intern(talk.example_id), talk.sample, talk.key), item))
+        if not self._large:
+            self._held.append(Logged(talk, self._run.examples[talk.example_id], reward, turns))
+            return
+        if turns:
+            self._turns[len(self._names)] = turns
+        self._names.append(intern(talk.example_id))
+        self._rewards.append(reward)
+        self._starts.append(told.start)
+        self._samples.append(talk.sample)
+        self._lengths.append(len(told.line))
+        self._files.append(self._paths.setdefault(told.path, len(self._paths)))
 
     def items(self) -> tuple[Logged, ...]:
         """Return them in order."""
-        self._found.sort(key=itemgetter(0))
-        return tuple(item for _, item in self._found)
+        found = list(self._kept()) if self._large else self._held
+        found.sort(key=_sample)
+        found.sort(key=_question)
+        ordered: list[Logged] = []
+        for _, some in groupby(found, key=_question):
+            group = list(some)
+            if len(set(map(_sample, group))) < len(group):  # branches of one conversation
+                group.sort(key=lambda item: (item.talk.sample, item.conversation.key))
+            ordered += group
+        return tuple(ordered)
+
+    def _kept(self) -> Iterator[Logged]:
+        talks = [Talks(path) for path in self._paths]
+        for at, name in enumerate(self._names):
+            kept = Kept(name, self._samples[at], self._run, talks[self._files[at]],
+                        self._starts[at], self._lengths[at])  # fmt: skip
+            yield Logged(kept, None, self._rewards[at], self._turns.get(at, ()))
+
+
+def _question(item: Logged) -> str:
+    return item.talk.example_id
+
+
+def _sample(item: Logged) -> int:
+    return item.talk.sample

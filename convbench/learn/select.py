@@ -14,7 +14,7 @@ from convbench.errors import TrainError
 from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
 from convbench.learn.given import UNREWARDED, Given, Rewards, one_version, the_judge
-from convbench.learn.logged import LARGE, Keeper, Logged, Ordered
+from convbench.learn.logged import LARGE, Log, Logged
 from convbench.schema import Conversation
 from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
@@ -111,10 +111,9 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
     judge = the_judge(run, data.judge, needed=not bare)
     given = Given(run, judge, data)
     one_version(run, judge, given.versions)
-    keeper = Keeper(run, large)
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
-    logged, unrewarded = Ordered(), Ordered()
+    logged, unrewarded = Log(run, large), Log(run, large)
     for told in run.told():
         found = _judged(run, told.conversation, given, data, split=split)
         plain = bare and found in UNREWARDED
@@ -124,7 +123,7 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
         if isinstance(found, str):
             skipped[found] += 1
         else:
-            (unrewarded if plain else logged).add(told, keeper.item(told, *found))
+            (unrewarded if plain else logged).add(told, *found)
     return Selection(run, judge, logged.items(), dict(skipped), flagged, unrewarded.items())
 
 
@@ -182,14 +181,14 @@ def branches(selection: Selection, data: Data) -> Selection:
     one_version(run, selection.judge, given.versions | own.versions)
     skipped: Counter[str] = Counter()
     flagged = Flagged(data.flagged)
-    keeper, logged = Keeper(run), Ordered()
+    logged = Log(run)
     for told in run.told():
         judged = _judged(run, told.conversation, given, data, branch=True)
         judged = _unless_flagged(run, told.conversation, judged, flagged)
         if isinstance(judged, str):
             skipped[f"branches: {judged}"] += 1
         else:
-            logged.add(told, keeper.item(told, *judged))
+            logged.add(told, *judged)
     found = logged.items()
     if not found:
         why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
