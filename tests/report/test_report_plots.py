@@ -57,7 +57,7 @@ def runs(tmp_path_factory):
             )  # fmt: skip
         for run in (base, *base.children()):
             (rules,) = run.judge_specs().values()
-            run.keep_judge("ab" * 8, rules.model_copy(update={"name": "strict"}))
+            run.keep_judge("ab" * 8, rules.model_copy(update={"name": "strict", "highest": 20}))
             lines = [json.loads(line) for line in run.verdicts_file.read_text().splitlines()]
             with run.verdicts_file.open("a") as file:
                 for line in lines:
@@ -108,6 +108,8 @@ def test_every_picture_is_there_with_axes_and_names(drawn):
     labels = said(pictures["radar-demo-thinking-reasoning-n-3-rules"].svg)
     assert {"2", "4", "6", "8", "10", "mean", "95% intervals, clustered errors"} <= set(labels)
     assert {"Over.", "Acc.", "Reas.", "Compr.", "Pedag.", "Conf."} <= set(labels)
+    labels = said(pictures["judges-demo-thinking-reasoning-n-3-rules-strict"].svg)
+    assert {"strict: overall score (0 to 20)", "20.0", "10"} <= set(labels), "each its own scale"
     labels = said(pictures["training-demo-thinking-reasoning-n-3"].svg)
     assert {"optimiser step", "loss", "weight > 0"} <= {
         label.replace("&gt;", ">") for label in labels

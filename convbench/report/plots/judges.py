@@ -49,7 +49,9 @@ def judge_pairs(section: Section) -> list[Picture]:
     """Return one bubble chart for each two judges with common conversations, how far they agree in
     its caption."""
     out, said = [], agreement(section)
-    for first, second in combinations(section.judges, 2):
+    specs = {name: judge_spec(section.policies, name) for name in section.judges}
+    names = [name for name, spec in specs.items() if spec is None or not spec.relative]
+    for first, second in combinations(names, 2):
         scores = both_scored(section, first, second)
         if scores:
             words = said.get((first, second), "")
@@ -66,6 +68,21 @@ def _scale(section: Section, judge: str) -> str:
     return f"{label[:1].lower()}{label[1:]} score ({low:g} to {high:g})"
 
 
+def _limits(
+    section: Section, judge: str, side: int, scores: list[tuple[float, float]]
+) -> tuple[float, float]:
+    """Return the ends of a judge's scale; those of its scores where nothing is known of it."""
+    spec = judge_spec(section.policies, judge)
+    found = [pair[side] for pair in scores]
+    low, high = (min(found), max(found)) if spec is None else spec.limits(spec.headline)
+    return (low, high) if high > low else (low, low + 1)
+
+
+def _bin(score: float, low: float, high: float) -> float:
+    step = (high - low) / 20
+    return low + round((score - low) / step) * step
+
+
 def _headline(section: Section, judge: str) -> str:
     spec = judge_spec(section.policies, judge)
     return OVERALL if spec is None else spec.headline
@@ -74,15 +91,13 @@ def _headline(section: Section, judge: str) -> str:
 def _bubbles(
     section: Section, first: str, second: str, scores: list[tuple[float, float]], words: str
 ) -> Picture:
-    # Whole and half scores fall together; finer ones are binned, those up to 1 to twentieths.
-    step = 0.5 if max(max(pair) for pair in scores) > 1 else 0.05
-    counts = Counter((round(a / step) * step, round(b / step) * step) for a, b in scores)
+    # Binned to twentieths of each scale: of 0 to 10 whole and half scores fall together.
+    one, two = _limits(section, first, 0, scores), _limits(section, second, 1, scores)
+    counts = Counter((_bin(a, *one), _bin(b, *two)) for a, b in scores)
     most = max(counts.values())
     figure = new_figure(3.35)
     axes: Any = figure.subplots()
-    low = min(min(pair) for pair in counts)
-    high = max(max(pair) for pair in counts)
-    axes.plot([low, high], [low, high], color=GREY, linestyle=":", linewidth=1)
+    axes.plot(one, two, color=GREY, linestyle=":", linewidth=1)
     axes.scatter(
         [a for a, _ in counts], [b for _, b in counts],
         s=[AREA * n / most for n in counts.values()], color="#9a9a9a", alpha=0.6,
@@ -98,13 +113,13 @@ def _bubbles(
     )
     axes.set_xlabel(f"{first}: {_scale(section, first)}")
     axes.set_ylabel(f"{second}: {_scale(section, second)}")
-    axes.set_aspect("equal")
+    axes.set_box_aspect(1)
     axes.margins(0.06)
     caption = (
         f"{section.title}: {second} against {first} on {len(scores)} conversations of all "
-        f"methods; area is the number of conversations (largest {most}), the dotted line is "
-        "agreement."
+        f"methods; area is the number of conversations (largest {most}), the dotted line is the "
+        "same share of each scale."
     )
     name = slug(f"judges {section.title} {first} {second}")
-    marks = f"area: conversations (largest {most}); dotted line: the same score"
+    marks = f"area: conversations (largest {most}); dotted line: agreement"
     return picture(figure, name, f"{caption} {words}".strip(), title=section.title, legend=marks)
