@@ -55,6 +55,10 @@ export function verdict(found, short = false) {
   );
 }
 
+/** A score of 0 to 1 needs one digit more than one of 0 to 10. */
+const digits = ({ score, limits: [low, high] }) =>
+  Number.isInteger(score) ? 0 : high - low > 1 ? 1 : 2;
+
 /** Whether a metric has a number: one without is left out, but for what was said of it. */
 export const has = (one) => one.score !== null && one.score !== undefined;
 
@@ -70,7 +74,7 @@ function metric(one, found) {
       h(
         "span",
         { class: "num" },
-        has(one) ? fixed(one.score, Number.isInteger(one.score) ? 0 : 1) : "–",
+        has(one) ? fixed(one.score, digits(one)) : "–",
       ),
     ),
     one.why && h("dd", { class: "why" }, one.why),
