@@ -68,6 +68,15 @@ COMPARISONS = {
     "cost_usd": "DOUBLE",
     "ended": "VARCHAR",
 }
+GOLD_LABELS = {
+    "conversation_id": "VARCHAR",
+    "rater": "VARCHAR",
+    "scores": "MAP(VARCHAR, DOUBLE)",
+    "note": "VARCHAR",
+    "skipped": "VARCHAR",
+    "blind": "BOOLEAN",
+    "given": "VARCHAR",
+}
 EXAMPLES = {
     "example_id": "VARCHAR",
     "task": "VARCHAR",

@@ -19,6 +19,7 @@ from convbench.errors import RunError
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
+from convbench.schema.gold import GoldLabel
 from convbench.store import columns, grading, views
 from convbench.store.frames import checked_frames
 from convbench.store.jsonl import lines
@@ -39,13 +40,16 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
     "comparisons": (columns.COMPARISONS, 'run_no, "first", "second", fingerprint'),
     "examples": (columns.EXAMPLES, "run_no, example_id"),
     "advantages": (columns.ADVANTAGES, "run_no, conversation_id, turn_index, source"),
+    "gold_labels": (columns.GOLD_LABELS, "run_no, conversation_id, rater"),
 }
 """Columns of each file, and what names a record in it: of those alike the last one counts."""
 
+PLACES = {"gold_labels": "gold/labels.jsonl"}
+"""Where in a run a file lies that is not called like its table."""
 MODELS: dict[str, type[BaseModel]] = {
     "conversations": Conversation, "verdicts": Verdict, "examples": Example,
     "comparisons": Comparison,
-    "advantages": TurnCredit,
+    "advantages": TurnCredit, "gold_labels": GoldLabel,
 }  # fmt: skip
 WRONG = {
     "conversations": "key IS NULL OR conversation_id IS NULL OR example_id IS NULL OR sample < 0 "
@@ -59,6 +63,8 @@ WRONG = {
     "question IS NULL OR len([1 FOR c IN choices IF c.label IS NULL OR c.text IS NULL]) > 0",
     "advantages": "conversation_id IS NULL OR source IS NULL OR turn_index IS NULL OR "
     "turn_index < 0 OR NOT coalesce(isfinite(advantage), false)",
+    "gold_labels": "conversation_id IS NULL OR rater IS NULL OR rater = '' OR "
+    "len([1 FOR s IN map_values(scores) IF NOT coalesce(isfinite(s), false)]) > 0",
 }
 """What DuckDB lets pass that no record of ours is; the rest it refuses itself."""
 
@@ -94,7 +100,7 @@ def connect(
 
     connection = duckdb.connect(":memory:")
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
-    sources = (one for run in runs for raw in needed for one in run.files(f"{raw}.jsonl"))
+    sources = (one for run in runs for raw in needed for one in _files(run, raw))
     spilling = spill(connection, sum(map(size_of, sources)), room)
     try:
         connection.execute("CREATE SCHEMA raw")
@@ -135,8 +141,7 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
     declared = ", ".join(f'"{column}" {kind}' for column, kind in kinds.items())
     connection.execute(f"CREATE TABLE raw.{name} (run_no INTEGER, {declared})")
     for number, run in enumerate(runs):
-        own = run.path / f"{name}.jsonl"
-        for path in [own] if name == "examples" else run.files(own.name):
+        for path in _files(run, name):
             if path.exists() and not path.is_file():
                 raise RunError(f"{path}: found no file; expected JSON lines")
             if size_of(path):
@@ -154,6 +159,13 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
         )
     if name == "conversations" and _twice(connection, name, "run_no, conversation_id"):
         _refuse_twice(connection, name, "conversation_id", runs)
+
+
+def _files(run: Run, name: str) -> list[Path]:
+    """Return the files of a run that a raw table is made of."""
+    if name in ("examples", *PLACES):
+        return [run.path / PLACES.get(name, f"{name}.jsonl")]
+    return run.files(f"{name}.jsonl")
 
 
 def _twice(connection: DuckDBPyConnection, name: str, key: str) -> bool:

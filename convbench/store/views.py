@@ -167,6 +167,16 @@ SELECT c."first" AS shown_first, c."second" AS shown_second, c.judge, c.preferre
 FROM raw.comparisons c JOIN raw.runs r USING (run_no)
 """
 
+
+def _gold_labels(metrics: Sequence[str]) -> str:
+    return f"""
+CREATE VIEW gold_labels AS
+SELECT l.conversation_id, l.rater, {_scores("l", metrics)}, l.scores, l.note, l.skipped,
+  coalesce(l.blind, true) AS blind, l.given, r.run
+FROM raw.gold_labels l JOIN raw.runs r USING (run_no)
+"""
+
+
 RUNS = """
 CREATE VIEW runs AS
 SELECT run, kind, created, version, task, protocol, mode, policy, parent, checkpoint, tags, note,
@@ -181,14 +191,14 @@ CASE WHEN content LIKE '[{"type":%' THEN parts(content) ELSE content END
 
 ALL = (
     "examples", "conversations", "turns", "verdicts", "turn_verdicts", "faults", "advantages",
-    "comparisons", "runs",
+    "comparisons", "gold_labels", "runs",
 )  # fmt: skip
 """Names of the views."""
 
 
 def statements(metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
     """Return what makes the views, with a column of `verdicts` for each of these metrics."""
-    verdicts = (_verdicts(metrics), _turn_verdicts(metrics))
+    verdicts = (_verdicts(metrics), _turn_verdicts(metrics), _gold_labels(metrics))
     of_turns = (SAID, EXAMPLES, CONVERSATIONS, TURNS)
     return (*of_turns, *verdicts, FAULTS, ADVANTAGES, COMPARISONS, RUNS)
 
@@ -202,6 +212,7 @@ NEEDS = {
     "faults": ("verdicts",),
     "comparisons": ("comparisons",),
     "advantages": ("advantages",),
+    "gold_labels": ("gold_labels",),
     "runs": (),
 }
 """Raw tables that a view reads, beside `runs`."""

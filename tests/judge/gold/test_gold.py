@@ -22,6 +22,7 @@ from convbench.report.files import text
 from convbench.report.judges import panel_of
 from convbench.report.sections import sections
 from convbench.store import Run
+from convbench.store.query import query
 from tests.report.synthetic import make, questions
 
 PEOPLE = {f"q{i}": 3 + 4 * random.Random(i).random() for i in range(200)}
@@ -134,6 +135,11 @@ def test_an_optimal_draw_needs_labels_and_skips_are_told(tmp_path: Path) -> None
               for k, name in enumerate(names[1:30]) for who in ("Ann", "Bo")]  # fmt: skip
     file.write_text("conversation_id,rater,overall,skipped\n" + "\n".join(lines) + "\n")
     assert gold(GoldOptions(("import", str(file)), run=run.path)).imported == 60
+    sql = (
+        "select rater, count(*), count(overall), max(skipped) from gold_labels group by 1 "
+        "order by 1"
+    )
+    assert query(sql, [run]).rows == [("Ann", 30, 29, "not English"), ("Bo", 30, 29, "not English")]
     found = page(run)
     assert "Skipped by all who saw them: 1" in found
     assert "not English" in found
