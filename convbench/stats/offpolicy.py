@@ -11,8 +11,10 @@ a product over the policy's own tokens, since everyone else speaks alike under b
 - *direct*: the mean of a reward model's predictions of conversations that the policy itself had.
 
 Standard errors are clustered by question: e_g is what group g adds to the linearised estimate, SE =
-sqrt(G/(G-1) sum e_g^2). Intervals use Student's t with (sum W_g)^2 / sum W_g^2 - 1 degrees of
-freedom, W_g the weight of group g: as many questions as the weights leave.
+sqrt(G/(G-1) sum e_g^2). A weighted mean's e_g are those of a jackknife, over 1 less the group's
+share of the weights (times 1 - 1/G): where few weigh much the mean is fitted to them. Intervals use
+Student's t with (sum W_g)^2 / sum W_g^2 - 1 degrees of freedom, W_g the weight of group g: as many
+questions as the weights leave.
 """
 
 from __future__ import annotations
@@ -119,10 +121,13 @@ def gain(draws: Sequence[Draw]) -> Value:
     own = math.fsum(draw.reward for draw in draws) / n
     w = weights(draws)
     total = math.fsum(w)
-    parts = _sums(
-        (d.group, one * (d.reward - found.mean) / total - (d.reward - own) / n)
-        for d, one in zip(draws, w, strict=True)
-    )
+    parts = _without(
+        _sums((d.group, one * (d.reward - found.mean) / total)
+              for d, one in zip(draws, w, strict=True)),
+        _sums((d.group, one) for d, one in zip(draws, w, strict=True)),
+    )  # fmt: skip
+    for draw in draws:
+        parts[draw.group] -= (draw.reward - own) / n
     return Value(found.mean - own, _error(parts), found.df)
 
 
@@ -141,9 +146,11 @@ def robust(draws: Sequence[Draw], sampled: Sequence[tuple[str, float]] = ()) -> 
     mean = math.fsum(q for _, q in direct) / len(direct)
     apart = [d.reward - q for d, q in zip(draws, predicted, strict=True)]
     change = math.fsum(one * a for one, a in zip(w, apart, strict=True)) / total
-    parts = _sums(
-        (d.group, one * (a - change) / total) for d, one, a in zip(draws, w, apart, strict=True)
-    )
+    parts = _without(
+        _sums((d.group, one * (a - change) / total)
+              for d, one, a in zip(draws, w, apart, strict=True)),
+        _sums((d.group, one) for d, one in zip(draws, w, strict=True)),
+    )  # fmt: skip
     for group, q in direct:
         parts[group] = parts.get(group, 0.0) + (q - mean) / len(direct)
     return Value(mean + change, _error(parts), _df(draws, w))
@@ -219,8 +226,8 @@ def pareto_shape(values: Sequence[float]) -> float | None:
 def _weighted(rows: Sequence[tuple[str, float, float]]) -> Value:
     total = math.fsum(w for _, w, _ in rows)
     mean = math.fsum(w * r for _, w, r in rows) / total
-    parts = _sums((group, w * (r - mean) / total) for group, w, r in rows)
     sums = _sums((group, w) for group, w, _ in rows)
+    parts = _without(_sums((group, w * (r - mean) / total) for group, w, r in rows), sums)
     return Value(mean, _error(parts), _effective(sums) - 1)
 
 
@@ -237,6 +244,13 @@ def _sums(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
     for group, value in parts:
         found[group] = found.get(group, 0.0) + value
     return found
+
+
+def _without(parts: dict[str, float], sums: dict[str, float]) -> dict[str, float]:
+    """Return linearised terms by question as the jackknife has them, what the weighted mean would
+    move without each: over 1 less its share of the weights. At equal weights they stay alike."""
+    total, even = math.fsum(sums.values()), 1 - 1 / len(sums)
+    return {g: part * even / max(1e-3, 1 - sums[g] / total) for g, part in parts.items()}
 
 
 def _error(parts: dict[str, float]) -> float | None:
