@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, RunDirs, SpecOptions, run_paths
+from convbench.options.shared import AskingOfRuns, CallOptions, RunDirs, SpecOptions
 from convbench.words import Split
 
 
 @dataclass(frozen=True)
-class EvalOptions(Asking):
+class EvalOptions(AskingOfRuns):
     """Evaluate a policy on a run's test questions, with the same teacher and judges."""
 
     EXAMPLES: ClassVar = (
@@ -37,13 +36,3 @@ class EvalOptions(Asking):
     split: Annotated[Split, Opt("Which split to evaluate on.")] = "test"
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()
-
-    def __post_init__(self) -> None:
-        """Take one run's folder for a list of it."""
-        super().__post_init__()
-        object.__setattr__(self, "run", run_paths(self.run))
-
-    @property
-    def first(self) -> Path | None:
-        """The parent named first; None for none."""
-        return self.run[0] if self.run else None

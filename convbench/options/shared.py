@@ -327,6 +327,22 @@ class Asking:
         object.__setattr__(self, "calls", self.calls.seeing(self.specs.folders))
 
 
+class AskingOfRuns(Asking):
+    """The same of one run, of several, or of none that is named."""
+
+    run: tuple[Path, ...]
+
+    def __post_init__(self) -> None:
+        """Take one run's folder for a list of it."""
+        super().__post_init__()
+        object.__setattr__(self, "run", run_paths(self.run))
+
+    @property
+    def first(self) -> Path | None:
+        """The run named first; None for none."""
+        return self.run[0] if self.run else None
+
+
 @dataclass(frozen=True)
 class Shape:
     """The numbers of a run that the user may choose; None leaves the default."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import WHERE, Opt
-from convbench.options.shared import Asking, CallOptions, DryRun, SpecOptions, Track, run_paths
+from convbench.options.shared import Asking, AskingOfRuns, CallOptions, DryRun, SpecOptions, Track
 
 
 @dataclass(frozen=True)
-class TrainOptions(Asking):
+class TrainOptions(AskingOfRuns):
     """Train a policy on the judged conversations of a run.
 
     Models are asked only where a learner samples: --rounds, sweet, step-dpo's new branches.
@@ -98,16 +98,6 @@ class TrainOptions(Asking):
     specs: SpecOptions = SpecOptions()
     in_process: bool = False
     """Train in this process where one is enough: saves loading torch again and again."""
-
-    def __post_init__(self) -> None:
-        """Take one run's folder for a list of it."""
-        super().__post_init__()
-        object.__setattr__(self, "run", run_paths(self.run))
-
-    @property
-    def first(self) -> Path | None:
-        """The run that holds the checkpoint; None for the newest."""
-        return self.run[0] if self.run else None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,8 +26,11 @@ SLACK = 64 << 20
 """Bytes on the card that others may come and go with."""
 TWO = {
     "extends": "pocket", "title": "a build and a training", "seeds": [0], "modes": ["thinking"],
-    "learners": ["base", "refit"], "count": 20, "samples": 2, "temperatures": [0.7],
-    "recipe_sets": {"all": {"fit.max_steps": 2, "fit.save": "end", "fit.precision": "bf16"}},
+    "learners": ["base", "refit", "refit:lean"], "count": 20, "samples": 2, "temperatures": [0.7],
+    "recipe_sets": {
+        "all": {"fit.max_steps": 2, "fit.save": "end", "fit.precision": "bf16"},
+        "refit:lean": {"fit.packing": True, "fit.activation_offloading": True},
+    },
 }  # fmt: skip
 
 
@@ -65,4 +69,9 @@ def test_an_experiment_trains_in_bf16_and_leaves_the_card_empty(
     asked = ExperimentOptions("two.yaml", Path("root"), calls=CallOptions(quiet=True))
     done = experiment(asked)
     assert done.complete, done.failures
+    first = [
+        json.loads((file / "training.json").read_text())["log"][0]["loss"]
+        for file in sorted((done.runs[0] / "checkpoints").iterdir())
+    ]
+    assert first[1] == pytest.approx(first[0], rel=0.05), "packed, activations in memory"
     assert used() <= before + SLACK

@@ -27,7 +27,10 @@ GRADIENTS = "gradients.pt"
 
 def gloo_alone() -> None:
     """Let gloo carry everything, as DeepSpeed does on any system but Linux: its own shared memory
-    for processes of one machine is compiled at a first launch, a minute of two cores."""
+    for processes of one machine is compiled at a first launch, a minute of two cores. Other
+    launches need none of it."""
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true":
+        return
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

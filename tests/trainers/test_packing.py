@@ -65,8 +65,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**LORA, "fit.gradient_checkpointing": True, "fit.normalize": "lengths"},
     ),
     "exact anchor": ("swift-anchored", {}),
-    "ratios of a row": ("tis", {"loss.ratio": "sequence", "fit.batch_size": 4}),
-    "float64": ("grpo", {"fit.precision": "fp64"}),
+    "ratios of a row, float64": (
+        "tis",
+        {"loss.ratio": "sequence", "fit.batch_size": 4, "fit.precision": "fp64"},
+    ),
 }
 
 

@@ -10,13 +10,12 @@ from convbench.engine.journal import Journal
 from convbench.errors import ConvbenchError
 from convbench.report.document import Cell, Column, Table
 from convbench.report.experiment.steps import Ends
+from convbench.rollout.asked import NOT_ASKED
 from convbench.schema import Turn
 from convbench.store import Run
 from convbench.store.shards import of_shard, superseded
 
 CALLS = "calls.jsonl"
-NOT_ASKED = ("scripted", "rule")
-"""Finish reasons of turns for which no model was asked."""
 HERE = ("local:", "vllm:")
 """Models on machines of one's own, whose calls have no price."""
 
