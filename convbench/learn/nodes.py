@@ -97,7 +97,7 @@ def on_machines(launch: Launch, found: Meeting) -> Launch:
     if launch.accelerate is None:
         raise SpecError(
             f"--nodes {found.machines}: launch {launch.name!r} starts one process without a "
-            "launcher; expected --launch ddp, zero2 or zero3"
+            "launcher; expected --launch ddp, zero2, zero3 or fsdp"
         )
     settings = {
         **launch.accelerate,

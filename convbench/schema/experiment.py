@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from convbench.schema.devices import Devices
 from convbench.schema.noun import Mode, Name, Noun
@@ -152,11 +152,13 @@ class ExperimentSpec(Noun):
     reference: str | None = None
     """What it reproduces."""
 
-    @model_validator(mode="after")
-    def _several_pooled(self) -> Self:
-        if self.pooled and len(self.tasks) < 2:
-            raise ValueError(f"pooled: found {len(self.tasks)} task; expected at least 2")
-        return self
+    @field_validator("pooled")
+    @classmethod
+    def _of_several(cls, pooled: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        tasks = len(info.data.get("tasks", ()))
+        if pooled and tasks < 2:
+            raise ValueError(f"expected at least 2 tasks beside it; found {tasks}")
+        return pooled
 
     def sets_of(self, learner: str) -> dict[str, Any]:
         """Return the `--set` of train for one learner: what holds for all, for its recipe, for it
