@@ -76,6 +76,12 @@ def convbench(
     return Used(cpu, peak)
 
 
+def high_water(process: int | str = "self") -> float:
+    """Return the most memory in MB that a process held since it began (see `convbench`)."""
+    status = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+
+
 def cpu_of(command: Sequence[str]) -> float:
     """Return the CPU seconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.bench import ROOT, Row
+from tests.bench.bench import ROOT, Row, high_water
 
 PROMPTS = (126, 135, 138, 141, 146, 150, 156, 160, 169, 181, 222)
 """Deciles of the first prompt, in tokens."""
@@ -128,7 +127,7 @@ def main() -> None:
     """Train once and print this process's peak memory."""
     model, folder, kind, *names = sys.argv[1:]
     fit(kind, rows(100, True)[:32], Path(model), Path(folder), *names)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(high_water())
 
 
 if __name__ == "__main__":

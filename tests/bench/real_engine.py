@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from tests.bench.bench import high_water
+
 SYSTEM = (
     "You are a helpful, accurate assistant who is an expert at answering multiple-choice "
     "questions. You MUST first state your final answer in the format: 'The answer is X' where X "
@@ -44,7 +46,11 @@ class Clock:
 
     def seconds(self) -> Took:
         """Return what has passed, and the peak so far."""
-        return time.perf_counter() - self._wall, _cpu() - self._cpu, sum(map(_peak, _processes()))
+        return (
+            time.perf_counter() - self._wall,
+            _cpu() - self._cpu,
+            sum(high_water(one.pid) for one in _processes()),
+        )
 
 
 def _processes() -> list[psutil.Process]:
@@ -54,11 +60,6 @@ def _processes() -> list[psutil.Process]:
 
 def _cpu() -> float:
     return sum(sum(process.cpu_times()[:2]) for process in _processes())
-
-
-def _peak(process: psutil.Process) -> float:
-    status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
 
 
 def talks(count: int, first: int = 0) -> list[Talk]:

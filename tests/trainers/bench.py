@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.bench import ROOT, Row
+from tests.bench.bench import ROOT, Row, high_water
 
 CONVERSATIONS, TURNS, TOKENS, WORDS = 80, 3, 16, 4096
 PAIRS = 7
@@ -157,7 +156,7 @@ def main() -> None:
     if len(sys.argv) == 4:
         kind, model, folder = sys.argv[1:]
         train(kind, TURNS, Path(model), Path(folder))
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(high_water())
         return
     import tempfile
 
