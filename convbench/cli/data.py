@@ -96,7 +96,8 @@ def import_(options: ImportOptions) -> None:
     fact("run", shown(done.run.path))
     fact(
         "conversations",
-        f"{done.conversations} about {done.examples} questions, {done.rewards} with a reward",
+        f"{done.conversations} about {done.examples} question{'s' * (done.examples != 1)}, "
+        f"{done.rewards} with a reward",
     )
     for text in done.notes:
         note(text)

@@ -314,7 +314,7 @@ def _protocol(seen: Seen) -> ProtocolSpec:
     steps = (Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant"))
     return ProtocolSpec(
         name="imported",
-        title="conversations had elsewhere, as they were logged",
+        title="conversations held elsewhere, as they were logged",
         turns=Turns(default=seen.turns, min=1, max=seen.turns),
         speakers={"assistant": Speaker(policy=True), "teacher": Speaker()},
         steps=(Loop(loop=steps, times="turns"),),
@@ -330,7 +330,7 @@ def _notes(seen: Seen, questions: int) -> list[str]:
         notes.append("no row names a split, so all are in train; eval needs a test split")
     if seen.joined:
         notes.append(
-            f"{seen.joined} rows have messages of one role in a row; they count as one message"
+            f"{seen.joined} rows have messages of one role one after another; these count as one"
         )
     if seen.hidden:
         told = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())

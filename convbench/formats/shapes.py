@@ -2,7 +2,8 @@
 
 TRL's formats (its documentation, "Dataset formats and types"): `messages`; `prompt` and
 `completion`, texts or messages, with KTO's `label`; `chosen` and `rejected`, with or without
-`prompt`.
+`prompt`. OpenAI's preferences (its guide to direct preference optimization): `input` with the
+`messages` before, `preferred_output` and `non_preferred_output`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from convbench.formats.extra import MESSAGES
 
 NUMBERS = ("reward", "temperature")
 """Fields that a spreadsheet writes as text."""
-LISTS = (*MESSAGES, "prompt", "completion", "chosen", "rejected", "choices", "tools")
+LISTS = (*MESSAGES, "prompt", "completion", "chosen", "rejected", "choices", "tools",
+         "input", "preferred_output", "non_preferred_output")  # fmt: skip
 """Fields that a spreadsheet writes as JSON text."""
 
 
@@ -78,6 +80,8 @@ def chats_of(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
         yield dict(row)
     elif "chosen" in row and "rejected" in row:
         yield from _preference(row, where)
+    elif "preferred_output" in row and "non_preferred_output" in row:
+        yield from _preference(_as_trl(row, where), where)
     elif "prompt" in row and "completion" in row:
         yield _completion(row, where)
     else:
@@ -112,6 +116,22 @@ def _preference(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
         rest["example_id"] = hashlib.sha256(said).hexdigest()[:16]
     for name, reward in (("chosen", 1.0), ("rejected", 0.0)):
         yield {**rest, "messages": sides[name], "reward": reward}
+
+
+def _as_trl(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return OpenAI's preference under TRL's names."""
+    asked = row.get("input")
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("messages"), list):
+        raise DataError(f"{where}: input: found no messages; expected {{messages: [...]}}")
+    rest = _without(row, "input", "preferred_output", "non_preferred_output")
+    more = _without(asked, "messages")
+    return {
+        **{key: value for key, value in more.items() if value not in (None, [])},
+        **rest,
+        "prompt": asked["messages"],
+        "chosen": row["preferred_output"],
+        "rejected": row["non_preferred_output"],
+    }
 
 
 def _shared(one: Sequence[Any], two: Sequence[Any]) -> list[Any]:

@@ -231,7 +231,7 @@ class CallOptions:
     cache: Annotated[
         Path | None,
         Opt(
-            "Keep replies in this file, and take from it what an earlier run was told for the "
+            "Keep replies in this file, and reuse from it what an earlier run got for the "
             "same call: model, settings, messages, question and sample.",
             metavar="FILE", panel=MODELS,
         ),
@@ -268,7 +268,7 @@ class CallOptions:
     fail_on: Annotated[
         str | int,
         Opt(
-            "Exit code 1 where so many conversations or verdicts failed, or such a share of those "
+            "Exit code 1 where this many conversations or verdicts failed, or this share of those "
             "tried; fewer are noted.",
             metavar="N|P%", parse=_fail_on, panel=MODELS,
         ),
@@ -359,7 +359,10 @@ class Shape:
     max_tokens: Annotated[int | None, Opt("Limit of one reply in tokens (512).", least=1)] = None
     reasoning_effort: Annotated[
         Effort | None,
-        Opt("How long the policy is to think, where it can be told (the model's own)."),
+        Opt(
+            "How long the policy should think, for models that take such a setting (the "
+            "model's own)."
+        ),
     ] = None
     seed: Annotated[int | None, Opt("Seed of everything that is drawn (0).")] = None
     split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None

@@ -21,7 +21,7 @@ class Spread:
     shards: Annotated[
         int | None,
         Opt(
-            "Spread the run over so many folders, by question, for several workers.",
+            "Spread the run over N folders, by question, for several workers.",
             metavar="N", least=1, most=100_000, panel=WORKERS,
         ),
     ] = None  # fmt: skip

@@ -64,6 +64,8 @@ ROWS: list[tuple[dict[str, Any], Said]] = [
     ),
     ({"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gpt", "value": "4"}]},
      [(["2 + 2?", "4"], None)]),
+    ({"input": {"messages": [ASK], "parallel_tool_calls": True}, "preferred_output": [GOOD],
+      "non_preferred_output": [BAD]}, [(["2 + 2?", "4"], 1.0), (["2 + 2?", "5"], 0.0)]),
 ]  # fmt: skip
 
 
@@ -73,7 +75,7 @@ def test_every_shape_from_every_file(
     tmp_path: Path, row: dict[str, Any], expected: Said, name: str
 ) -> None:
     if name.endswith(".csv"):
-        row = {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()}
+        row = {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()}
     assert said(tmp_path, [row], name) == expected
 
 
@@ -120,6 +122,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "a", "chosen": "b", "rejected": "c", "reward": 1}, "a pair has no reward"),
     ({"prompt": "a", "completion": "b", "label": True, "reward": 1}, "expected one of them"),
     ({"prompt": "a"}, "found no messages"),
+    (
+        {"input": [ASK], "preferred_output": [GOOD], "non_preferred_output": [BAD]},
+        "input: found no messages; expected {messages: [...]}",
+    ),
     ({"prompt": {"x": 1}, "completion": "b"}, "prompt: found dict"),
 ]
 
