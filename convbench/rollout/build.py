@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,11 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
     result.splits = counted(e.split for e in examples.values())
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
-    first = preview(
-        manifest, list(examples.values()), options.specs.folders, batch=options.calls.batch
-    )
+    # A resumed run's questions are read as needed: one tells whether its prompts render.
+    looked_at = None if existing is None or options.dry_run else 1
+    wanted = (e for e in examples.values() if manifest.split in ("all", e.split))
+    some = list(islice(wanted, looked_at))
+    first = preview(manifest, some, options.specs.folders, batch=options.calls.batch)
     if options.dry_run:
         result.preview = first
         return result

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "train swift --dry-run": ("train", "swift", "--dry-run", "--judge", "imported",
                               "--model", "local:pocket"),
     "build": ("build", "arc", *TURNS),
-    "build, resumed when finished": ("build", "arc", *TURNS),
+    "build, resumed when finished": ("build", "--run", "built", "--quiet"),
 }  # fmt: skip
 OVER = ("judge --judge rules", "publish --dry-run")
 """Commands after which the folder is weighed against its input."""
@@ -47,7 +47,7 @@ def scale(folder: Path) -> Iterator[Row]:
     counts = [int(n) for n in os.environ.get("CONVBENCH_SCALE", "").split(",") if n] or COUNTS
     kept = os.environ.get("CONVBENCH_SCALE_AT")
     only = [name for name in os.environ.get("CONVBENCH_SCALE_ONLY", "").split(",") if name]
-    names = [n for n in COMMANDS if not only or any(n.startswith(one) for one in only)]
+    names = [n for n in COMMANDS if not only or any(one in n for one in only)]
     found: dict[str, dict[int, Used]] = {name: {} for name in names}
     for count in counts:
         place = (Path(kept) if kept else folder) / str(count)
