@@ -7,12 +7,12 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.judge import Judge, resolve_judge
-from convbench.options.shared import CallOptions, Shape
-from convbench.rollout.manifest import make_manifest
-from convbench.schema import Conversation, Example, Member, ProtocolSpec, TaskSpec, Turn
+from convbench.options.shared import CallOptions
+from convbench.schema import Example, Member, TaskSpec
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from convbench.tasks.load import load_examples
+from tests.edits import written_run
 
 QUIET = CallOptions(quiet=True)
 POLICY = "local:pocket-grids"
@@ -53,25 +53,5 @@ def edits_run(
     policy: str = POLICY,
 ) -> Run:
     """Write a run whose policy said these edits, by example."""
-    task = catalog.load(TaskSpec, "tasks", "pocket-grids")
-    protocol = catalog.load(ProtocolSpec, "protocols", "self-edit-few-shot")
-    cast = {"assistant": Member(model=policy), "teacher": Member(model="script")}
-    shape = Shape(samples=2, temperatures=(0.8,))
-    run = Run.create(folder, make_manifest(task, protocol, shape, cast), list(examples))
-    with run.conversations_file.open("w") as file:
-        for name, said in edits.items():
-            for sample, edit in enumerate(said):
-                file.write(_said(run, name, sample, edit).model_dump_json() + "\n")
-    return run
-
-
-def _said(run: Run, name: str, sample: int, edit: str) -> Conversation:
-    turns = (
-        Turn(speaker="teacher", step="task", content="x", finish_reason="scripted"),
-        Turn(speaker="assistant", step="edit", content=edit),
-    )
-    return Conversation(
-        key=f"{name}#{sample}", conversation_id=f"{run.manifest.id}-{name}-{sample}",
-        example_id=name, sample=sample, turns=turns, stop="complete",
-        specs=run.manifest.fingerprints["specs"], ended="2026-11-20T10:00:00Z",
-    )  # fmt: skip
+    member = Member(model=policy)
+    return written_run(folder, ("pocket-grids", "self-edit-few-shot"), member, 0.8, examples, edits)

@@ -8,11 +8,11 @@ from pathlib import Path
 from convbench import catalog
 from convbench.judge import Judge, resolve_judge
 from convbench.models.where import where
-from convbench.options.shared import CallOptions, Shape
-from convbench.rollout.manifest import make_manifest
-from convbench.schema import Conversation, Example, Member, ProtocolSpec, Sampling, TaskSpec, Turn
+from convbench.options.shared import CallOptions
+from convbench.schema import Example, Member, Sampling, TaskSpec
 from convbench.store import Run
 from convbench.tasks.load import load_examples
+from tests.edits import written_run
 
 QUIET = CallOptions(quiet=True)
 SENTINEL = "SENTINELPASSAGE"
@@ -52,31 +52,8 @@ def edits_run(
     policy: str = "local:pocket",
 ) -> Run:
     """Write a run whose policy said these edits, by example."""
-    task = catalog.load(TaskSpec, "tasks", "pocket-notes")
-    protocol = catalog.load(ProtocolSpec, "protocols", "self-edit")
-    cast = {
-        "assistant": Member(model=policy, sampling=Sampling(max_tokens=48)),
-        "teacher": Member(model="script"),
-    }
-    shape = Shape(samples=2, temperatures=(1.0,))
-    run = Run.create(folder, make_manifest(task, protocol, shape, cast), list(examples))
-    with run.conversations_file.open("w") as file:
-        for name, said in edits.items():
-            for sample, edit in enumerate(said):
-                file.write(_said(run, name, sample, edit).model_dump_json() + "\n")
-    return run
-
-
-def _said(run: Run, name: str, sample: int, edit: str) -> Conversation:
-    turns = (
-        Turn(speaker="teacher", step="passage", content="x", finish_reason="scripted"),
-        Turn(speaker="assistant", step="edit", content=edit),
-    )
-    return Conversation(
-        key=f"{name}#{sample}", conversation_id=f"{run.manifest.id}-{name}-{sample}",
-        example_id=name, sample=sample, turns=turns, stop="complete",
-        specs=run.manifest.fingerprints["specs"], ended="2026-11-20T10:00:00Z",
-    )  # fmt: skip
+    member = Member(model=policy, sampling=Sampling(max_tokens=48))
+    return written_run(folder, ("pocket-notes", "self-edit"), member, 1.0, examples, edits)
 
 
 def pocket() -> Path:
