@@ -55,7 +55,7 @@ def check_folder(folder: Path, *, whole: bool = False) -> FolderSeal:
     found = read_object(path)
     if not found:
         raise RunError(f"{path}: found no seal; expected one, as convbench writes it")
-    same = read_bytes(path) == _text(found)  # else it was written by somebody else
+    same = read_bytes(path) in (_text(found), _older(found))  # else somebody else wrote it
     told = found.pop("sha256", None)
     files, about = found.get("files"), found.get("about")
     if not isinstance(files, dict) or not isinstance(about, dict):
@@ -83,8 +83,17 @@ def _differs(folder: Path, name: str, digest: object) -> list[str]:
     return [] if same else [f"{name}: changed since it was written"]
 
 
-def _text(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+def _text(value: Mapping[str, Any], *, ordered: bool = True) -> bytes:
+    """Return a seal as it is written: keys in order, so that no two lines can change places."""
+    return (json.dumps(value, indent=1, ensure_ascii=False, sort_keys=ordered) + "\n").encode()
+
+
+def _older(value: Mapping[str, Any]) -> bytes:
+    """Return a seal as it used to be written: what it is about in the order in which it came."""
+    names = [name for name in ("kind", "about", "files", "sha256") if name in value]
+    files = value.get("files")
+    in_order = {"files": dict(sorted(files.items()))} if isinstance(files, dict) else {}
+    return _text({**{name: value[name] for name in names}, **in_order}, ordered=False)
 
 
 def _digest(value: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Seals of runs and folders: what they cover, and that every change of a record is found."""
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -116,6 +117,33 @@ def test_the_changes_of_the_bench_are_changes():
         assert all(mutate(data, draw)[0] != data for _ in range(200))
         assert len(told) >= 3
     assert whole({Path("a"): b"x"}) == whole({Path("a"): b"x"})
+
+
+def test_no_two_lines_of_a_seal_can_change_places(tmp_path):
+    """They say the same in another order, and would be taken for the seal as it was written."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    about = {"repo": "me/x", "judge": "rules", "made": {"z": 1, "y": 2, "x": 3}}
+    seal_folder(tmp_path, "set", ["a.txt", "b.txt"], about)
+    path = tmp_path / "seal.json"
+    lines = path.read_text().splitlines(keepends=True)
+    tried = 0
+    for one in range(len(lines)):
+        for other in range(one):
+            swapped = list(lines)
+            swapped[one], swapped[other] = lines[other], lines[one]
+            if swapped == lines:
+                continue
+            path.write_text("".join(swapped))
+            tried += 1
+            with contextlib.suppress(RunError):
+                assert check_folder(tmp_path).problems, (lines[one], lines[other])
+    assert tried > 50
+    made = json.loads("".join(lines))
+    names = ("kind", "about", "files", "sha256")
+    older = {name: about if name == "about" else made[name] for name in names}
+    path.write_text(json.dumps(older, indent=1) + "\n")
+    assert check_folder(tmp_path).problems == ()  # as it used to be written
 
 
 def test_a_sealed_folder_tells_what_changed(tmp_path):
