@@ -13,7 +13,7 @@ _MARKS = r"[\s*_`~]*+"
 _OPENING = r"[\s*_`~'\"$(\[{<#]*+"
 _ADVERB = (
     r"(?:still|indeed|clearly|definitely|certainly|probably|likely|most\s+likely|therefore|thus"
-    r"|obviously|simply|indeed|now|option|choice)"
+    r"|obviously|simply|actually|really|now|option|choice)"
 )
 _WRAP = r"\\?(?:f?boxed|text|math|bold)[a-z]{0,10}+\s*+\{"
 

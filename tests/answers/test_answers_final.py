@@ -37,6 +37,7 @@ ANSWERED = [
     ("The answer would be C.", "C"),
     ("The answer remains C.", "C"),
     ("The answer is definitely C", "C"),
+    ("The answer is actually C.", "C"),
     ("the answer is therefore: C", "C"),
     ("It's D. The answer's D", "D"),
     ("Answer — D", "D"),
