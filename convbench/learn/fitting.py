@@ -91,14 +91,16 @@ def adapter(lora: Lora) -> Any:
     )
 
 
-def arguments(job: Job) -> dict[str, Any]:
-    """Return the recipe as keyword arguments of a TRL configuration."""
+def arguments(job: Job, *, trl: bool = True) -> dict[str, Any]:
+    """Return the recipe as keyword arguments of a TRL configuration, or of transformers' own."""
     fit = job.recipe.fit
-    if fit.activation_offloading and on_cpu():
+    if fit.activation_offloading and (on_cpu() or not trl):
+        found = "no accelerator whose memory would be saved" if trl else "a trainer without it"
         raise TrainError(
-            "fit.activation_offloading: found no accelerator whose memory would be saved; expected "
-            "false here, or fit.gradient_checkpointing=true"
+            f"fit.activation_offloading: found {found}; expected false here, or "
+            "fit.gradient_checkpointing=true"
         )
+    of_trl = {"activation_offloading": fit.activation_offloading, "max_length": None}
     return {
         "output_dir": str(job.folder),
         "learning_rate": fit.learning_rate,
@@ -109,7 +111,6 @@ def arguments(job: Job) -> dict[str, Any]:
         "adam_beta1": fit.betas[0],
         "adam_beta2": fit.betas[1],
         "gradient_checkpointing": fit.gradient_checkpointing,
-        "activation_offloading": fit.activation_offloading,
         "optim": fit.optimizer,
         "lr_scheduler_type": "cosine_with_min_lr" if fit.floor else fit.scheduler,
         "lr_scheduler_kwargs": {"min_lr_rate": fit.floor} if fit.floor else {},
@@ -128,9 +129,9 @@ def arguments(job: Job) -> dict[str, Any]:
         "report_to": "none",  # `tracking` tells trackers what these would tell with every path
         "run_name": job.recipe.name,
         "disable_tqdm": True,
-        "max_length": None,
         "remove_unused_columns": False,
         "dataloader_pin_memory": not on_cpu(),
+        **(of_trl if trl else {}),
     }
 
 

@@ -138,7 +138,7 @@ def test_ten_thousand_shards_are_listed_with_few_looks(
     real = os.listdir
     monkeypatch.setattr(os, "listdir", lambda path: looked.append(path) or real(path))
     assert len(listed(tmp_path, plan).done) == count
-    assert len(looked) == 1
+    assert len([path for path in looked if str(path).startswith(str(tmp_path))]) == 1
 
 
 def _count(folder: str, times: int) -> None:

@@ -314,8 +314,7 @@ def trainer_for(job: Job, found: Trajectories) -> tuple[Critic, CriticData]:
     model = fitting.load_model(job).to(device())
     pad = job.chat.tokenizer.pad_token_id or 0
     bf16 = fitting.precision(job) == "bf16"
-    values = fitting.arguments(job)
-    values.pop("max_length")
+    values = fitting.arguments(job, trl=False)
     # accelerate would refill the last batch with pairs of the first and count these twice
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     enough = len(table.pairs) >= processes * job.recipe.fit.batch_size
