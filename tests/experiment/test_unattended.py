@@ -65,6 +65,7 @@ def states(found: ExperimentResult) -> dict[str, str]:
     return {one.address.removeprefix("pocket-"): one.state for one in found.outcomes}
 
 
+@pytest.mark.slow
 def test_a_killed_experiment_goes_on_and_a_broken_step_breaks_no_other(folder: Path) -> None:
     pytest.importorskip("torch")
     typed = ("experiment", "quick.yaml", "--run", "root", "-q", "--set", "modes=[thinking]")

@@ -237,6 +237,7 @@ print(json.dumps([Path(f"/proc/{pid}/stat").read_text() for pid in below(os.getp
 """
 
 
+@pytest.mark.slow
 def test_no_zombies_of_browsers_where_we_adopt_orphans() -> None:
     done = subprocess.run(
         [sys.executable, "-c", REAPER], cwd=ROOT, capture_output=True, text=True, timeout=120,

@@ -265,6 +265,7 @@ def test_an_odd_line_of_logged_conversations_names_its_place(number: int, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_too_many_conversations_about_one_question(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text(("{" + SAID + "}\n") * 100_001)

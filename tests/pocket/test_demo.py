@@ -52,6 +52,7 @@ def run(folder: Path, shown: subprocess.CompletedProcess[str]) -> Run:
     return Run.open(folder / "runs" / "demo")
 
 
+@pytest.mark.slow
 def test_every_step_is_announced_in_order_with_a_reason(
     shown: subprocess.CompletedProcess[str],
 ) -> None:

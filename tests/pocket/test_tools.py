@@ -114,6 +114,7 @@ def found_out(run: Run) -> float:
     return sum(told) / len(told)
 
 
+@pytest.mark.slow
 def test_tool_use_is_learnt(tmp_path: Path) -> None:
     """Asking for the right property pays; the policy learns to do so from its own logs, on
     questions that it was not trained on. Seen on 84 test dialogues: .65 before, 1.00 after, and

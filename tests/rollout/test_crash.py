@@ -11,6 +11,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from .cli import convbench, finish, get, post, records, said, start, until
 
 WORKERS = 8
@@ -23,6 +25,7 @@ def command(url: str, run: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(
     provider: str, tmp_path: Path
 ) -> None:

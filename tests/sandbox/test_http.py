@@ -109,6 +109,7 @@ def designer(call: Call) -> str:
     return "I WANT TO ANSWER: <html><body><h1>Hello</h1><button>Go</button></body></html>"
 
 
+@pytest.mark.slow
 @renders
 def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)
@@ -139,6 +140,7 @@ def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
         assert verdict.details["pairs"] == 1
 
 
+@pytest.mark.slow
 @renders
 def test_frontend_over_http_with_a_human_who_only_reads(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from convbench.tasks.mathdial import questions
 from convbench.tasks.mathdial.numbers import last_line, read
 from tests.excerpts import EXCERPTS, rows
@@ -42,6 +44,7 @@ def test_options_are_written_as_the_answer_is() -> None:
     assert all(choice.count(".") == 1 for choice in made["1003-1"]["choices"])
 
 
+@pytest.mark.slow
 def test_the_gold_stands_anywhere() -> None:
     """Over 40 seeds each place has a quarter, give or take four standard deviations."""
     made = [m for seed in range(40) for m in questions(ROWS, seed=seed) if "reject" not in m]

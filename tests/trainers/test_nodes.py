@@ -36,6 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return tiny.judged_run(folder / "run", f"local:{tiny.save_model(folder / 'model')}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp", "zero3"])
 def test_gradients_of_two_machines_are_those_of_one_process(
     name: str,
@@ -65,6 +66,7 @@ def test_gradients_of_two_machines_are_those_of_one_process(
     assert apart(found["parameters"], alone["parameters"]) < 1e-5
 
 
+@pytest.mark.slow
 def test_the_command_on_two_machines_leaves_one_checkpoint_after_one_was_lost(
     run: Run,
     tmp_path: Path,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from convbench.store import Run, shards
 from convbench.store.claims import listed
 from tests.rollout.cli import convbench, get
@@ -19,6 +21,7 @@ from .crew import FAULTS, doubled, quiet, said, settled, under_fire
 AT_ONCE = 6
 
 
+@pytest.mark.slow
 def test_a_crew_under_fire_leaves_what_one_process_leaves(tmp_path: Path) -> None:
     def command(url: str, run: str, *more: str) -> list[str]:
         return [
