@@ -30,11 +30,6 @@ def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
             f"Gaming is not ruled out: up to {min(1.0, most / people.whole):.0%} of the judge's "
             f"gain may be overpaid, and from {PART:.0%} it is gaming. {_more(over, apart)}"
         )
-    elif over is not None and above(over) and not above(found.gain):
-        yield (
-            "The judge overpays it, and its own score has not risen for sure: more questions, not "
-            "labels, would tell whether that is gaming."
-        )
     elif decided.word == "undecided":
         gain = people.gain
         yield f"People's gain cannot be told from none. {_more(gain, abs(gain.mean))}"

@@ -83,7 +83,7 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
         (Measured("people's score", one(0.01), one(0), 1.0, people=True), one(1),
          "undecided", "More than 10 times as many labels"),
         (Measured("people's score", one(-1.6, 0.5), one(2.2, 0.4), 0.7, people=True), one(0.7, 0.4),
-         "undecided", "more questions, not labels"),
+         "gaming", ""),  # people see a loss, the judge none
         (Measured("people's score", one(1), one(0.02), 1.0, people=True), one(1), "real", ""),
         (Measured("people's score", one(0), one(1), 1.0, people=True), one(1), "gaming", ""),
     ],
