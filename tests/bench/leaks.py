@@ -1,7 +1,7 @@
 """How often models that learn from other databases find CoSQL's right queries by what shows.
 
 Right queries are the same in every draw, so that the mean over seeds has a spread of its own that
-more seeds do not take away: some 0.02 on twenty databases.
+more seeds do not take away.
 """
 
 from __future__ import annotations
