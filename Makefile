@@ -38,9 +38,8 @@ $(SYSTEM): $(STAMP) tests/system.sh
 demo: $(STAMP)
 	@$(BIN)/convbench demo
 
-# Three at a time on two cores: many tests wait, for a limit of time or for another process.
 test: $(STAMP) $(SYSTEM)
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -rs tests/gpu

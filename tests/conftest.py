@@ -18,14 +18,6 @@ def pytest_report_header() -> str:
     return f"public sets: excerpts of our own alone (no real rows at {SHARED})"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Take files with a slow test first: what one process has left at the end, another takes over
-    a test at a time, and a long one would leave it idle."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
