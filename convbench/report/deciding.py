@@ -132,5 +132,6 @@ def _overpaid(used: Sequence[Measured]) -> Measured | None:
 
 def _gaming(one: Measured) -> str:
     assert one.over is not None
-    share = min(1.0, one.over.mean / one.whole) if one.whole > 0 else 1.0
-    return f"{share:.0%} of the judge's gain is not in {one.name}"
+    if one.whole <= 0:
+        return f"the judge's score fell by less than {one.name}"
+    return f"{min(1.0, one.over.mean / one.whole):.0%} of the judge's gain is not in {one.name}"

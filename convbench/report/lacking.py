@@ -1,4 +1,4 @@
-"""What would decide a verdict that is not sure: more labels, how many, or more questions.
+"""What would decide a verdict that is not sure: more labels, and how many.
 
 A margin, half the width of a 95% interval, falls with the root of the number of labels: to bring it
 from m to d takes (m / d)^2 as many, where the mean stays as it is.

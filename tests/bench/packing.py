@@ -41,20 +41,12 @@ CASES: tuple[tuple[int, str, tuple[str, ...], float], ...] = (
 
 def save_model(folder: Path) -> Path:
     """Save a Llama of one layer as wide as SmolLM2-135M's."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     from tests.learn import tiny
 
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=1024, hidden_size=576, intermediate_size=1536, num_hidden_layers=1,
-        num_attention_heads=9, num_key_value_heads=3, max_position_embeddings=2048,
-        bos_token_id=260, eos_token_id=261, pad_token_id=262,
+    return tiny.save_model(
+        folder, layers=1, vocab_size=1024, hidden_size=576, intermediate_size=1536,
+        num_attention_heads=9, num_key_value_heads=3, initializer_range=0.02,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
 
 
 def rows(reply: int, by_turn: bool) -> list[Any]:

@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from convbench.learn import launch
+from convbench.learn.job import Job
 from convbench.learn.pairs import Reply
 from convbench.schema import (
     Conversation,
@@ -50,18 +52,24 @@ def tokenizer(style: str = "llama-3.1") -> Any:
     return found
 
 
-def save_model(folder: Path, *, seed: int = 0, layers: int = 2, style: str = "llama-3.1") -> Path:
-    """Save a Llama of some 40 thousand parameters with random weights, and its tokenizer."""
+def save_model(
+    folder: Path, *, seed: int = 0, layers: int = 2, style: str = "llama-3.1", **shape: Any
+) -> Path:
+    """Save a Llama with random weights, of some 40 thousand parameters or another shape, and its
+    tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
     words = tokenizer(style)
+    usual = {
+        "vocab_size": len(words), "hidden_size": 32, "intermediate_size": 48,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "initializer_range": 0.15,
+    }  # fmt: skip
     config = LlamaConfig(
-        vocab_size=len(words), hidden_size=32, intermediate_size=48, num_hidden_layers=layers,
-        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=2048,
-        initializer_range=0.15, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
-        pad_token_id=words.pad_token_id, tie_word_embeddings=False,
+        num_hidden_layers=layers, max_position_embeddings=2048, bos_token_id=words.bos_token_id,
+        eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id,
+        tie_word_embeddings=False, **{**usual, **shape},
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     words.save_pretrained(folder)
@@ -182,6 +190,15 @@ def resolved(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> P
 
 REWARDS = ((0.0, 0.0, 1.0), (0.6, 0.9, 0.1), (0.3, 0.3, 0.3))
 """Rewards of three questions' conversations; the last question tells nothing apart."""
+
+
+def prepared(folder: Path, recipe: str, run: Run, model: Path, **sets: Any) -> tuple[Job, Any]:
+    """Resolve a recipe in a new folder of this one, and return it with what its trainer learns
+    from."""
+    from convbench.learn.start import data_of
+
+    job = Job.read(resolved(folder / str(len(list(folder.iterdir()))), recipe, run, model, **sets))
+    return job, data_of(launch.load(launch.locate(str(job.recipe.trainer))), job)
 
 
 def judged_run(folder: Path, model: str = "local:nowhere") -> Run:

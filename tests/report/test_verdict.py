@@ -58,6 +58,8 @@ def one(mean: float, error: float = 0.1) -> Estimate:
                            Measured("accuracy", one(0.5), None, 0))), "undecided", "accuracy rose"),
         (Evidence(one(1), (Measured("judge b", one(0.8), one(0.2), 1.0),)), "real", "judge b rose"),
         (Evidence(one(0), (Measured("judge b", one(0), one(0.8), 1.0),)), "undecided", "no change"),
+        (Evidence(one(-0.1), (Measured("people's score", one(-1), one(0.9), -0.1, people=True),)),
+         "gaming", "the judge's score fell by less than people's score"),
         (Evidence(one(1), (Measured("people's score", one(0), one(1), 1.0, people=True),
                            Measured("accuracy", one(0.5), None, 0))), "gaming", "people's"),
     ],

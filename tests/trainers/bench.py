@@ -28,20 +28,12 @@ PAIRS = 7
 
 def save_model(folder: Path) -> Path:
     """Save a Llama of some 2 million parameters, wide enough that arithmetic outweighs Python."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     from tests.learn import tiny
 
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=WORDS, hidden_size=128, intermediate_size=384, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=2048,
-        bos_token_id=260, eos_token_id=261, pad_token_id=262,
+    return tiny.save_model(
+        folder, layers=4, vocab_size=WORDS, hidden_size=128, intermediate_size=384,
+        num_attention_heads=4, num_key_value_heads=4, initializer_range=0.02,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tiny.tokenizer().save_pretrained(folder)
-    return folder
 
 
 def rows(turns: int, single: bool) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from convbench.learn import attention, launch
+from convbench.learn import attention
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.weighted_sft import Once, collapsed, trainer_for
@@ -22,18 +22,6 @@ from tests.trainers.gradients import record, watched
 Gradients = dict[str, torch.Tensor]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model."""
-    return tiny.save_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Run:
-    """A judged run of its."""
-    return tiny.judged_run(tmp_path_factory.mktemp("run") / "run", f"local:{model}")
-
-
 Make = Callable[..., tuple[Job, Weighted]]
 
 
@@ -42,12 +30,8 @@ def make(tmp_path: Path, run: Run, model: Path) -> Make:
     """Resolve a recipe and prepare its data: all nine rows in one step, unless told otherwise."""
 
     def prepare(recipe: str, **sets: Any) -> tuple[Job, Weighted]:
-        number = len(list(tmp_path.iterdir()))
         one_step = {"fit.max_steps": 1, "fit.batch_size": 9}
-        file = tiny.resolved(tmp_path / str(number), recipe, run, model, **{**one_step, **sets})
-        job = Job.read(file)
-        script = launch.load(launch.locate(str(job.recipe.trainer)))
-        return job, script.data(job)
+        return tiny.prepared(tmp_path, recipe, run, model, **{**one_step, **sets})
 
     return prepare
 

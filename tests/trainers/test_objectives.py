@@ -31,21 +31,9 @@ Make = Callable[..., tuple[Job, Weighted]]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model."""
-    return tiny.save_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another one: the policy after some steps, or before."""
     return tiny.save_model(tmp_path_factory.mktemp("other"), seed=1)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Run:
-    """A judged run."""
-    return tiny.judged_run(tmp_path_factory.mktemp("run") / "run", f"local:{model}")
 
 
 @pytest.fixture
@@ -53,12 +41,8 @@ def make(tmp_path: Path, run: Run, model: Path) -> Make:
     """Resolve a recipe in float64, all nine rows in one step, and prepare its data."""
 
     def prepare(recipe: str, **sets: Any) -> tuple[Job, Weighted]:
-        number = len(list(tmp_path.iterdir()))
         quick = {"fit.max_steps": 1, "fit.batch_size": 9, "fit.precision": "fp64"}
-        file = tiny.resolved(tmp_path / str(number), recipe, run, model, **{**quick, **sets})
-        job = Job.read(file)
-        script = launch.load(launch.locate(str(job.recipe.trainer)))
-        return job, script.data(job)
+        return tiny.prepared(tmp_path, recipe, run, model, **{**quick, **sets})
 
     return prepare
 

@@ -19,10 +19,8 @@ from transformers import (
 )
 
 from convbench.errors import TrainError
-from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.packing import BY_ROW, bins, packed, settled
-from convbench.learn.start import data_of
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
 from tests.learn import tiny
@@ -32,28 +30,13 @@ from tests.trainers.test_exact import apart
 Make = Callable[..., tuple[Job, Weighted]]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model."""
-    return tiny.save_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Run:
-    """A judged run of its."""
-    return tiny.judged_run(tmp_path_factory.mktemp("run") / "run", f"local:{model}")
-
-
 @pytest.fixture
 def make(tmp_path: Path, run: Run, model: Path) -> Make:
     """Resolve a recipe, one row a turn (lengths from 40 to 140), and prepare its data."""
 
     def prepare(recipe: str, **sets: Any) -> tuple[Job, Weighted]:
-        number = len(list(tmp_path.iterdir()))
         quick = {"fit.max_steps": 2, "fit.batch_size": 9, "data.unit": "turn"}
-        file = tiny.resolved(tmp_path / str(number), recipe, run, model, **{**quick, **sets})
-        job = Job.read(file)
-        return job, data_of(launch.load(launch.locate(str(job.recipe.trainer))), job)
+        return tiny.prepared(tmp_path, recipe, run, model, **{**quick, **sets})
 
     return prepare
 

@@ -21,18 +21,6 @@ from tests.trainers.gradients import record
 from tests.trainers.test_exact import apart
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model."""
-    return tiny.save_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Run:
-    """A judged run of its: nine train conversations of two policy turns each."""
-    return tiny.judged_run(tmp_path_factory.mktemp("run") / "run", f"local:{model}")
-
-
 @pytest.mark.parametrize("recipe", ["swift", "refit"])
 def test_an_epoch_in_one_step_has_one_gradient_in_either_unit(
     tmp_path: Path, run: Run, model: Path, recipe: str
