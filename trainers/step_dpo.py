@@ -32,7 +32,9 @@ def data(job: Job) -> Pairs:
 
 
 def fit(job: Job, found: Pairs) -> None:
-    """Fit: -log sigmoid(beta * difference of log(pi / pi_0)), turn by turn."""
+    """Fit, turn by turn: -log sigmoid(beta m), m the better reply's log(pi / pi_0) less the worse
+    one's; with `pairing.loss: ipo` (m - 1 / (2 beta))^2, m of means over a reply's tokens (Azar et
+    al. 2024, equation (17)), least where m is 1 / (2 beta)."""
     from convbench.learn import preference
 
     preference.fit(job, found)

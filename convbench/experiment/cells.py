@@ -48,6 +48,8 @@ class Step:
     kind: str
     learner: str = ""
     rows: int | None = None
+    after: str = ""
+    """The learner from whose checkpoint it starts; empty for the policy's own weights."""
     pooled: tuple[Cell, ...] = ()
     """Cells whose logs are one, of a learner of several; the first one's folder has the
     checkpoint."""
@@ -60,7 +62,16 @@ class Step:
     @property
     def checkpoint(self) -> str:
         """Folder name of the checkpoint."""
-        name = self.called.replace(":", "-")
+        return self._folder(self.called)
+
+    @property
+    def start(self) -> str | None:
+        """Folder name of the checkpoint that its training starts from; None for the policy's own
+        weights."""
+        return self._folder(self.after) if self.after else None
+
+    def _folder(self, learner: str) -> str:
+        name = learner.replace(":", "-")
         return name if self.rows is None else f"{name}-{self.rows}"
 
     @property
@@ -82,7 +93,9 @@ class Step:
         """Addresses of the steps that this one cannot do without."""
         first = [f"{self.cell.name}/build", f"{self.cell.name}/judge"]
         logs = [f"{cell.name}/{kind}" for cell in self.pooled for kind in ("build", "judge")]
-        before = {"build": [], "judge": first[:1], "train": logs or first}.get(self.kind)
+        begun = [f"{self.cell.name}/train/{self.start}"] if self.start else []
+        trained = [*(logs or first), *begun]
+        before = {"build": [], "judge": first[:1], "train": trained}.get(self.kind)
         if before is None:
             before = [*first, f"{self.home.name}/train/{self.checkpoint}"]
         return tuple(before)
@@ -110,7 +123,8 @@ def steps_of(spec: ExperimentSpec) -> list[Part]:
         steps = [Step(cell, "build"), Step(cell, "judge")]
         for learner, rows in itertools.product(spec.learners, spec.rows):
             if learner != BASE:
-                steps += [Step(cell, "train", learner, rows), Step(cell, "eval", learner, rows)]
+                one = Step(cell, "train", learner, rows, own.after.get(learner, ""))
+                steps += [one, replace(one, kind="eval")]
         found += [Part(step, own) for step in steps]
     return found + [Part(step, spec) for step in _of_all_tasks(spec)]
 
@@ -121,7 +135,7 @@ def _of_all_tasks(spec: ExperimentSpec) -> Iterator[Step]:
     for cell in cells(spec):
         alike.setdefault(replace(cell, task=""), []).append(cell)
     for logs, learner in itertools.product(alike.values(), spec.pooled):
-        one = Step(logs[0], "train", learner, None, tuple(logs))
+        one = Step(logs[0], "train", learner, pooled=tuple(logs))
         yield one
         yield from (replace(one, cell=cell, kind="eval") for cell in logs)
 

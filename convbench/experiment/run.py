@@ -19,6 +19,7 @@ from convbench.experiment.scheduler import run as do_all
 from convbench.experiment.scheduler import serial
 from convbench.experiment.step import do, mark, there
 from convbench.options.experiment import ExperimentOptions
+from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import disk_error
 from convbench.store.locks import folder_lock
 
@@ -111,8 +112,10 @@ def _missing(one: Part, root: Path, before: Sequence[Outcome]) -> str | None:
 
 def _was_done(address: str, one: Part, root: Path) -> bool:
     """Whether a step that is not asked for now was done before."""
-    name, kind, *_ = address.split("/")
+    name, kind, *rest = address.split("/")
     cell = next(cell for cell in (one.step.cell, *one.step.pooled) if cell.name == name)
+    if rest and rest[0] != one.step.checkpoint:
+        return Checkpoint(root / cell.name / "checkpoints" / rest[0]).finished
     if kind == "train":
         return there(replace(one.step, cell=cell, kind=kind), root)
     return there(Step(cell, kind), root)

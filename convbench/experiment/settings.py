@@ -60,7 +60,7 @@ def rounds_options(
     recipe = resolved(found)
     if recipe.rounds is None:
         return None
-    if step.pooled or ":" in step.learner:
+    if step.pooled or ":" in step.learner or step.after or step.learner in spec.after.values():
         raise SpecError(
             f"experiment {spec.name}: {step.called}: found {recipe.name}, which goes in rounds and "
             "logs its own; expected a recipe that learns from logs"
@@ -79,6 +79,7 @@ def train_options(
     """Return how a learner is trained once on the run at `path`, or on those of all its cells."""
     return TrainOptions(
         recipe=recipe_of(step.learner),
+        model=str(path / "checkpoints" / step.start) if step.start else None,
         run=tuple(path.parent / cell.name for cell in step.pooled) or (path,),
         judge=spec.judges[0],
         specs=replace(options.specs, sets=_recipe_sets(step, spec, options.track)),

@@ -83,8 +83,9 @@ def mark(step: Step, spec: ExperimentSpec) -> str:
     judges = [] if step.kind == "build" else list(spec.judges)
     recipe = spec.sets_of(step.called) if step.learner else {}
     logs = [cell.name for cell in step.pooled]
+    before = {name: spec.sets_of(name) for name in spec.start_of(step.learner)}
     told = [step.kind, said, judges[:1] if step.kind == "train" else judges, recipe]
-    return fingerprint(*told, *[logs] if logs else [])
+    return fingerprint(*told, *(part for part in (logs, before) if part))
 
 
 def _build(

@@ -29,7 +29,7 @@ from convbench.models.where import content, named, positions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Launch, Recipe
-from convbench.store.checkpoint import TRAINING
+from convbench.store.checkpoint import TRAINING, Checkpoint
 from convbench.store.run import Run
 from convbench.store.token_probs import Recorded
 
@@ -48,6 +48,10 @@ class Other(Protocol):
 
 Learnt = Weighted | Pairs | Other
 """What a trainer's `data` returns."""
+
+
+EARLIER = 16
+"""Trainings kept of those that a start has had."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,18 @@ def counts_of(job: Job, learnt: Learnt) -> dict[str, Any]:
     }
 
 
+def trained_before(job: Job) -> list[dict[str, Any]]:
+    """Return what the weights that a training starts from had learnt, the last training first;
+    nothing for a base model."""
+    before = Checkpoint(Path(job.model).expanduser())
+    if not before.finished:
+        return []
+    told = before.training
+    own = {key: told.get(key) for key in ("recipe", "run", "judge", "items", "base")}
+    past = told.get("earlier")
+    return [own, *(past if isinstance(past, list) else [])][:EARLIER]
+
+
 def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: Any) -> None:
     """Write `training.json`: where the checkpoint comes from, and the log of its training."""
     (job.folder / TRAINING).write_text(
@@ -238,6 +254,7 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
                 "recipe": job.recipe.name,
                 "base": job.recipe.model,
                 "base_fingerprint": content(job.model),
+                **({"earlier": earlier} if (earlier := trained_before(job)) else {}),
                 **counts_of(job, learnt),
                 **more,
                 "log": log,

@@ -10,6 +10,7 @@ from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
 from convbench.learn import fitting
+from convbench.learn.head import lighten
 from convbench.learn.job import Job
 from convbench.learn.pairs import Pairs
 from convbench.learn.rows import PairRow, pair_rows
@@ -49,13 +50,15 @@ def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return Preference(
+    trainer = Preference(
         model=fitting.load_model(job),
         args=fitting.sharded(DPOConfig(**values, beta=job.recipe.pairing.beta, **more)),
         train_dataset=Dataset.from_list([row.fields() for row in rows]),
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,
     )
+    lighten(trainer)
+    return trainer
 
 
 def fit(job: Job, pairs: Pairs, **more: Any) -> None:

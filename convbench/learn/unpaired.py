@@ -12,6 +12,7 @@ from trl import KTOConfig, KTOTrainer
 
 from convbench.errors import TrainError
 from convbench.learn import fitting
+from convbench.learn.head import lighten
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.steps import Steps
@@ -74,7 +75,7 @@ def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
     tokenizer = job.chat.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return Unpaired(
+    trainer = Unpaired(
         model=fitting.load_model(job),
         args=fitting.sharded(
             KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
@@ -83,6 +84,8 @@ def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
         processing_class=tokenizer,
         peft_config=fitting.adapter(lora) if lora else None,
     )
+    lighten(trainer)
+    return trainer
 
 
 def fit(job: Job, weighted: Weighted) -> None:

@@ -21,7 +21,7 @@ from trl.trainer.utils import add_fused_lm_head, pad
 
 from convbench.learn import fitting
 from convbench.learn.attention import attend_plainly
-from convbench.learn.head import score_labels_alone
+from convbench.learn.head import Beside, hidden_at, score_labels_alone
 from convbench.learn.job import Job, recorded_for
 from convbench.learn.losses import Seen, anchors, objective, reference
 from convbench.learn.packing import Packs, packed, settled
@@ -138,12 +138,14 @@ class WeightedSFT(SFTTrainer):
         self.warned = False
         self.probe = Probe(self) if job.recipe.fit.probe else None
         self.attention: str | None = None
+        self.labels_alone = False
         if not self.wide:  # SFTTrainer's own also computes entropies, which nothing here reads
             inner = self.model.get_base_model() if is_peft_model(self.model) else self.model
             add_fused_lm_head(inner, outputs=("log_probs",))
             if fitting.on_cpu():
-                score_labels_alone(inner)
-                self._attend(inner)
+                self.labels_alone = score_labels_alone(inner)
+                for one in (inner, *([] if self.base is None else [self.base])):
+                    self._attend(one)
 
     def _attend(self, model: Any) -> None:
         fit = self.job.recipe.fit
@@ -239,16 +241,13 @@ class WeightedSFT(SFTTrainer):
         known = {name: inputs.pop(name)[:, 1:] for name in KNOWN if name in inputs}
         mask = inputs["labels"][:, 1:].ne(-100)
         loss = self.job.recipe.loss
-        logits = self.logits(model, inputs) if self.base is not None else None
-        log_probs = (
-            self.log_probs(model, inputs) if logits is None else picked(logits, inputs["labels"])
-        )
+        log_probs, divergence = self._scored(model, inputs)
         each = self.objective.loss(Seen(log_probs, mask, weight, known.get("pi_0")), loss)
         if plain.any():  # what has no reward is learnt by its likelihood alone
             each = torch.where(plain[:, None] > 0, -weight[:, None] * log_probs, each)
         if loss.anchored:
             each = each + loss.anchor_weight * self._anchor(
-                inputs, log_probs, logits, known.get("base")
+                log_probs, divergence, known.get("base")
             ) * (mask & (share[:, None] > 0))
         if self.job.recipe.fit.normalize == "lengths":
             each = each / mask.sum(-1, keepdim=True).clamp(min=1)
@@ -267,14 +266,31 @@ class WeightedSFT(SFTTrainer):
         rows = weight.nonzero()[:, 0] if weight.any() else [0]  # every process makes its pass
         return {name: value[rows] for name, value in inputs.items()}
 
-    def _anchor(self, inputs: dict[str, Any], log_probs: Any, logits: Any, base: Any) -> Any:
-        """Return the anchor of every token."""
+    def _scored(self, model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, Any]:
+        """Return log pi of every label, and the divergence from the base where an exact anchor
+        holds; both of shape (rows, tokens - 1)."""
+        if self.base is None:
+            return self.log_probs(model, inputs), None
         kind = self.job.recipe.loss.anchor
-        if logits is None:
-            return anchors.penalty(kind, log_probs, base)
+        if not self.labels_alone:
+            logits = self.logits(model, inputs)
+            with torch.no_grad():
+                then = self.logits(self.base, inputs)
+            return picked(logits, inputs["labels"]), anchors.divergence(kind, logits, then)
+        packs = self._packs(model, inputs)
+        given = inputs if packs is None else packs.inputs
         with torch.no_grad():
-            then = self.logits(self.base, inputs)
-        return anchors.divergence(kind, logits, then)
+            then = hidden_at(self.base, given)
+        beside = Beside(kind, then, self.base.get_output_embeddings())
+        found = model(**given, use_cache=False, fused_lm_head=True, beside=beside)
+        both = found.log_probs, found.divergence
+        return both if packs is None else (packs.back(both[0]), packs.back(both[1]))
+
+    def _anchor(self, log_probs: Any, divergence: Any, base: Any) -> Any:
+        """Return the anchor of every token."""
+        if divergence is not None:
+            return divergence
+        return anchors.penalty(self.job.recipe.loss.anchor, log_probs, base)
 
     def _count(self, log_probs: Any, labels: Any, weight: Any, share: Any) -> None:
         """Add up log pi, conversations and tokens by sign of the weight."""

@@ -72,7 +72,8 @@ def model_card(
 
     `recipe` and `training` are the resolved recipe and `training.json`, without local paths.
     """
-    base = str(recipe.get("model"))
+    earlier = [part for part in training.get("earlier") or () if isinstance(part, Mapping)]
+    base = str(earlier[-1].get("base") if earlier else recipe.get("model"))
     front = front_matter(manifest, recipe, base, datasets, adapter=adapter)
     text = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=100)
     parts = [
@@ -163,7 +164,15 @@ def _data(
         ("reward", str((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
     ]  # fmt: skip
     rows += [_part(part) for part in training.get("runs") or ()]
+    rows += [_earlier(part) for part in training.get("earlier") or () if isinstance(part, Mapping)]
     return f"## Data\n\n{grid(('', ''), rows)}"
+
+
+def _earlier(part: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the line of a training that the weights had had before this one."""
+    told = (f"run `{part.get('run')}`, judge {part.get('judge')}; {part.get('items')} learnt from; "
+            f"from {_base(str(part.get('base')))}")  # fmt: skip
+    return (f"after {part.get('recipe')}", told)
 
 
 def _part(part: Mapping[str, Any]) -> tuple[str, str]:

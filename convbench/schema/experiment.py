@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from convbench.schema.devices import Devices
 from convbench.schema.noun import Mode, Name, Noun
@@ -120,6 +120,10 @@ class ExperimentSpec(Noun):
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
     rate: `recipe_sets` says of it by that name, laid over what it says of the recipe."""
+    after: dict[str, str] = Field(default_factory=dict)
+    """Learners that start from another one's checkpoint in place of the policy's weights, with
+    whose, e.g. `{"swift:warm": refit}`: both are among `learners`, that other one before it; of a
+    size it is the checkpoint of the same size."""
     pooled: tuple[str, ...] = ()
     """Recipes trained once on the logs of all tasks as one (`train --run A --run B`), for each
     mode, protocol, length and seed, and evaluated on every task. `recipe_sets` says of one by
@@ -159,6 +163,30 @@ class ExperimentSpec(Noun):
         if pooled and tasks < 2:
             raise ValueError(f"expected at least 2 tasks beside it; found {tasks}")
         return pooled
+
+    @model_validator(mode="after")
+    def _trained_before(self) -> Self:
+        for learner, other in self.after.items():
+            if learner not in self.learners:
+                raise ValueError(
+                    f"after: found {learner}; expected one of learners: {', '.join(self.learners)}"
+                )
+            before = [name for name in self.learners[: self.learners.index(learner)]
+                      if name != "base"]  # fmt: skip
+            if other not in before:
+                raise ValueError(
+                    f"after.{learner}: found {other}; expected a learner that stands before it in "
+                    f"learners: {', '.join(before) or 'there is none'}"
+                )
+        return self
+
+    def start_of(self, learner: str) -> tuple[str, ...]:
+        """Return the learners whose training a learner's start has had, the last one first."""
+        found: list[str] = []
+        while learner in self.after:
+            learner = self.after[learner]
+            found.append(learner)
+        return tuple(found)
 
     def sets_of(self, learner: str) -> dict[str, Any]:
         """Return the `--set` of train for one learner: what holds for all, for its recipe, for it

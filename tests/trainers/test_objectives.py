@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from trl.trainer.utils import add_fused_lm_head
 
 from convbench.errors import SpecError, TrainError
 from convbench.learn import launch, preference, unpaired
+from convbench.learn.head import score_labels_alone
 from convbench.learn.job import Job
 from convbench.learn.losses import anchors, names, objective, reference
 from convbench.learn.rows import Row, pair_rows, training_rows
@@ -276,6 +278,22 @@ def test_exact_divergence_pulls_nowhere_at_the_base(make: Make, gradient: Gradie
         assert apart(gradient(*make("swift", **sets)), plain) < 1e-6
 
 
+@pytest.mark.parametrize(("kind", "packing"), [("kl", False), ("forward-kl", True)])
+def test_an_exact_anchor_at_the_labels_alone_is_that_of_all_logits(
+    make: Make, kind: str, packing: bool
+) -> None:
+    """float64 takes all logits; the second step's policy is no longer the base, and float32 has
+    rounded once more."""
+    sets = {"loss.anchor": kind, "loss.anchor_weight": 5.0, "fit.max_steps": 2}
+    wanted, found = (
+        record(*make("swift", **sets, **more))["steps"][1]
+        for more in ({}, {"fit.precision": "fp32", "fit.packing": packing})
+    )
+    plain = record(*make("swift", **{"fit.max_steps": 2}))["steps"][1]
+    assert apart(found, wanted) < 3e-5
+    assert apart(plain, wanted) > 1e-3
+
+
 def test_a_batch_s_weights_are_those_of_its_rows(make: Make, gradient: Gradient) -> None:
     """All nine rows are one step, in three batches: standardised over the batch is standardised
     over all."""
@@ -305,25 +323,65 @@ def log_pi(net: Any, prompt: Sequence[int], reply: Sequence[int]) -> torch.Tenso
     return each.gather(-1, ids[0, 1:, None])[len(prompt) - 1 :].sum()
 
 
-def test_kto_is_the_equation(make: Make, model: Path) -> None:
-    """At the base the policy's ratios are 0 and z is 0: the first step's loss is 1/2 a reply, and
-    its gradient beta / 4 times that of log pi, up for desirable replies and down for others."""
-    sets = {"data.unit": "turn", "fit.batch_size": 4, "fit.precision": "fp32"}
-    job, weighted = make("kto", **sets)
+def moved(trainer: Any, policy: Path) -> Any:
+    """Have a trainer of preferences begin at another policy than the one it compares with."""
+    net = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64)
+    trainer.model.load_state_dict(net.state_dict())
+    return trainer
+
+
+def desirable(make: Make, **sets: Any) -> tuple[Job, list[dict[str, Any]]]:
+    """KTO's recipe, four rows a step, and its rows."""
+    job, weighted = make("kto", **{"data.unit": "turn", "fit.batch_size": 4, **sets})
     rows = training_rows(weighted, job.chat, unit="turn").rows
     found = unpaired.labelled(rows, 4, 0)
     assert len(found) == 12, "weight 0 is left out"
-    watch = watched(unpaired.trainer_for(job, found))
-    assert watch["loss"] == pytest.approx([0.5], abs=1e-6)
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    assert len({one["label"] for one in found[:4]}) == 2
+    return job, found
+
+
+def test_kto_is_the_equation(make: Make, model: Path, other: Path) -> None:
+    """Away from the base, z the mean log ratio of the batch's completions gone round by one."""
+    job, found = desirable(make)
+    watch = watched(moved(unpaired.trainer_for(job, found), other))
+    net, base = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
+                 for p in (other, model))  # fmt: skip
+
+    def ratio(prompt: Sequence[int], reply: Sequence[int]) -> torch.Tensor:
+        return log_pi(net, prompt, reply) - log_pi(base, prompt, reply).detach()
+
+    some = found[:4]
+    around = [ratio(one["prompt_ids"], one["KL_completion_ids"]).item() for one in some]
+    z = max(0.0, sum(around) / 4)
     total = torch.zeros((), dtype=torch.float64)
-    for one in found[:4]:
+    for one in some:
         sign = 1 if one["label"] else -1
-        ratio = log_pi(net, one["prompt_ids"], one["completion_ids"])
-        total = total + 1 - torch.sigmoid(sign * 0.1 * (ratio - ratio.detach()))
+        value = ratio(one["prompt_ids"], one["completion_ids"])
+        total = total + 1 - torch.sigmoid(sign * 0.1 * (value - z))
     (total / 4).backward()
     wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
-    assert apart(watch["steps"][0], wanted) < 1e-5, "TRL's head is in float32"
+    assert watch["loss"] == pytest.approx([total.item() / 4], abs=1e-6)
+    assert apart(watch["steps"][0], wanted) < 1e-6
+
+
+@pytest.mark.parametrize(("beta", "away"), [(0.3, False), (1e-7, True)])
+def test_kto_at_the_base_or_without_a_pull_is_swift_of_signs(
+    make: Make, model: Path, other: Path, beta: float, away: bool
+) -> None:
+    """Where pi is pi_0 the sigmoid's slope is 1/4 whatever beta is, and everywhere as beta goes to
+    0: then the gradient is beta / 4 times that of weights 1 and -1, a mean over replies."""
+    job, found = desirable(make, **{"pairing.beta": beta})
+    trainer = unpaired.trainer_for(job, found)
+    watch = watched(moved(trainer, other) if away else trainer)
+    net = AutoModelForCausalLM.from_pretrained(other if away else model, dtype=torch.float64)
+    signed = [
+        (-1 if one["label"] else 1) * log_pi(net, one["prompt_ids"], one["completion_ids"])
+        for one in found[:4]
+    ]
+    (torch.stack(signed).mean() * beta / 4).backward()
+    wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+    assert apart(watch["steps"][0], wanted) < 1e-6
+    assert watch["loss"] == pytest.approx([0.5], abs=1e-5)
 
 
 def test_completions_of_a_kto_batch_go_round_by_one(make: Make) -> None:
@@ -339,22 +397,63 @@ def test_completions_of_a_kto_batch_go_round_by_one(make: Make) -> None:
         make("kto")
 
 
-def test_ipo_is_the_equation(make: Make, model: Path) -> None:
-    job, pairs = make("ipo", **{"fit.precision": "fp32", "fit.batch_size": 50})
+def margin(net: Any, base: Any, row: Any) -> torch.Tensor:
+    """IPO's: the better reply's log(pi / pi_0) a token less the worse one's."""
+    each = [
+        (log_pi(net, row.prompt_ids, reply) - log_pi(base, row.prompt_ids, reply).detach())
+        / len(reply)
+        for reply in (row.chosen_ids, row.rejected_ids)
+    ]
+    return each[0] - each[1]
+
+
+def test_ipo_is_the_equation(make: Make, model: Path, other: Path) -> None:
+    job, pairs = make("ipo", **{"fit.batch_size": 50})
     rows = pair_rows(pairs, job.chat).rows
-    watch = watched(preference.trainer_for(job, rows))
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
-    total = torch.zeros((), dtype=torch.float64)
-    for row in rows:
-        margin = torch.zeros((), dtype=torch.float64)
-        for sign, reply in ((1, row.chosen_ids), (-1, row.rejected_ids)):
-            now = log_pi(net, row.prompt_ids, reply)
-            margin = margin + sign * (now - now.detach()) / len(reply)
-        total = total + (margin - 1 / (2 * 0.1)) ** 2
-    (total / len(rows)).backward()
-    assert watch["loss"] == pytest.approx([25.0], rel=1e-5)
+    watch = watched(moved(preference.trainer_for(job, rows), other))
+    net, base = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
+                 for p in (other, model))  # fmt: skip
+    total = sum((margin(net, base, row) - 1 / (2 * 0.1)) ** 2 for row in rows) / len(rows)
+    total.backward()
     wanted = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
-    assert apart(watch["steps"][0], wanted) < 1e-5, "TRL's head is in float32"
+    assert watch["loss"] == pytest.approx([total.item()], rel=1e-6)
+    assert apart(watch["steps"][0], wanted) < 1e-6
+
+
+def test_ipo_rests_at_its_margin(make: Make, model: Path, other: Path) -> None:
+    """The squared distance from 1 / (2 beta) has its least there: a pair of that margin has no
+    gradient, one of another has."""
+    job, pairs = make("ipo")
+    net, base = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
+                 for p in (other, model))  # fmt: skip
+    row, gap = next(
+        (row, gap)
+        for row in pair_rows(pairs, job.chat).rows
+        if (gap := margin(net, base, row).item()) > 0.01
+    )
+    steepest = []
+    for beta in (1 / (2 * gap), 1 / gap):
+        job, _ = make("ipo", **{"pairing.beta": beta, "fit.batch_size": 1})
+        watch = watched(moved(preference.trainer_for(job, [row]), other))
+        steepest.append(max(float(each.abs().max()) for each in watch["steps"][0].values()))
+    assert steepest[0] < 1e-9 * steepest[1]
+
+
+def test_the_head_of_labels_alone_is_trl_s(model: Path) -> None:
+    """What its trainers log, too; masked labels are 0."""
+    ids = torch.arange(24).reshape(2, 12) % 17
+    labels = ids.masked_fill(torch.arange(12) < torch.tensor([[4], [7]]), -100)
+    found = []
+    for ours in (False, True):
+        net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        add_fused_lm_head(net, outputs=("log_probs", "entropy", "mean_logits", "is_top1"))
+        if ours:
+            score_labels_alone(net, looks=True)
+        found.append(net(input_ids=ids, labels=labels, fused_lm_head=True))
+    for name in ("log_probs", "entropy", "mean_logits"):
+        assert torch.allclose(*(getattr(one, name) for one in found), atol=1e-5), name
+    assert torch.equal(found[0].is_top1, found[1].is_top1)
+    assert not found[1].log_probs[0, :3].any()
 
 
 def test_every_shipped_objective_is_here() -> None:
