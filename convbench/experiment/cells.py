@@ -123,7 +123,7 @@ def steps_of(spec: ExperimentSpec) -> list[Part]:
         steps = [Step(cell, "build"), Step(cell, "judge")]
         for learner, rows in itertools.product(spec.learners, spec.rows):
             if learner != BASE:
-                one = Step(cell, "train", learner, rows, own.after.get(learner, ""))
+                one = Step(cell, "train", learner, rows, own.after.get(learner) or "")
                 steps += [one, replace(one, kind="eval")]
         found += [Part(step, own) for step in steps]
     return found + [Part(step, spec) for step in _of_all_tasks(spec)]

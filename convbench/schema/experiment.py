@@ -120,10 +120,10 @@ class ExperimentSpec(Noun):
     learners: tuple[str, ...] = ()
     """Recipes; `base` is the untrained policy. `NAME:LABEL` is a recipe once more, e.g. at another
     rate: `recipe_sets` says of it by that name, laid over what it says of the recipe."""
-    after: dict[str, str] = Field(default_factory=dict)
+    after: dict[str, str | None] = Field(default_factory=dict)
     """Learners that start from another one's checkpoint in place of the policy's weights, with
     whose, e.g. `{"swift:warm": refit}`: both are among `learners`, that other one before it; of a
-    size it is the checkpoint of the same size."""
+    size it is the checkpoint of the same size. Null takes back what an extended file says."""
     pooled: tuple[str, ...] = ()
     """Recipes trained once on the logs of all tasks as one (`train --run A --run B`), for each
     mode, protocol, length and seed, and evaluated on every task. `recipe_sets` says of one by
@@ -167,6 +167,8 @@ class ExperimentSpec(Noun):
     @model_validator(mode="after")
     def _trained_before(self) -> Self:
         for learner, other in self.after.items():
+            if other is None:
+                continue
             if learner not in self.learners:
                 raise ValueError(
                     f"after: found {learner}; expected one of learners: {', '.join(self.learners)}"
@@ -183,9 +185,8 @@ class ExperimentSpec(Noun):
     def start_of(self, learner: str) -> tuple[str, ...]:
         """Return the learners whose training a learner's start has had, the last one first."""
         found: list[str] = []
-        while learner in self.after:
-            learner = self.after[learner]
-            found.append(learner)
+        while (other := self.after.get(learner)) is not None:
+            found.append(learner := other)
         return tuple(found)
 
     def sets_of(self, learner: str) -> dict[str, Any]:

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
+from convbench import catalog
 from convbench.commands.experiment import ExperimentResult, experiment
 from convbench.errors import SpecError
+from convbench.experiment.cells import steps_of
 from convbench.experiment.claims import tasks_of
 from convbench.experiment.step import mark
 from convbench.models.where import content
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.publish.checkpoint_card import model_card
+from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
 
@@ -70,7 +73,8 @@ def test_it_learns_on_from_the_other_s_weights_and_its_card_says_so(tmp_path: Pa
     )  # fmt: skip
     words = " ".join(card.split())
     assert "The small policy that ships with convbench (`local:pocket`) after " in words
-    assert f"after refit | run `{run.manifest.id}`, judge rules; 30 learnt from" in words
+    had = refit.training["items"]
+    assert f"after refit | run `{run.manifest.id}`, judge rules; {had} learnt from" in words
 
 
 def test_its_plan_has_the_other_s_training_before_it(tmp_path: Path) -> None:
@@ -107,6 +111,15 @@ def test_its_plan_has_the_other_s_training_before_it(tmp_path: Path) -> None:
 def test_a_start_that_cannot_be_is_refused(tmp_path: Path, sets: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         warm(tmp_path, sets, dry_run=True)
+
+
+def test_a_file_that_extends_another_takes_its_starts_back(tmp_path: Path) -> None:
+    parts = warm(tmp_path, "learners=[base,'swift:warm']", "after.swift:warm=null",
+                 "after={'swift:again': null}", dry_run=True).planned.parts  # fmt: skip
+    assert [one.step.start for one in parts] == [None] * 4
+    shipped = steps_of(catalog.load(ExperimentSpec, "experiments", "smollm"))
+    starts = {one.step.checkpoint: one.step.start for one in shipped if one.step.start}
+    assert starts == {"swift-warm": "refit", "swift-warm-2": "swift-warm"}
 
 
 def test_what_goes_in_rounds_starts_no_other(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_recipe_stands_once_more_under_a_label(tmp_path: Path) -> None:
     }  # fmt: skip
     assert "fit.epochs=3" in said[f"{cell}pooled-refit-hot"]
     curve = experiment(ExperimentOptions("smollm-learners", tmp_path / "s", dry_run=True)).planned
-    assert sum(one.step.kind == "train" for one in curve.parts) == 18
+    assert sum(one.step.kind == "train" for one in curve.parts) == 19
 
 
 def test_it_comes_after_all_of_its_logs_and_alone_is_refused(tmp_path: Path) -> None:
