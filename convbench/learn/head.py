@@ -118,18 +118,17 @@ def _log_probs(
     return picked, {"divergence": apart}
 
 
-@torch.no_grad()
 def _looked_at(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return what is logged of each label's prediction, each of shape (tokens,)."""
     found = []
-    for some, wanted in zip(hidden.split(PART), labels.split(PART), strict=True):
-        logits = _logits(head, some)
-        likely = logits.log_softmax(-1)
-        found.append(
-            (-(likely.exp() * likely).sum(-1), logits.mean(-1), logits.argmax(-1) == wanted)
-        )
-    entropy, mean, top = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return {"entropy": entropy, "mean_logits": mean, "is_top1": top}
+    with torch.no_grad():
+        for some, wanted in zip(hidden.split(PART), labels.split(PART), strict=True):
+            logits = _logits(head, some)
+            likely = logits.log_softmax(-1)
+            entropy = -(likely.exp() * likely).sum(-1)
+            found.append((entropy, logits.mean(-1), logits.argmax(-1) == wanted))
+    entropies, mean, top = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return {"entropy": entropies, "mean_logits": mean, "is_top1": top}
 
 
 def _part(head: Any, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
