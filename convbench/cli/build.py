@@ -117,7 +117,7 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
         fact("log-probs", f"of {have} of {every} replies of the policy")
         if have < every:
             note(
-                f"{every - have} replies have no log-probabilities, for {policy} tells none; "
+                f"{every - have} replies have no log-probabilities: {policy} returns none; "
                 "training with loss.pi_0=recorded will refuse them"
             )
     unrecorded = result.told_probs is not None and result.told_probs[0] < result.told_probs[1]

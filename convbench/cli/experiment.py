@@ -31,7 +31,7 @@ FEW = 3
 OF_ALL = ("Overview", "Missing", "Cost and time")
 """Parts of the report that are printed of more."""
 ASSUMED = (
-    "Upper bounds: replies at full length, every train conversation, one ask a verdict. Device "
+    "Upper bounds: replies at full length, every train conversation, one call per verdict. Device "
     "hours are a guess: one accelerator of 400 TFLOP/s in use, 6 operations a weight and token in "
     "training, 2 in reading, 2,500 tokens a second written by 8 billion weights, and .1 s or more "
     "a step of an adaptation to a self-edit; loading, compiling and waiting are not in them."

@@ -35,7 +35,9 @@ def view(options: ViewOptions) -> None:
     found = commands.shown(options.runs, say)
 
     def ready(address: str) -> None:
-        total = None if isinstance(found, Library) else found.index.total
+        total = None
+        if not isinstance(found, Library) and found.partial is None:
+            total = found.index.total
         give(ViewAnswer(address=address, folder=None, conversations=total))
         fact("view", address)
         sys.stdout.flush()

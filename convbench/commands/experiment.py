@@ -186,7 +186,7 @@ def _report(result: ExperimentResult, parts: Sequence[Part]) -> None:
     paths = [result.root / name for name in names]
     result.runs = [path for path in paths if (path / "run.json").exists()]
     if not any(_judged(path) for path in result.runs):
-        result.notes.append("no cell came so far that it could be reported")
+        result.notes.append("no cell got far enough to be reported")
         return
     try:
         made = result.report = experiment_report(result.root, ReportOptions())

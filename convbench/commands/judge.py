@@ -91,7 +91,7 @@ def _something(run: Run) -> None:
             return
         failed += 1
     raise RunError(
-        f"{run.path}: found no conversation to judge ({failed} failed); have some first: "
+        f"{run.path}: found no conversation to judge ({failed} failed); build some first: "
         f"convbench build --run {run.path}"
     )
 

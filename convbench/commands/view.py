@@ -55,7 +55,10 @@ def view(
     browser: bool = False,
 ) -> None:
     """Serve the pages until interrupted; `ready` gets their address, `browser` opens it."""
-    serve(found, Scoring(rubric_of, agreement), port, ready, browser=browser)
+    try:
+        serve(found, Scoring(rubric_of, agreement), port, ready, browser=browser)
+    finally:
+        found.close()
 
 
 def view_static(index: Index, folder: Path, say: Callable[[str], None]) -> int:

@@ -38,7 +38,7 @@ def usual_folder() -> Path:
     except OSError as error:
         raise RunError(f"{folder}: cannot be made: {error.strerror or error}") from None
     if found.st_uid != os.getuid() or folder.is_symlink():
-        raise RunError(f"{folder}: found another user's; expected a folder of one's own")
+        raise RunError(f"{folder}: found another user's; expected a folder of your own")
     return folder
 
 

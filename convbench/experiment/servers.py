@@ -31,7 +31,7 @@ def listening(ref: str, api_base: str | None) -> None:
         socket.create_connection((parts.hostname, port), WAIT_S).close()
     except OSError as error:
         raise FatalModelError(
-            f"{ref}: found nobody at {address(base)} ({error.strerror or error}); start the "
+            f"{ref}: found no server at {address(base)} ({error.strerror or error}); start the "
             f"server, or name where it is: export {provider.upper()}_API_BASE=http://HOST:PORT/v1"
         ) from None
 

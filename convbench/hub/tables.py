@@ -158,8 +158,8 @@ def _unpacked(path: Path, batches: Iterable[Any]) -> None:
         total += sum(_size(column) for column in batch.columns)
         if total > TOTAL:
             raise DataError(
-                f"{path}: stands for more than {TOTAL:,} bytes, unpacked; expected less; a file of "
-                "fewer rows, or without what no question needs, may be read"
+                f"{path}: stands for more than {TOTAL:,} bytes, unpacked; expected less: a file "
+                "with fewer rows, or without the columns that no question needs"
             )
 
 

@@ -102,7 +102,7 @@ async def score_group(
         raw = text_of(done.replies[-1].content) if done.replies else None
         if isinstance(done.result, Complaint):
             kind = "UnreadableReply"
-            said = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
+            said = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
         else:
             kind, said = type(done.result).__name__, str(done.result)
         return tuple(

@@ -145,10 +145,10 @@ def _label(where: str, row: Mapping[str, Any], spec: JudgeSpec, count: int) -> L
     }
     missing = needed(spec, scores)
     if missing:
-        raise DataError(f"{where}: no {missing}; expected it, for it is the reward")
+        raise DataError(f"{where}: no {missing}; expected it: it is the reward")
     rater, note = (str(row.get(key) or "").strip() for key in ("rater", "note"))
     if spec.justification == "required" and not note:
-        raise DataError(f"{where}: no note; expected words, for this rubric requires them")
+        raise DataError(f"{where}: no note; expected words: this rubric requires them")
     return Label(rater or str(count), scores, note)
 
 

@@ -46,7 +46,7 @@ def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
     """Return (kind, message, the last reply) of an asking that gave no scores."""
     raw = text_of(done.replies[-1].content) if done.replies else None
     if isinstance(done.result, Complaint):
-        message = f"no readable reply in {len(done.replies)} asks; {done.result.text}"
+        message = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
         return "UnreadableReply", message, raw
     return type(done.result).__name__, str(done.result), raw
 

@@ -132,7 +132,7 @@ def _spec(
     kind = kind_of(spec)
     if "model" not in kind.needs and model is not None and not kind.may_ask:
         raise SpecError(f"--judge {text}@{model}: {spec.name} is of kind {spec.kind}; "
-                        f"expected --judge {text}, for it asks no model")  # fmt: skip
+                        f"expected --judge {text}, it asks no model")  # fmt: skip
     reference = model or spec.model
     if "model" not in kind.needs and not (kind.may_ask and reference):
         return _made(spec.name, spec, None)

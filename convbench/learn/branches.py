@@ -149,7 +149,7 @@ def _can_speak(run: Run, calls: CallOptions) -> None:
         if with_fingerprint(member) != member:
             raise TrainError(
                 f"{run.path}: the weights of {name} ({member.model}) are not there or no longer "
-                f"those that had the conversations, so that no branch can be sampled; {INSTEAD}"
+                f"those that spoke in the conversations, so no branch can be sampled; {INSTEAD}"
             )
 
     try:

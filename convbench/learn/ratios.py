@@ -89,7 +89,7 @@ def check_sampling(manifest: RunManifest, logged: Sequence[Logged]) -> None:
     if unsent:
         raise CannotBeKnown(
             f"the temperature of {unsent} of {len(logged)} conversations was not sent to the "
-            "model, so that nobody knows at which they were drawn"
+            "model, so the one that they were drawn at is unknown"
         )
     place = named(member.weights or member.model)
     file = find(place, "generation_config.json") if place else None
@@ -182,7 +182,7 @@ def _alike(rows: Sequence[Row], others: Sequence[Row]) -> None:
         row.tokens.mask for row in rows
     ] != [row.tokens.mask for row in others]:
         raise CannotBeKnown(
-            "the policy cuts the log into other tokens than the policy that had it (another "
+            "the policy cuts the log into other tokens than the policy that wrote it (another "
             "tokenizer or chat template); expected the same"
         )
 

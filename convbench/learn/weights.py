@@ -158,8 +158,9 @@ def _composed(selection: Selection, by: Weighting, seed: int) -> Weighted:
         )
     if all(weight == 0 for weight in _all_of(found)):
         raise TrainError(
-            f"weighting: all {len(_all_of(found))} weights are 0, for the rewards of every group "
-            "are equal; expected some to differ; build with more samples or a higher temperature"
+            f"weighting: all {len(_all_of(found))} weights are 0: the rewards within every "
+            "group are equal; expected some to differ; build with more samples or a higher "
+            "temperature"
         )
     if by.keep != "best" or by.over != "task":
         return found

@@ -73,7 +73,7 @@ class BuildOptions(Asking):
     ] = None
     run: Annotated[
         Path | None,
-        Opt("Folder of the run; one that exists is resumed.", metavar="DIR", names="runs"),
+        Opt("Folder of the run; an existing one is resumed.", metavar="DIR", names="runs"),
     ] = None
     tags: Tags = ()
     note: RunNote = None

@@ -25,9 +25,9 @@ class CreditOptions:
 
     source: Annotated[str, Opt("A checkpoint of `train sweet`, or `branches`.", argument=True)]
     run: RunDir = None
-    judge: Annotated[str | None, Opt("Whose rewards of branches count, where several judged.")] = (
-        None
-    )
+    judge: Annotated[
+        str | None, Opt("Judge whose rewards of branches count, where there are several.")
+    ] = None
     raw: Annotated[
         bool,
         Opt(

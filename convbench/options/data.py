@@ -37,7 +37,7 @@ class QueryOptions:
     timeout: Annotated[
         float,
         Opt(
-            "Seconds after which it is given up.", "--timeout", "SECONDS", least=0.1,
+            "Seconds after which the query is given up.", "--timeout", "SECONDS", least=0.1,
             typed_only=True,
         ),
     ] = 30.0  # fmt: skip
@@ -61,7 +61,7 @@ class PublishOptions:
     ] = None
     judge: Annotated[
         str | None,
-        Opt("Whose reward stands beside messages and results, if several judged."),
+        Opt("Judge whose reward stands beside messages and results, where there are several."),
     ] = None
     private: Annotated[bool, Opt("Make a new repository private.")] = False
     dry_run: Annotated[bool, Opt("Write the folder that would be sent; send nothing.")] = False
@@ -72,8 +72,8 @@ class PublishOptions:
     leave_out_leaks: Annotated[
         bool,
         Opt(
-            "Leave out conversations whose messages hold hidden text; without it they stop the "
-            "publishing."
+            "Leave out conversations whose messages hold hidden text; without it nothing is "
+            "published where there are any."
         ),
     ] = False
 
@@ -102,7 +102,7 @@ class ImportOptions:
     file: Annotated[
         str,
         Opt(
-            "JSON lines, JSON, CSV, parquet, a log of Inspect's (.eval), or hf://OWNER/NAME: "
+            "JSON lines, JSON, CSV, parquet, an Inspect log (.eval), or hf://OWNER/NAME: "
             "messages and reward, or TRL's prompt, completion, chosen, rejected; optional group, "
             "temperature, split.",
             argument=True,
@@ -112,8 +112,8 @@ class ImportOptions:
     map: Annotated[
         tuple[str, ...],
         Opt(
-            "What a field of the rows is called here, e.g. reward=scores.overall; several times "
-            "for several.",
+            "Field of the rows to read as NAME, e.g. reward=scores.overall; repeat it for "
+            "several.",
             metavar="NAME=FIELD",
         ),
     ] = ()  # fmt: skip
@@ -136,7 +136,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Write a run in another trainer's format, one file a split."""
+    """Write a run in another trainer's format, one file per split."""
 
     EXAMPLES: ClassVar = (
         "convbench export --to trl --recipe swift",
@@ -148,19 +148,19 @@ class ExportOptions:
     run: RunDir = None
     recipe: Annotated[
         str | None,
-        Opt("Weigh or pair the train split as this recipe does: a name or a file, as `train` has."),
+        Opt("Weigh or pair the train split as this recipe does: a name or a file, as for `train`."),
     ] = None
     scale: Annotated[
         float | None,
         Opt("Repeat whole conversations floor or ceil of scale * weight times."),
     ] = None
-    judge: Annotated[str | None, Opt("Whose reward weighs, where several judged.")] = None
+    judge: Annotated[str | None, Opt("Judge whose reward weighs, where there are several.")] = None
     seed: Annotated[int, Opt("Seed of the rounding.")] = 0
     flagged: Annotated[
         Literal["drop", "keep", "zero"] | None,
         Opt(
             "What becomes of the train split's conversations that a fidelity check flagged "
-            "(the recipe's, or drop); zero is for --recipe: reward 0."
+            "(the recipe's choice, or drop); zero, with --recipe: their reward is 0."
         ),
     ] = None
     out: Annotated[

@@ -12,7 +12,7 @@ from convbench.words import SplitChoice
 
 @dataclass(frozen=True)
 class EstimateOptions:
-    """Estimate a policy's mean reward from another policy's log, without having it speak.
+    """Estimate a policy's mean reward from another policy's log, without sampling from it.
 
     Every logged conversation counts by how much likelier the policy makes it. Where the log is too
     far from the policy, nothing is estimated: the command says why and ends with exit code 1.
@@ -31,19 +31,20 @@ class EstimateOptions:
     ]  # fmt: skip
     run: RunDir = None
     judge: Annotated[
-        str | None, Opt("Whose verdicts are the reward, where several judged.", names="judges")
+        str | None,
+        Opt("Judge whose verdicts are the reward, where there are several.", names="judges"),
     ] = None
     metric: Annotated[str, Opt("`reward`, or the name of a score.")] = "reward"
     model_judge: Annotated[
         str | None,
         Opt(
-            "A cheaper judge as the reward model, who judged the log and the policy's own "
-            "conversations (convbench eval): adds the direct estimate, and sharpens the doubly "
+            "A cheaper judge as the reward model; it must have judged the log and the policy's own "
+            "conversations (convbench eval). Adds the direct estimate, and sharpens the doubly "
             "robust one.",
             names="judges",
         ),
     ] = None  # fmt: skip
-    split: Annotated[SplitChoice, Opt("Whose conversations are weighed.")] = "test"
+    split: Annotated[SplitChoice, Opt("Split whose conversations are weighed.")] = "test"
     pi_0: Annotated[
         Literal["base", "recorded"],
         Opt(

@@ -38,7 +38,7 @@ class ExperimentOptions(Asking):
     only: Annotated[
         tuple[str, ...],
         Opt(
-            "Run only these cells or steps (CELL, CELL/train/swift, '*/judge'); several times for "
+            "Run only these cells or steps (CELL, CELL/train/swift, '*/judge'); repeat it for "
             "several.",
             metavar="CELL",
         ),

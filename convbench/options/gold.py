@@ -15,7 +15,7 @@ class GoldOptions:
     """Have people label a sample, drawn with known probabilities, to correct a judge.
 
     `gold RUN --draw N` fills the queue that `convbench view RUN` shows under Label; `gold export
-    FILE` and `gold import FILE` have it labelled elsewhere; `gold RUN` alone says how far it is.
+    FILE` and `gold import FILE` have it labelled elsewhere; `gold RUN` alone says how much is done.
     `convbench report RUN --gold` reads the labels.
     """
 
@@ -35,7 +35,7 @@ class GoldOptions:
     ] = ()  # fmt: skip
     draw: Annotated[
         int | None,
-        Opt("Draw so many conversations, spread over the run and its evaluations.", least=1),
+        Opt("Conversations to draw, spread over the run and its evaluations.", least=1),
     ] = None
     by: Annotated[
         DrawBy,
@@ -44,13 +44,15 @@ class GoldOptions:
             "where people are likely to be far from the judge."
         ),
     ] = "uniform"
-    raters: Annotated[int, Opt("People who are to label each.", least=1, most=20)] = 1
-    judge: Annotated[str | None, Opt("Judge to correct, where several judged.")] = None
+    raters: Annotated[int, Opt("People to label each conversation.", least=1, most=20)] = 1
+    judge: Annotated[str | None, Opt("Judge to correct, where there are several.")] = None
     policy: Annotated[
         tuple[str, ...],
-        Opt("Draw of this policy alone (base, or an evaluation's folder); several times."),
+        Opt(
+            "Draw from this policy alone (base, or an evaluation's folder); repeat it for several."
+        ),
     ] = ()
-    split: Annotated[SplitChoice, Opt("Whose conversations are drawn.")] = "test"
+    split: Annotated[SplitChoice, Opt("Split whose conversations are drawn.")] = "test"
     seed: Annotated[int | None, Opt("Seed of the draw; without it each draw has its own.")] = None
-    rater: Annotated[str, Opt("Whose queue is exported.")] = ""
+    rater: Annotated[str, Opt("Person whose queue is exported.")] = ""
     run: RunDir = None

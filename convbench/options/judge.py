@@ -43,20 +43,20 @@ class JudgeOptions(Asking):
     pairwise: Annotated[
         tuple[str, str] | None,
         Opt(
-            "Compare two policies' conversations on the same question and sample, in both orders: "
-            "run directories, base, or names of evaluations; all for each of these.",
+            "Compare two policies' conversations on the same question and sample, in both orders. "
+            "A and B: a run directory, base, the name of an evaluation, or all.",
             "--pairwise", "A B",
         ),
     ] = None  # fmt: skip
     until_decided: Annotated[
         bool,
-        Opt("With --pairwise: ask about no more questions once it is sure who wins."),
+        Opt("With --pairwise: stop asking once it is clear who wins."),
     ] = False
     controls: Annotated[
         bool,
         Opt(
-            "Show each judge answers that deserve nothing too (empty, constant, padded, copied, "
-            "injected); one that pays them more than the policy's own is unfit."
+            "Also show each judge answers that deserve nothing (empty, constant, padded, copied, "
+            "injected); a judge that pays more for them than for the policy's own is unfit."
         ),
     ] = False
     dry_run: DryRun = False

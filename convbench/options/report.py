@@ -10,8 +10,8 @@ from convbench.options.declare import Opt
 from convbench.options.shared import Runs
 from convbench.words import ErrorKind, SplitChoice
 
-Reported = Annotated[SplitChoice, Opt("Whose conversations are reported.")]
-Out = Annotated[Path | None, Opt("Write files there (RUN/reports with --plots).", metavar="DIR")]
+Reported = Annotated[SplitChoice, Opt("Split whose conversations are reported.")]
+Out = Annotated[Path | None, Opt("Folder for the files (RUN/reports with --plots).", metavar="DIR")]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ReportOptions:
     runs: Runs = ()
     split: Reported = "test"
     judge: Annotated[
-        str | None, Opt("Judge; without it one table for each.", metavar="NAME", names="judges")
+        str | None, Opt("Judge; without it a table for each.", metavar="NAME", names="judges")
     ] = None
     kind: Annotated[
         ErrorKind | None,
@@ -47,7 +47,7 @@ class ReportOptions:
     against: Annotated[
         tuple[str, ...],
         Opt(
-            "Add the paired differences of all to this policy; repeat it for several.",
+            "Add every policy's paired difference to this one; repeat it for several.",
             "--against", "NAME",
         ),
     ] = ()  # fmt: skip
@@ -55,25 +55,31 @@ class ReportOptions:
     plots: Annotated[bool, Opt("Draw pictures too: PDF, SVG, PNG and one HTML page.")] = False
     columns: Annotated[
         Literal["one", "two"],
-        Opt("Widest pictures and LaTeX tables, in columns of a page of two (3.35 or 7 inches)."),
+        Opt(
+            "Width of pictures and LaTeX tables: one column of a two-column page (3.35 inches), "
+            "or both (7)."
+        ),
     ] = "two"
     titles: Annotated[
-        bool, Opt("Write each picture's title into it, for slides; a paper's captions have it.")
+        bool, Opt("Write a title into each picture, for slides; in a paper the caption has it.")
     ] = False
     pairwise: Annotated[
         bool, Opt("Win rates and strengths from judge --pairwise, in tables of their own.")
     ] = False
-    pool: Annotated[bool, Opt("Join methods of one name from runs that differ in the seed.")] = (
-        False
-    )
+    pool: Annotated[
+        bool, Opt("Pool methods of the same name from runs that differ in the seed.")
+    ] = False
     allow: Annotated[
         bool,
-        Opt("Report runs of other judges, prompts or questions too.", "--allow-incomparable"),
+        Opt(
+            "Report runs together though their judges, prompts or questions differ.",
+            "--allow-incomparable",
+        ),
     ] = False
     """Set runs that are not comparable in one table all the same."""
     gold: Annotated[
         bool,
-        Opt("What people's labels say of the judge: corrected means and differences."),
+        Opt("What people's labels say about the judge: corrected means and differences."),
     ] = False
     verdict: Annotated[
         bool,
@@ -81,11 +87,11 @@ class ReportOptions:
     ] = False
     format: Annotated[
         Literal["table", "markdown", "latex", "html", "json", "csv"],
-        Opt("How it is written.", typed_only=True),
+        Opt("How the report is written.", typed_only=True),
     ] = "table"
     out: Annotated[
         Path | None,
-        Opt("Write files there (RUN/reports with --plots).", metavar="DIR", typed_only=True),
+        Opt("Folder for the files (RUN/reports with --plots).", metavar="DIR", typed_only=True),
     ] = None
 
 

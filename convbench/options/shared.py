@@ -29,7 +29,7 @@ Runs = Annotated[
     tuple[Path, ...],
     Opt(
         "Run directories; without any the newest run.",
-        metavar="[RUN]…",
+        metavar="RUN",
         argument=True,
         names="runs",
     ),
@@ -49,7 +49,7 @@ Tags = Annotated[
 RunNote = Annotated[str | None, Opt("A line about the run.", metavar="TEXT", panel=WHERE)]
 Track = Annotated[
     Tracker | None,
-    Opt("Experiment tracker that gets the numbers of the training log; no paths, no keys."),
+    Opt("Experiment tracker to send the training log's numbers to; no paths, no keys."),
 ]
 DryRun = Annotated[
     bool,
@@ -180,7 +180,7 @@ class CallOptions:
     concurrency: Annotated[
         int | None,
         Opt(
-            "Most calls in flight (32); lowered by itself when a provider refuses so many.",
+            "Most calls in flight (32); lowered when a provider refuses that many.",
             least=1, panel=MODELS,
         ),
     ] = None  # fmt: skip
@@ -213,8 +213,8 @@ class CallOptions:
     batch: Annotated[
         bool,
         Opt(
-            "Send calls in the provider's batches, at half price: all conversations at one turn "
-            "together. Takes minutes to hours; stop and resume at will.",
+            "Send calls in the provider's batches, at half price: one turn of all conversations "
+            "at a time. Takes minutes to hours; stop and resume at will.",
             panel=MODELS,
         ),
     ] = False  # fmt: skip
@@ -222,8 +222,8 @@ class CallOptions:
     batch_wait: Annotated[
         float | None,
         Opt(
-            "Longest to wait for a batch; what it has not answered then goes as ordinary calls, at "
-            "full price. Without it as long as the provider takes (a day at most).",
+            "Longest to wait for a batch; what it has not answered by then is sent as ordinary "
+            "calls, at full price. Without it as long as the provider takes (a day at most).",
             metavar="SECONDS", least=0, panel=MODELS,
         ),
     ] = None  # fmt: skip
@@ -259,8 +259,8 @@ class CallOptions:
     timeout: Annotated[
         float,
         Opt(
-            "Longest that one attempt of a call may take; then it is tried again. A reply of more "
-            "than 1,024 tokens (--max-tokens) has longer, in proportion.",
+            "Longest that one attempt at a call may take before it is tried again; with more than "
+            "1,024 tokens a reply (--max-tokens) longer, in proportion.",
             metavar="SECONDS", least=0.1, panel=MODELS,
         ),
     ] = 120.0  # fmt: skip
@@ -268,8 +268,8 @@ class CallOptions:
     fail_on: Annotated[
         str | int,
         Opt(
-            "Exit code 1 where this many conversations or verdicts failed, or this share of those "
-            "tried; fewer are noted.",
+            "End with exit code 1 if this many conversations or verdicts failed, or this share of "
+            "those tried; fewer are only noted.",
             metavar="N|P%", parse=_fail_on, panel=MODELS,
         ),
     ] = "100%"  # fmt: skip
@@ -354,19 +354,21 @@ class Shape:
     samples: Annotated[int | None, Opt("Conversations per question (3).", least=1)] = None
     temperatures: Annotated[
         tuple[float, ...] | None,
-        Opt("One value, or one a sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures),
+        Opt(
+            "One value, or one for each sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures
+        ),
     ] = None
-    max_tokens: Annotated[int | None, Opt("Limit of one reply in tokens (512).", least=1)] = None
+    max_tokens: Annotated[int | None, Opt("Most tokens of one reply (512).", least=1)] = None
     reasoning_effort: Annotated[
         Effort | None,
         Opt(
-            "How long the policy should think, for models that take such a setting (the "
-            "model's own)."
+            "How much the policy should reason, for models that have this setting (the model's "
+            "own)."
         ),
     ] = None
-    seed: Annotated[int | None, Opt("Seed of everything that is drawn (0).")] = None
+    seed: Annotated[int | None, Opt("Seed of everything drawn (0).")] = None
     split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None
     regime: Annotated[
         Regime | None,
-        Opt("Rules of the run and its tables: clean, or those of the paper's printed ones."),
+        Opt("Rules of the run and its tables: clean, or those behind the paper's printed ones."),
     ] = None

@@ -38,7 +38,7 @@ class Spread:
     workers: Annotated[
         int | None,
         Opt(
-            "Workers to start (local: one a core; ray: one a core of the cluster; slurm, k8s: 4).",
+            "Workers to start (local, ray: one per core; slurm, k8s: 4).",
             metavar="N", least=1, most=100_000, panel=WORKERS,
         ),
     ] = None  # fmt: skip
@@ -71,8 +71,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class WorkOptions(Asking):
-    """Work on the shards of a run until nothing is left to do: claim one, have its conversations
-    and verdicts, give it back. Start as many as you like, anywhere that sees the run's folder."""
+    """Work on the shards of a run until nothing is left to do: claim one, make its conversations
+    and verdicts, hand it back. Start as many as you like, wherever the run's folder can be seen."""
 
     EXAMPLES: ClassVar = (
         "convbench work runs/big",
@@ -81,7 +81,9 @@ class WorkOptions(Asking):
     )
 
     run: RunArgument = None
-    listing: Annotated[bool, Opt("Show how far the shards are; work on none.", "--list")] = False
+    listing: Annotated[bool, Opt("Show the progress of the shards; work on none.", "--list")] = (
+        False
+    )
     rate: Annotated[
         float | None,
         Opt(

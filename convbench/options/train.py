@@ -48,32 +48,35 @@ class TrainOptions(AskingOfRuns):
     model: Annotated[
         str | None,
         Opt(
-            "Model to start from; without it the policy that had the conversations.",
+            "Model to start from; without it the policy of the run's conversations.",
             names="policies",
         ),
     ] = None
     judge: Annotated[
-        str | None, Opt("Whose verdicts are the reward, where several judged.", names="judges")
+        str | None,
+        Opt("Judge whose verdicts are the reward, where there are several.", names="judges"),
     ] = None
     out: Annotated[
         Path | None,
         Opt("Where the checkpoint goes; without it into the run.", metavar="DIR"),
     ] = None
     launch: Annotated[
-        str | None, Opt("How it is started: none, ddp, zero0, zero2, zero3, fsdp.", names="launch")
+        str | None,
+        Opt("How training is started: none, ddp, zero0, zero2, zero3, fsdp.", names="launch"),
     ] = None
     nodes: Annotated[
         int | None,
         Opt(
-            "Train on so many machines together, each with the launch's processes; every one gives "
-            "this command, or --on gives it for them.",
+            "Train on this many machines together, each with the launch's processes; type this "
+            "command on every one, or have --on start it there.",
             metavar="N", least=1, most=4096,
         ),
     ] = None  # fmt: skip
     on: Annotated[
         str | None,
         Opt(
-            "With --nodes: start it on each machine by slurm, ray or ray:ADDRESS.", metavar="WHERE"
+            "With --nodes: what starts it on each machine: slurm, ray or ray:ADDRESS.",
+            metavar="WHERE",
         ),
     ] = None
     template: Annotated[
@@ -86,7 +89,7 @@ class TrainOptions(AskingOfRuns):
     rounds: Annotated[
         int | None,
         Opt(
-            "Train, log again with the new policy, judge, train on; N times, each round "
+            "Train, build again with the new policy, judge, and so on, N times; each round is "
             "evaluated. Without it the recipe's own `rounds`, where it has them (seal).",
             metavar="N", least=1,
         ),

@@ -91,7 +91,7 @@ def decide(found: Evidence) -> Decided:
         )
     if up and found.unfit and not people:
         return Decided(
-            "undecided", f"{', '.join(up)} rose, but the judge is unfit and nobody labelled"
+            "undecided", f"{', '.join(up)} rose, but the judge is unfit and nothing was labelled"
         )
     if up:
         return Decided("real", f"{', '.join(up)} rose, and nothing fell")

@@ -296,8 +296,9 @@ def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOp
         said = printable(canonical(member.extra_body))
         raise RunError(
             f"{run.path}: the set pulled from {printable(run.manifest.pulled_from)} has "
-            f"{printable(member.model)} asked with extra_body {said}, which is sent for nobody "
-            "else's word; to send it, put it into a models.yaml of yours, under a name with ref: "
+            f"{printable(member.model)} asked with extra_body {said}, which is sent only on "
+            "your own word; to send it, put it into a models.yaml of yours, under a name with "
+            "ref: "
             f"{printable(member.model)}"
         )
 

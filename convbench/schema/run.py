@@ -115,8 +115,8 @@ class RunManifest(Noun):
     def _consistent(self) -> Self:
         if len(self.temperatures) not in (1, self.samples):
             raise ValueError(
-                f"found {len(self.temperatures)} temperatures for {self.samples} samples; expected "
-                "one, or one a sample"
+                f"found {len(self.temperatures)} temperatures for {self.samples} samples; "
+                "expected one, or one for each sample"
             )
         if self.protocol.policy not in self.cast:
             raise ValueError(f"the cast lacks {self.protocol.policy}, the protocol's policy")

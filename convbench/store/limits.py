@@ -51,17 +51,20 @@ SPILLED = 8
 """Most bytes of temporary files for a byte of records."""
 
 
-def spill(connection: DuckDBPyConnection, size: int, room: Room = ONCE) -> bool:
-    """Have records of so many bytes kept in temporary files where there is no room for them; return
-    whether they are. DuckDB removes its files when it is closed."""
+def spill(
+    connection: DuckDBPyConnection, size: int, room: Room = ONCE, *, on_disk: bool = False
+) -> bool:
+    """Have records of so many bytes kept in temporary files where there is no room for them, or
+    where they are `on_disk` anyhow; return whether they are. DuckDB removes its files when it is
+    closed."""
     if size <= SMALL:
         connection.execute("SET threads = 1")
-    if size <= room.large:
+    if size <= room.large and not on_disk:
         return False
     folder = Path(tempfile.gettempdir()) / f"convbench-{os.getpid()}-{secrets.token_hex(4)}"
     place = str(folder).replace("'", "''")
     connection.execute(f"SET temp_directory = '{place}'")
-    connection.execute(f"SET max_temp_directory_size = '{SPILLED * size}B'")
+    connection.execute(f"SET max_temp_directory_size = '{SPILLED * max(size, SMALL)}B'")
     connection.execute(f"SET memory_limit = '{room.held_mb}MiB'")
     return True
 

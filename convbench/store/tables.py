@@ -44,6 +44,8 @@ RAW: dict[str, tuple[Mapping[str, str], str]] = {
 }
 """Columns of each file, and what names a record in it: of those alike the last one counts."""
 
+EDITED = ("gold_labels",)
+"""Small files that a viewer itself writes: read anew with every start."""
 PLACES = {"gold_labels": "gold/labels.jsonl"}
 """Where in a run a file lies that is not called like its table."""
 MODELS: dict[str, type[BaseModel]] = {
@@ -88,8 +90,10 @@ def connect(
     *,
     text: bool = True,
     room: Room = ONCE,
+    file: Path | None = None,
 ) -> DuckDBPyConnection:
-    """Return a connection with the views over these runs.
+    """Return a connection with the views over these runs; the records lie in memory, or in `file`,
+    a new database.
 
     All views exist; only those `wanted` hold rows, and without `text` the conversations have no
     turns. The schema `raw` holds the records as they stand, with `run_no` (place in `runs`), and in
@@ -98,10 +102,10 @@ def connect(
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:" if file is None else str(file))
     needed = {raw for view in wanted for raw in views.NEEDS[view]}
     sources = (one for run in runs for raw in needed for one in _files(run, raw))
-    spilling = spill(connection, sum(map(size_of, sources)), room)
+    spilling = spill(connection, sum(map(size_of, sources)), room, on_disk=file is not None)
     try:
         connection.execute("CREATE SCHEMA raw")
         connection.execute("CREATE TABLE raw.files (name VARCHAR, path VARCHAR, first BIGINT)")
@@ -113,16 +117,44 @@ def connect(
         raise
     if not spilling:
         seal_memory(connection)
-    grading.register(connection, runs)
     judges = (spec for run in runs for spec in run.judge_specs().values())
-    for statement in (*CLOSED, *views.statements(views.metric_columns(judges))):
+    _close(connection, runs)
+    for statement in views.statements(views.metric_columns(judges)):
         connection.execute(statement)
     return connection
 
 
+def reopen(file: Path, runs: Sequence[Run], *, room: Room) -> DuckDBPyConnection:
+    """Return a connection to a database that `connect` made of these runs, with their tags, notes
+    and people's labels as they are now. Raises duckdb.Error where it is none, or another process
+    has it open, and RunError for damaged labels."""
+    import duckdb
+
+    connection = duckdb.connect(str(file))
+    try:
+        spill(connection, file.stat().st_size, room, on_disk=True)
+        for name in EDITED:
+            connection.execute("DELETE FROM raw.files WHERE name = ?", [name])
+        _load_runs(connection, runs)
+        for name in EDITED:
+            _load(connection, name, runs, text=True)
+        _close(connection, runs)
+    except (duckdb.Error, RunError):
+        connection.close()
+        raise
+    return connection
+
+
+def _close(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
+    """Give a connection our functions, and cut it off from files and network."""
+    grading.register(connection, runs)
+    for statement in CLOSED:
+        connection.execute(statement)
+
+
 def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
     declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.RUNS.items())
-    connection.execute(f"CREATE TABLE raw.runs ({declared})")
+    connection.execute(f"CREATE OR REPLACE TABLE raw.runs ({declared})")
     for number, run in enumerate(runs):
         m = run.manifest
         policy, label = m.protocol.policy, read_label(run)
@@ -139,7 +171,7 @@ def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: 
     """Make raw.NAME of the runs' files, the newest record of a key alone."""
     kinds, key = RAW[name]
     declared = ", ".join(f'"{column}" {kind}' for column, kind in kinds.items())
-    connection.execute(f"CREATE TABLE raw.{name} (run_no INTEGER, {declared})")
+    connection.execute(f"CREATE OR REPLACE TABLE raw.{name} (run_no INTEGER, {declared})")
     for number, run in enumerate(runs):
         for path in _files(run, name):
             if path.exists() and not path.is_file():

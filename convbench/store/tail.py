@@ -46,6 +46,14 @@ def signs(run: Run) -> Signs:
     return tuple(found)
 
 
+def fixed(run: Run) -> Signs:
+    """Return how the files look that say what a run's records mean: they do not grow with it."""
+    places = [run.path / "run.json", *files(run.path / "examples.jsonl")]
+    places += sorted((run.path / "judges").glob("*"))
+    looks = ((path, path.stat()) for path in places)
+    return tuple((str(path), at.st_size, at.st_mtime_ns) for path, at in looks)
+
+
 def changed(run: Run) -> float:
     """Return when a run's files were written last, as seconds of the clock."""
     made = (run.path / "run.json").stat().st_mtime_ns

@@ -44,7 +44,7 @@ def kept(
         mark = _mark(of, packages, rows, seed)
     except TypeError:  # rows of what JSON has not
         return list(make())
-    file = _folder() / f"{name}-{mark}.jsonl"
+    file = folder() / "questions" / f"{name}-{mark}.jsonl"
     found = _read(file, mark)
     if found is None:
         found = list(make())
@@ -52,9 +52,10 @@ def kept(
     return found
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Return the folder of what can be made again."""
     said = os.environ.get(PLACE)
-    return (Path(said) if said else Path("~/.cache/convbench").expanduser()) / "questions"
+    return Path(said) if said else Path("~/.cache/convbench").expanduser()
 
 
 def _mark(of: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row], seed: int) -> str:

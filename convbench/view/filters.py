@@ -214,16 +214,26 @@ def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
     if chosen := asked.getall("temperature", []):
         parts.append(f"temperature IN ({', '.join('?' * len(chosen))})")
         values += [_number("temperature", text) for text in chosen]
-    for term in terms(_last(asked, "q")):
-        by_id = len(term) >= ID_FROM
-        parts.append("contains(text, lower(?))" + " OR starts_with(conversation_id, ?)" * by_id)
-        values += [term] * (1 + by_id)
+    if searched := terms(_last(asked, "q")):
+        parts.append(f"n IN (SELECT n FROM {_having(index, searched)})")
     for part, given in (_result(asked), _flag(asked), _reward(index, asked), _versus(index, asked)):
         parts += part
         values += given
     if clause := _last(asked, "where").strip():
         parts.append(f"n IN ({free(index, clause)})")
     return " AND ".join(f"({part})" for part in parts), values
+
+
+def _having(index: Index, searched: Sequence[str]) -> str:
+    """Return the table of the rows that hold all of these words and phrases."""
+    parts, values = [], []
+    for term in searched:
+        by_id = len(term) >= ID_FROM
+        parts.append(
+            "(contains(text, lower(?))" + " OR starts_with(conversation_id, ?)" * by_id + ")"
+        )
+        values += [term] * (1 + by_id)
+    return index.having(searched, " AND ".join(parts), values)
 
 
 def terms(text: str) -> list[str]:

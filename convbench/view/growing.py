@@ -1,7 +1,8 @@
 """An index that grows with its runs: what was appended is read and put into it, nothing else.
 
 New runs, new judges and files that were written anew change what the index is made of: then it is
-built anew beside the old one, which answers until then.
+built anew beside the old one, which answers until then. That of large runs is made by a process of
+its own and kept; at the very first start their first conversations answer until then.
 """
 # ruff: noqa: S608 - the SQL is made of names of our own
 
@@ -14,11 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import ConvbenchError
+from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
 from convbench.store.places import Places
-from convbench.store.tail import Piece, appended, marks, signs, tail
-from convbench.view.index import Index, Say, build_index, rewarded
+from convbench.store.tail import Piece, Signs, appended, marks, signs, tail
+from convbench.view import first, kept
+from convbench.view.index import Index, Say, build_index, distinct, rewarded
 
 EASE = 4.0
 """After a refresh that took t seconds the next one begins EASE * t later, at the soonest."""
@@ -36,13 +38,38 @@ class Growing:
 
     def __init__(self, runs: Callable[[], Sequence[Run]], say: Say = lambda text: None) -> None:
         self._runs, self._say = runs, say
-        self.index = build_index(runs(), say)
-        self.version = 1
-        """Counted up with every change."""
-        self.problem: str | None = None
-        """Why the runs as they are now cannot be read; the index is as before."""
         self._lock = threading.Lock()
         self._rest_until = 0.0
+        self._maker: kept.Maker | None = None
+        self._failed: tuple[list[Signs], RunError] | None = None
+        self.index = self._begun()
+        self.version = 1
+        """Counted up with every change."""
+        self.partial: int | None = first.SHOWN if self._maker else None
+        """So many conversations of each run the index holds alone; None where it holds all."""
+        self.problem: str | None = None
+        """Why the runs as they are now cannot be read; the index is as before."""
+
+    def _begun(self) -> Index:
+        """Return the index to start with, and begin to make what is missing."""
+        runs = distinct(self._runs())
+        if not kept.large(runs):
+            return build_index(runs, self._say)
+        if (found := kept.opened(runs)) is not None:
+            absorb(found)
+            self._say(f"{found.total:,} conversations, as they were indexed before")
+            return found
+        index = first.first(runs)
+        few = f"the first {first.SHOWN} of each run"
+        self._say(f"reading all conversations; until then {few} are shown")
+        self._maker = kept.Maker(runs)
+        return index
+
+    @property
+    def making_s(self) -> float | None:
+        """For how many seconds another process has been making the index; None where none is."""
+        maker = self._maker
+        return None if maker is None else time.monotonic() - maker.since
 
     def look(self) -> int:
         """Take in what the runs got since; return the version. One caller does the work, others
@@ -62,8 +89,12 @@ class Growing:
         return self.version
 
     def _refresh(self) -> None:
-        runs = list({run.path.resolve(): run for run in self._runs()}.values())
-        if [run.path.resolve() for run in runs] != [r.path.resolve() for r in self.index.runs]:
+        runs = distinct(self._runs())
+        if self._maker is not None:
+            self._made(runs)
+        elif self.partial is not None:
+            self._again(runs)
+        elif [run.path.resolve() for run in runs] != [r.path.resolve() for r in self.index.runs]:
             self._anew(runs)
         elif self.index.grown:
             before = self.index.marks
@@ -72,10 +103,44 @@ class Growing:
             elif self.index.marks != before:
                 self.version += 1
 
+    def _made(self, runs: Sequence[Run]) -> None:
+        """Take the index that another process makes, once it has ended; make it here where it
+        could not be kept."""
+        assert self._maker is not None
+        if self._maker.running:
+            return
+        maker, self._maker = self._maker, None
+        try:
+            maker.check()
+        except RunError as error:
+            self._failed = ([signs(run) for run in runs], error)
+            raise
+        finally:
+            maker.stop()
+        self._take(kept.opened(runs) or build_index(runs, self._say))
+
+    def _again(self, runs: Sequence[Run]) -> None:
+        """Read all of the runs once more where they have changed since that failed."""
+        if self._failed is not None and self._failed[0] == [signs(run) for run in runs]:
+            raise self._failed[1]
+        self._maker = kept.Maker(runs)
+
     def _anew(self, runs: Sequence[Run]) -> None:
+        if kept.large(runs):
+            self._maker = kept.Maker(runs)
+        else:
+            self._take(build_index(runs, self._say))
+
+    def _take(self, index: Index) -> None:
         # The old one is not closed: another thread may be asking it. It goes with its last use.
-        self.index = build_index(runs, self._say)
+        self.index, self.partial = index, None
         self.version += 1
+
+    def close(self) -> None:
+        """End what is under way, and leave the index for the next start."""
+        if self._maker is not None:
+            self._maker.stop()
+        self.index.close()
 
 
 def absorb(index: Index) -> bool:
@@ -88,7 +153,9 @@ def absorb(index: Index) -> bool:
         return False
     grown = [number for number, (old, new) in enumerate(pairs) if old != new]
     if not grown:  # compressed, or touched
-        index.seen = seen
+        with index.changing():
+            index.seen = seen
+            index.keep()
         return True
     with tempfile.TemporaryDirectory() as folder:
         tails = [
@@ -98,10 +165,15 @@ def absorb(index: Index) -> bool:
         try:
             if not set(fresh.judges) <= set(index.judges):
                 return False
-            _merge(index, fresh, grown, {run.path: pieces for run, pieces in tails})
+            before = index.marks, index.seen
+            index.marks, index.seen = now, seen
+            try:
+                _merge(index, fresh, grown, {run.path: pieces for run, pieces in tails})
+            except BaseException:
+                index.marks, index.seen = before
+                raise
         finally:
             fresh.close()
-    index.marks, index.seen = now, seen
     return True
 
 
@@ -170,7 +242,8 @@ def _merge(
             connection.execute(_rewards(index.judges))
         for name in tables:
             connection.unregister(f"new_{name}")
-    index.files += [Places(path) for path in files[len(index.files) :]]
+        index.files += [Places(path) for path in files[len(index.files) :]]
+        index.keep()
 
 
 ROWS = """

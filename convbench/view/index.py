@@ -1,7 +1,8 @@
 """The index of the viewer: built at start, grown with its runs, asked on every page.
 
-All that lists, filters and figures need stands in one DuckDB table in memory, parsed once. The
-records themselves stay in their files and are read at their place when somebody opens one.
+All that lists, filters and figures need stands in one DuckDB table, parsed once: in memory, of
+large runs in a file that is kept (`view/kept.py`). The records themselves stay in their files and
+are read at their place when somebody opens one.
 """
 # ruff: noqa: S608 - the SQL is made of names of our own; what users give goes in as parameters
 
@@ -9,12 +10,15 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
@@ -23,7 +27,7 @@ from convbench.store.jsonl import placed
 from convbench.store.limits import OFTEN, bounded, interruptible
 from convbench.store.places import Places
 from convbench.store.shape import checked
-from convbench.store.tail import Mark, Signs, marks, signs
+from convbench.store.tail import Mark, Signs, fixed, marks, signs
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,7 +42,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Index:
-    """Runs with everything that lists ask for, in memory. Safe to use from several threads."""
+    """Runs with everything that lists ask for. Safe to use from several threads."""
 
     runs: list[Run]
     connection: DuckDBPyConnection
@@ -50,7 +54,12 @@ class Index:
     """How far each run's files were read."""
     seen: list[Signs]
     """How the files looked then."""
+    kept: Path | None = None
+    """The database it lies in; None for memory."""
     _orders: dict[Any, Any] = field(default_factory=dict)
+    _found: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _stale: list[str] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
@@ -75,6 +84,25 @@ class Index:
                 self._orders.pop(next(iter(self._orders)), None)
             self._orders[key] = found
         return found
+
+    def having(self, terms: Sequence[str], condition: str, values: Sequence[Any]) -> str:
+        """Return a table of the numbers `n` of the rows whose texts hold all terms, which
+        `condition` says in SQL. Every text is read for it, so the newest few are kept: a search
+        is asked for by the list and by each count beside a filter."""
+        key = tuple(terms)
+        with self._asking():
+            if key not in self._found:
+                name = f"found_{next(self._numbers)}"
+                sql = f"CREATE TEMP TABLE {name} AS SELECT n FROM conversations WHERE {condition}"
+                self.connection.execute(sql, list(values))
+                if len(self._found) >= ORDERS:
+                    self._drop(self._found.pop(next(iter(self._found))))
+                self._found[key] = name
+            return self._found[key]
+
+    def _drop(self, *tables: str) -> None:
+        for name in tables:
+            self.connection.execute(f"DROP TABLE {name}")
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -155,25 +183,50 @@ class Index:
                 raise
             self.connection.execute("COMMIT")
             self._orders.clear()
+            self._drop(*self._stale)  # not the newest: another thread may be about to ask them
+            self._stale = list(self._found.values())
+            self._found.clear()
             self.__dict__.pop("total", None)
 
+    def keep(self) -> None:
+        """Write down beside the tables, where they lie in a file, what they were made of: the next
+        start takes them from there."""
+        if self.kept is None:
+            return
+        said = {
+            "fixed": [fixed(run) for run in self.runs], "judges": self.judges,
+            "files": [str(file.path) for file in self.files], "seen": self.seen,
+            "marks": [{str(path): (mark.size, mark.look) for path, mark in of.items()}
+                      for of in self.marks],
+        }  # fmt: skip
+        self.connection.execute("CREATE OR REPLACE TABLE raw.kept AS SELECT ?::VARCHAR AS said",
+                                [orjson.dumps(said).decode()])  # fmt: skip
+
     def close(self) -> None:
-        """Free the memory."""
+        """Free the memory, and the file for others."""
         with self._lock:
             self.connection.close()
 
 
+def distinct(runs: Iterable[Run]) -> list[Run]:
+    """Return runs, each once."""
+    return list({run.path.resolve(): run for run in runs}.values())
+
+
 @interruptible()
-def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
+def build_index(
+    runs: Sequence[Run], say: Say = lambda text: None, file: Path | None = None
+) -> Index:
     """Read these runs and return their index; `say` gets a line for each step.
 
-    A run named twice counts once. Raises RunError for a damaged file.
+    A run named twice counts once. The index lies in memory, or in `file`, which must not be there
+    yet. Raises RunError for a damaged file.
     """
-    unique = list({run.path.resolve(): run for run in runs}.values())
+    unique = distinct(runs)
     say(f"reading {len(unique)} run{'s' if len(unique) > 1 else ''} …")
     seen = [signs(run) for run in unique]
     before = [marks(run) for run in unique]
-    connection = tables.connect(unique, room=OFTEN)
+    connection = tables.connect(unique, room=OFTEN, file=file)
     names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
     judges = [str(name[0]) for name in names]
     say("grading and indexing …")
@@ -182,7 +235,10 @@ def build_index(runs: Sequence[Run], say: Say = lambda text: None) -> Index:
         connection.execute(statement)
     for run in unique:
         len(run.examples)  # where they lie is read now, not when the first conversation is opened
-    index = Index(unique, connection, judges, files, before, seen)
+    index = Index(unique, connection, judges, files, before, seen, file)
+    if file is not None:
+        index.keep()
+        connection.execute("CHECKPOINT")
     say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
     return index
 

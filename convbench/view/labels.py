@@ -97,9 +97,9 @@ def check(spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
         _number(spec, name, value)
     missing = needed(spec, scores) if scores else None
     if missing:
-        raise DataError(f"scores: no {missing}; expected it, for it is the reward")
+        raise DataError(f"scores: no {missing}; expected it: it is the reward")
     if scores and spec.justification == "required" and not note.strip():
-        raise DataError("note: expected words, for this rubric requires them")
+        raise DataError("note: expected words: this rubric requires them")
     ordered = {name: scores[name] for name in names if name in scores}
     return {"conversation_id": label["conversation_id"], "rater": rater.strip(), **ordered,
             "note": note.strip()}  # fmt: skip

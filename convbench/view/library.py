@@ -78,10 +78,16 @@ class Library:
             found = self._open.pop(names, None)
             if found is None:
                 while len(self._open) >= OPEN:
-                    self._open.pop(next(iter(self._open)))
+                    self._open.pop(next(iter(self._open))).close()
                 found = Growing(lambda: self._members(names), self._say)
             self._open[names] = found
         return found
+
+    def close(self) -> None:
+        """Leave every index for the next start."""
+        with self._lock:
+            for growing in self._open.values():
+                growing.close()
 
     def _members(self, names: Sequence[str]) -> list[Run]:
         return with_children([self._run(name) for name in names])

@@ -20,12 +20,16 @@ PACE_S = 300.0
 
 
 def pulse(growing: Growing) -> dict[str, Any]:
-    """Take in what the runs got since; return the version of the index and each growing run."""
+    """Take in what the runs got since; return the version of the index, each growing run, and
+    where the index is being made, for how long, and how many conversations of each run answer
+    until then."""
     version = growing.look()
     index = growing.index
     return {
         "version": version,
         "problem": growing.problem,
+        "making_s": growing.making_s,
+        "first": growing.partial,
         "growing": [
             found
             for number in range(len(index.runs))

@@ -100,8 +100,11 @@ def viewing(*paths: Path) -> Iterator[Viewer]:
     """Run a viewer over runs, or over a folder of runs."""
     found = shown(paths, lambda text: None)
     scoring = Scoring(rubric_of, agreement)
-    with running(lambda port: application(found, scoring, TOKEN, lambda: port)) as port:
-        yield Viewer(port)
+    try:
+        with running(lambda port: application(found, scoring, TOKEN, lambda: port)) as port:
+            yield Viewer(port)
+    finally:
+        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -96,8 +96,8 @@ def far(pool: Sequence[Place], gold: Gold, metric: str) -> list[float]:
     found = corrected(units)
     if len(labelled) < LEAST or found is None:
         raise RunError(
-            f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 groups, "
-            "for it goes by where people were far from the judge: draw some by another way first"
+            f"--by optimal: found {len(labelled)} labels; expected at least {LEAST} in 3 "
+            "groups: it draws where people were far from the judge, so draw some another way first"
         )
     rest = [(u.judge, u.gold - found.power * u.judge) for u in labelled if u.gold is not None]
     middle = sum(r for _, r in rest) / len(rest)

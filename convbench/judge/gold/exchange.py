@@ -62,8 +62,8 @@ def import_labels(run: Run, file: Path) -> list[GoldLabel]:
             raise DataError(f"{where}: {error}; expected a key of gold export") from None
         if name not in known:
             raise DataError(
-                f"{where}: {name!r:.60} was not drawn; expected a drawn conversation, for others "
-                "have no known probability: convbench gold RUN --draw N"
+                f"{where}: {name!r:.60} was not drawn; expected a drawn conversation, since "
+                "others have no known probability: convbench gold RUN --draw N"
             )
         spec = queue.spec(known[name])
         scores = _scores(row, {str(m["name"]) for m in metrics(spec)}, where)

@@ -75,7 +75,7 @@ def rubric(run: Run, fingerprint: str) -> JudgeSpec:
             return found
     raise RunError(
         f"{run.path}: found no spec of the judge with fingerprint {fingerprint}; expected it in "
-        "judges/, for people score by its rubric; judge again and draw again"
+        "judges/, since people score by its rubric; judge again and draw again"
     )
 
 
@@ -111,7 +111,7 @@ def label(
     else:
         _check(spec, scores, where)
         if spec.justification == "required" and not note.strip():
-            raise DataError(f"{where}: no note; expected words, for the rubric requires them")
+            raise DataError(f"{where}: no note; expected words: the rubric requires them")
     return GoldLabel(
         conversation_id=conversation_id, rater=rater.strip(), note=str(note).strip(),
         scores=spec.whole({str(name): float(value) for name, value in scores.items()}),
@@ -132,7 +132,7 @@ def _check(spec: JudgeSpec, scores: Mapping[str, Any], where: str) -> None:
             )
     missing = [name for name, m in known.items() if m["needed"] and name not in scores]
     if missing:
-        raise DataError(f"{where}: no {missing[0]}; expected it, for it is the reward")
+        raise DataError(f"{where}: no {missing[0]}; expected it: it is the reward")
 
 
 def _file(run: Run, name: str) -> Path:

@@ -94,7 +94,7 @@ class Stages:
         known."""
         shape = shape_of(self.job.model)
         if shape is None:
-            yield f"peak memory: not known, {self.job.model} is of no shape that is at hand"
+            yield f"peak memory: not known, {self.job.model} is not among the shapes known here"
             return
         recipe, config = self.critic_recipe(), self.means.launch.accelerate or {}
         kind = recipe.fit.precision

@@ -1,5 +1,5 @@
 // A run that grows: ask now and then what is new, tell it in a line, and let the page be redrawn.
-import { count, dollars } from "./format.js";
+import { count, dollars, words as plural } from "./format.js";
 import { h, set } from "./dom.js";
 import { here } from "./route.js";
 
@@ -30,13 +30,24 @@ export function follow(app, grown) {
 
 function tell(bar, found, runs) {
   // Who labels sees no names: those of runs tell policies apart.
-  bar.hidden = here().page === "label" || !(found.gone || found.problem || found.growing.length);
+  const grows = found.growing.length > 0;
+  bar.hidden = here().page === "label" || !(found.gone || found.problem || making(found) || grows);
   set(
     bar,
     bar.hidden ? null : [found.gone && "convbench view has ended: this page is as it was then.",
-    found.problem && `What is new cannot be read: ${found.problem}`,
+    found.problem && `${found.first ? "Not everything can be read" : "What is new cannot be read"}: ${found.problem}`,
+    making(found) && h("span", { class: "making" }, making(found)),
     found.growing.map((one) => h("span", { class: "growing" }, words(one, runs[one.run_no])))],
   );
+}
+
+/** What answers while a large run is read: never its first conversations unsaid. */
+function making(found) {
+  const since = found.making_s == null ? "" : `, for ${span(found.making_s)} now`;
+  if (found.first)
+    return `Only the first ${count(found.first)} conversations of each run are shown and counted` +
+      (since && ` until all are read: that is under way${since}.`);
+  return since && `The runs have changed and are being read again${since}; this is how they were.`;
 }
 
 function words(one, run) {
@@ -45,7 +56,7 @@ function words(one, run) {
     one.pace >= 0.05 && `${one.pace.toFixed(one.pace < 10 ? 1 : 0)} a minute`,
     one.left_s !== null && `about ${span(one.left_s)} left`,
     one.failed > 0 && `${count(one.failed)} failed`,
-    one.verdicts > 0 && `${count(one.verdicts)} verdicts`,
+    one.verdicts > 0 && plural(one.verdicts, "verdict"),
     one.judged_pace >= 0.05 && `${one.judged_pace.toFixed(0)} judged a minute`,
     one.usd === null ? "cost unknown" : dollars(one.usd),
   ].filter(Boolean);

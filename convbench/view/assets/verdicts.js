@@ -6,9 +6,12 @@ import { pagePicture } from "./turns.js";
 
 const server = document.documentElement.dataset.source === "server";
 
+/** A bar from 0, or from the end of the scale that is nearest to it. */
 export function bar(score, low, high) {
   const fill = h("span", { class: "fill" });
-  fill.style.width = `${Math.max(0, Math.min(1, (score - low) / (high - low || 1))) * 100}%`;
+  const at = (value) => Math.max(0, Math.min(1, (value - low) / (high - low || 1))) * 100;
+  fill.style.marginLeft = `${Math.min(at(0), at(score))}%`;
+  fill.style.width = `${Math.abs(at(score) - at(0))}%`;
   return h("span", { class: "bar-of", "aria-hidden": "true" }, fill);
 }
 
