@@ -18,6 +18,7 @@ from convbench.cli.complete import completer
 from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
 from convbench.cli.main import app, panel_of
+from convbench.cli.narrow import fold
 from convbench.errors import SpecError
 from convbench.options.declare import Flat, flat, from_flat, said_as
 
@@ -52,6 +53,11 @@ def _say_whose(ctx: Any, error: typer.BadParameter) -> None:
 
 class OneRun(TyperCommand):
     """A command that refuses a second `--run` where it works on one, instead of taking the last."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; nothing of it is cut."""
+        fold()
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Count what was typed before it is read, and keep it for `as_typed`."""

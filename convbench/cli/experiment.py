@@ -181,11 +181,11 @@ def _say_total(planned: Planned) -> None:
     for line in planned.notes:
         note(line)
     if amount.unpriced:
-        note(f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not in "
-             "the dollars")  # fmt: skip
+        note(f"no price is known for {', '.join(sorted(amount.unpriced))}: its calls are not "
+             "counted in the dollars")  # fmt: skip
     if amount.unweighed:
-        note(f"how many weights {', '.join(sorted(amount.unweighed))} has is not known here: its "
-             "disk and hours are not in these")  # fmt: skip
+        note(f"the size of {', '.join(sorted(amount.unweighed))} is not known here: its disk space "
+             "and hours are not counted")  # fmt: skip
     out.print(f"[dim]{ASSUMED}[/]", soft_wrap=True)
 
 

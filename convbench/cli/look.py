@@ -150,12 +150,14 @@ def verify(options: VerifyOptions) -> None:
         for text in one.problems:
             told(out, "  wrong: ", "red", text)
     if not found.problems:
-        fact("verified", "every file is as it was written, every figure as the records give it")
+        fact(
+            "verified", "every file is as it was written, and every figure follows from the records"
+        )
         return
     if any("never sealed" in text or "after the last seal" in text for text in found.problems):
         note(
             "records that were never sealed were written by an earlier version, by hand, or by a "
-            "command that was cut off; to take the run as it is: convbench verify RUN --seal"
+            "command that was cut off; to accept the run as it is: convbench verify RUN --seal"
         )
     raise typer.Exit(1)
 

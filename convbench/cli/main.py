@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from convbench import __version__
 from convbench.blot import keys
 from convbench.cli.console import err
+from convbench.cli.narrow import fold
 from convbench.errors import ConvbenchError
 
 PANELS = {
@@ -32,6 +33,11 @@ class Ordered(TyperGroup):
         """Return the commands' names."""
         order = [name for names in PANELS.values() for name in names]
         return sorted(self.commands, key=order.index)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; nothing of it is cut."""
+        fold()
+        super().format_help(ctx, formatter)
 
 
 def panel_of(name: str) -> str:

@@ -108,8 +108,8 @@ def _under_way(path: Path) -> None:
         calls, name = sum(len(sent.calls) for sent in found), shown(path)
         note(
             f"{len(found)} batch{'' if len(found) == 1 else 'es'} of {calls:,} calls "
-            f"{'goes' if len(found) == 1 else 'go'} on at the provider: convbench status {name} "
-            f"shows how far, convbench cancel {name} ends them; a resume comes back to them"
+            f"{'is' if len(found) == 1 else 'are'} still at the provider: convbench status {name} "
+            f"shows their progress, convbench cancel {name} ends them; a resume picks them up"
         )
 
 

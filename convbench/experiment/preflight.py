@@ -258,7 +258,7 @@ def _enough_rows(found: Preflight, one: Part, recipe: Recipe) -> None:
     there = rows_of(ready_here, recipe)
     if wanted > there:
         raise DataError(
-            f"rows: found at most {there} rows (one a {recipe.data.unit}) in its train "
+            f"rows: found at most {there} rows (one per {recipe.data.unit}) in its train "
             f"conversations; expected {wanted}; take other sizes with --set {one.spec.name}.rows="
             "[SIZE, null], or more questions with --set count=N"
         )

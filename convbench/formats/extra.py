@@ -100,7 +100,7 @@ def _metadata(value: object, where: str) -> dict[str, Any]:
     found = dict(value or {})
     fields = found.get(FIELDS, [])
     if not isinstance(fields, list) or not all(isinstance(item, dict) for item in fields):
-        raise DataError(f"{where}: metadata.{FIELDS}: expected a list of objects, one a message")
+        raise DataError(f"{where}: metadata.{FIELDS}: expected a list of objects, one per message")
     return found
 
 

@@ -128,5 +128,5 @@ def _objects(where: str, data: bytes, *, whole: bool) -> Iterator[Row]:
         raise DataError(f"{where}: not JSON: {error}") from None
     for row in value if whole else [value]:
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected JSON objects, one a row")
+            raise DataError(f"{where}: expected JSON objects, one per row")
         yield row

@@ -140,7 +140,7 @@ def nearest(found: Selection, rows: int, unit: Unit) -> list[Logged]:
         there[item.task] += len(turns) if unit == "turn" else 1
     if there.total() < rows:
         raise TrainError(
-            f"data.rows: found {there.total()} rows (one a {unit}) in {found.run.path}; expected "
+            f"data.rows: found {there.total()} rows (one per {unit}) in {found.run.path}; expected "
             f"at least {rows}; build more questions, or take all with --set data.rows=null"
         )
     order = sorted(there, key=hashed)

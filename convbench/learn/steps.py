@@ -58,7 +58,7 @@ class Steps:
         size = fit.batch_size * fit.accumulation * self.processes
         until = f"max_steps {fit.max_steps}" if fit.max_steps else f"{fit.epochs:g} epochs"
         return (
-            f"{self.total} optimiser steps: {self.rows} rows (one a {self.unit}), "
-            f"{size} a step ({fit.batch_size} x {fit.accumulation}{over}), "
-            f"{self.an_epoch} steps an epoch, {until}"
+            f"{self.total} optimiser steps: {self.rows} rows (one per {self.unit}), "
+            f"{size} per step ({fit.batch_size} x {fit.accumulation}{over}), "
+            f"{self.an_epoch} steps per epoch, {until}"
         )

@@ -53,7 +53,8 @@ def draw(found: Sequence[Forgetting], name: str) -> Picture:
                 axes.text(
                     j, i, f"{value:.2f}", ha="center", va="center", color=colour, fontsize=6.5
                 )
-        figure.colorbar(image, ax=axes, label="accuracy, closed book")
+        many = f", mean over {len(found)} sequences" if len(found) > 1 else ""
+        figure.colorbar(image, ax=axes, label=f"accuracy, closed book{many}")
         caption = (
             "Accuracy on each passage after each edit, closed book, mean over "
             f"{len(found)} sequence{'' if len(found) == 1 else 's'}."

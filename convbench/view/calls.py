@@ -27,7 +27,8 @@ UNKNOWN = "The messages before this call; the journal says nothing of what was s
 
 
 def calls(index: Index, conversation_id: str) -> dict[str, list[dict[str, Any]]]:
-    """Return by turn its calls, in order: key, request, reply, lost attempts."""
+    """Return by turn its calls, in order: key, request, reply, lost attempts; what was sent and
+    came back as the text of JSON."""
     run, conversation, _ = index.conversation(conversation_id)
     requests = {one.key: one for one in asked(run.manifest, conversation)}
     found: dict[str, list[dict[str, Any]]] = {}
@@ -47,7 +48,8 @@ def calls(index: Index, conversation_id: str) -> dict[str, list[dict[str, Any]]]
 
 
 def _told(one: Exchange, request: Asked | None, wire: list[dict[str, Any]]) -> dict[str, Any]:
-    told = {"key": one.key, "lost": one.lost, "wire": wire, "reply": one.reply}
+    sent = [each | {name: _exact(each.get(name)) for name in ("request", "reply")} for each in wire]
+    told = {"key": one.key, "lost": one.lost, "wire": sent, "reply": _exact(one.reply)}
     if request is None:
         return told | {"request": None, "proof": UNKNOWN}
     hashed = call_hash(request.model, request.sampling, request.messages)
@@ -55,6 +57,13 @@ def _told(one: Exchange, request: Asked | None, wire: list[dict[str, Any]]) -> d
     body = {"model": request.model, **request.sampling.model_dump(exclude_defaults=True),
             "messages": request.messages}  # fmt: skip
     return told | {
-        "request": orjson.loads(orjson.dumps(body, default=plain)),
+        "request": _exact(body),
         "proof": SAME if same else OTHER,
     }
+
+
+def _exact(value: Any) -> str | None:
+    """Return JSON as text to be read: a browser that parsed it would round a seed's last digits."""
+    if value is None or isinstance(value, str):
+        return value
+    return orjson.dumps(value, default=plain, option=orjson.OPT_INDENT_2).decode()

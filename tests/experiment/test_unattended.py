@@ -128,7 +128,7 @@ def test_what_is_missing_is_told_at_once_and_each_fix_works(
 
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("HOSTED_VLLM_API_BASE", "http://127.0.0.1:9/v1")
-    with pytest.raises(PreflightError, match=r"hosted_vllm/one: found nobody at \S+:9"):
+    with pytest.raises(PreflightError, match=r"hosted_vllm/one: found no server at \S+:9"):
         quick("judges=[hosted_vllm/one]", "learners=[base]")
 
     mended = quick(
@@ -183,7 +183,7 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
         found = experiment(asked, tell)
     assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
     assert all("cannot connect to" in line for line in found.failures)
-    with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found nobody at"):
+    with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found no server at"):
         experiment(asked)
     port = urlsplit(provider.api_base).port
     assert port is not None

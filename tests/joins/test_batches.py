@@ -158,7 +158,7 @@ def test_ctrl_c_leaves_the_batch_and_says_how_to_come_back(
     process.send_signal(signal.SIGINT)
     ended = finish(process)
     assert ended.code == 130
-    assert "1 batch of 6 calls goes on at the provider: convbench status run" in ended.err
+    assert "1 batch of 6 calls is still at the provider: convbench status run" in ended.err
     assert "convbench build --run run --batch" in ended.err
 
     say_status(status(StatusOptions(Path("run"))))

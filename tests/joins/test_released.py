@@ -89,7 +89,7 @@ def test_from_the_release_to_a_policy(tmp_path: Path) -> None:
     assert "tied questions: 3 of 3 (ties: random, one of the equals is drawn)" in text
     assert "advantage: mean over each turn's tokens; reference with hidden" in text
     assert "NLL: 0 in stage 1, 0.01 in stage 2" in text
-    assert "stage 1 fit: 2 pairs a step (1 x 2 x 1 process(es))" in text
+    assert "stage 1 fit: 2 pairs per step (1 x 2 x 1 process(es))" in text
     assert "falling to 10%, Adam 0.9/0.95, 4 epochs" in text
     assert "peak memory of scoring: about 0.0" in text
     assert "peak memory of stage 1: about 0.0" in text

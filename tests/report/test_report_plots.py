@@ -101,7 +101,7 @@ def test_every_picture_is_there_with_axes_and_names(drawn):
     labels = said(pictures["temperature-demo-thinking-reasoning-n-3-rules"].svg)
     assert {"sampling temperature", "0.3", "0.7", "1"} <= set(labels)
     labels = said(pictures["size-of-the-training-set-demo-thinking-reasoning-n-3-rules"].svg)
-    assert {"training rows (one a conversation)", "100", "400", "ReFit", "Base"} <= set(labels)
+    assert {"training rows (one per conversation)", "100", "400", "ReFit", "Base"} <= set(labels)
     bars = "bars: 95% intervals, clustered errors"
     assert bars in labels
     assert f"{bars}; dotted line: Base" in said(pictures["accuracy-by-task"].svg)

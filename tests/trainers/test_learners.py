@@ -130,7 +130,7 @@ def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -
     assert "log_ratio" in log[1]
     told = capsys.readouterr().err
     assert "step 2/2" in told
-    before = told.index("2 optimiser steps: 9 rows (one a conversation), 4 a step (4 x 1)")
+    before = told.index("2 optimiser steps: 9 rows (one per conversation), 4 per step (4 x 1)")
     assert before < told.index("step 1/2"), "told before the first step"
 
 
@@ -310,7 +310,8 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
     assert "weight +1.1547" in text
     assert "LOSS" in text
     assert (
-        "3 optimiser steps: 9 rows (one a conversation), 4 a step (4 x 1), 3 steps an epoch" in text
+        "3 optimiser steps: 9 rows (one per conversation), 4 per step (4 x 1), 3 steps per epoch"
+        in text
     )
     assert not run.checkpoints.exists()
     pairs = "\n".join(do(run, "dpo", dry_run=True).preview)
@@ -318,7 +319,7 @@ def test_dry_run_shows_and_writes_nothing(run: Run) -> None:
     assert "pairs dropped: 0" in pairs
     assert "'end q0 2<|eot_id|>'" in pairs
     assert "tied questions: 1 of 2 (ties: random, one of the equals is drawn)" in pairs
-    assert "3 optimiser steps: 2 rows (one a pair)" in pairs
+    assert "3 optimiser steps: 2 rows (one per pair)" in pairs
 
 
 def test_what_train_refuses(run: Run) -> None:

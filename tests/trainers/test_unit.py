@@ -69,7 +69,9 @@ def test_the_papers_steps_by_its_rows_and_by_conversations() -> None:
     assert Steps(400 * 3 * 3, "turn", recipe.fit, 2).total == 228
     assert Steps(400 * 3, "conversation", recipe.fit, 2).total == 76
     told = Steps(3600, "turn", recipe.fit, 2).describe()
-    assert "228 optimiser steps: 3600 rows (one a turn), 64 a step (8 x 4 x 2 processes)" in told
+    assert (
+        "228 optimiser steps: 3600 rows (one per turn), 64 per step (8 x 4 x 2 processes)" in told
+    )
 
 
 @pytest.mark.parametrize("name", ["refit", "swift", "star-gate", "star-gate-d"])
@@ -84,5 +86,5 @@ def test_a_size_counts_the_unit(run: Run) -> None:
     assert (len(turns.logged), len(talks.logged)) == (3, 6)
     kept = {item.task for item in turns.logged}
     assert kept < {item.task for item in talks.logged}, "nested"
-    with pytest.raises(TrainError, match=r"found 9 rows \(one a conversation\).*at least 10"):
+    with pytest.raises(TrainError, match=r"found 9 rows \(one per conversation\).*at least 10"):
         select(run, Data(rows=10))

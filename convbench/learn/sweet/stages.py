@@ -141,7 +141,7 @@ class Stages:
             fit = recipe.fit
             rows = fit.batch_size * fit.accumulation * launch.processes
             yield (
-                f"stage {name} fit: {rows} pairs a step ({fit.batch_size} x {fit.accumulation} x "
+                f"stage {name} fit: {rows} pairs per step ({fit.batch_size} x {fit.accumulation} x "
                 f"{launch.processes} process(es)), rate {fit.learning_rate:g} falling to "
                 f"{fit.floor:.0%}, Adam {fit.betas[0]:g}/{fit.betas[1]:g}, {fit.epochs:g} epochs"
             )

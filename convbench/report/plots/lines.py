@@ -135,7 +135,7 @@ def trained_rows(policy: Policy) -> int | None:
 
 def _axis(policies: Iterable[Policy]) -> Axis:
     units = {str(policy.training.get("unit") or "conversation") for policy in policies}
-    one = f" (one a {units.pop()})" if len(units) == 1 else ""
+    one = f" (one per {units.pop()})" if len(units) == 1 else ""
     return Axis(f"training rows{one}", "size of the training set")
 
 
