@@ -14,8 +14,9 @@ def fold() -> None:
 
     def paragraph(cell: Any) -> Any:
         """Return a help text and its default as one text: side by side each would be cut."""
-        parts = cell.renderables if isinstance(cell, Columns) else ()
-        return Text(" ").join(parts) if all(isinstance(p, Text) for p in parts or [None]) else cell
+        parts = cell.renderables if isinstance(cell, Columns) else []
+        texts = [part for part in parts if isinstance(part, Text)]
+        return Text(" ").join(texts) if texts and len(texts) == len(parts) else cell
 
     class Folding(Table):
         def add_row(self, *cells: Any, **style: Any) -> None:
@@ -23,4 +24,4 @@ def fold() -> None:
             for column in self.columns:
                 column.overflow = "fold"
 
-    rich_utils.Table = Folding  # type: ignore[misc]
+    setattr(rich_utils, "Table", Folding)  # noqa: B010 - a name of its own that it does not export
