@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import random
 import sys
 import time
@@ -21,9 +22,12 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from convbench.pocket.grids import corpus, tokenizer
 from convbench.pocket.grids.world import SIDES
+from convbench.tasks.arc_agi.edit import STRATEGIES
 from convbench.tasks.arc_agi.grids import Puzzle
 from convbench.tasks.arc_agi.wording import END, answer, prompt
 
+CHOICES = ("true", "false", *STRATEGIES, *map(json.dumps, corpus.RATES))
+"""What an edit chooses from, but the epochs: those are digits, as colours are."""
 Row = tuple[list[int], list[bool]]
 """Token ids of one row, and which of them the loss counts."""
 
@@ -105,9 +109,13 @@ class Maker:
 
 
 class Table:
-    """The embedding while it is trained: a cell's vector is the sum of its colour's and its
-    place's, so that a rule seen in some colours and places is read in all. `fold` writes the sums
-    into the model."""
+    """The embedding while it is trained. `fold` writes it into the model.
+
+    A cell's vector is the sum of its colour's and its place's, so that a rule seen in some colours
+    and places is read in all. What an edit chooses from (`true` or `false`, a rate) has a fixed
+    part of its own beside the trained one: alternatives that are drawn alike would else come to
+    share one vector, which no adapter on the layers parts afterwards.
+    """
 
     def __init__(self, tok: PreTrainedTokenizerFast) -> None:
         vocab = tok.get_vocab()
@@ -117,9 +125,16 @@ class Table:
         self.colours = torch.tensor([vocab[str(colour)] for *_, colour in cells])
         # A place's vector lies where its colourless cell would: the row of its colour 0.
         self.places = self.cells.view(-1, 10)[:, :1].expand(-1, 10).reshape(-1)
+        self.choices = torch.tensor([tok.encode(text)[0] for text in CHOICES])
+
+    def own(self, wide: int) -> torch.Tensor:
+        """Return the fixed part of every choice, about as far from another one's as colours are."""
+        stream = torch.Generator().manual_seed(0)
+        return torch.randn(len(CHOICES), wide, generator=stream) / wide**0.5
 
     def whole(self, weight: torch.Tensor) -> torch.Tensor:
         """Return the embedding of every token."""
+        weight = weight.index_add(0, self.choices, self.own(weight.shape[1]))
         return weight.index_copy(0, self.cells, weight[self.colours] + weight[self.places])
 
     def fold(self, model: LlamaForCausalLM) -> LlamaForCausalLM:
@@ -130,11 +145,13 @@ class Table:
         return made
 
     def unfold(self, model: LlamaForCausalLM) -> None:
-        """Undo `fold`, for weights to go on from: places become what is more than the colour."""
+        """Undo `fold`, for weights to go on from: places become what is more than the colour,
+        choices what is more than their own part."""
         with torch.no_grad():
             weight = model.model.embed_tokens.weight
             more = (weight[self.cells] - weight[self.colours]).view(-1, 10, weight.shape[1])
             weight[self.cells[::10]] = more.mean(1)
+            weight[self.choices] -= self.own(weight.shape[1])
 
 
 def summed(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> torch.Tensor:

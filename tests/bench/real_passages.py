@@ -1,11 +1,12 @@
 """Several passages at once into a real model: does it learn them, or unlearn to answer?
 
-    python -m tests.bench.real_passages WEIGHTS SQUAD.parquet [passages] [epochs]
+    python -m tests.bench.real_passages WEIGHTS SQUAD.parquet [passages] [epochs] [tuning:rate ...]
 
 Continued pre-training as the judge `adaptation` has it, on the first passages of SQuAD's rows that
 are short, each of another article where there are several. Every passage brings three questions to
 be asked closed book and up to three more, of which nothing is asked, that stand with their answers
-among the texts of the last way. Prints one line of JSON for every way.
+among the texts of the last way. Prints one line of JSON for every way: the accuracy, and what it is
+more than the base's, paired by question, with its interval over passages.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import time
 from statistics import fmean
 from typing import Any
 
-from convbench.judge.adaptation.learner import Learner, Question, accuracy, by_rule
+from convbench.judge.adaptation.learner import Learner, Question, by_rule
 from convbench.judge.adaptation.settings import Inner
+from convbench.stats.estimate import estimate
 
 LONGEST = 480
 """Characters of a passage."""
 ASKED = 3
 """Questions of a passage that are asked; as many more may be trained on."""
-WAYS = (("lora", 1e-3), ("full", 2e-5))
+WAYS = ("lora:1e-3", "full:1e-4")
 
 
 def passages(path: str, count: int) -> list[list[dict[str, Any]]]:
@@ -53,7 +55,7 @@ def told(row: dict[str, Any]) -> str:
 def main() -> None:
     """Run the ways one after the other."""
     weights, path, *rest = sys.argv[1:]
-    count, epochs = (int(one) for one in (*rest, "6", "5")[:2])
+    count, epochs = (int(one) for one in [*rest[:2], *("6", "5")[len(rest) :]])
     found = passages(path, count)
     learner = Learner.load(weights, "cpu")
     asked = [question(row) for rows in found for row in rows[:ASKED]]
@@ -64,18 +66,28 @@ def main() -> None:
     )
     grade = by_rule(base)
     ways: list[tuple[str, list[str], dict[str, Any]]] = [("nothing (base)", [], {})]
-    for tuning, rate in WAYS:
-        more = {"tuning": tuning, "learning_rate": rate}
+    for tuning, _, rate in (way.partition(":") for way in rest[2:] or WAYS):
+        more = {"tuning": tuning, "learning_rate": float(rate)}
         ways.append(("passages", bare, more))
         ways.append(("passages and other questions", [*bare, *pairs], more))
+    first: list[float] = []
     for name, texts, more in ways:
         begun = time.process_time()
         inner = base.model_copy(update=more)
         said = learner.teach(texts, asked, inner)
         replies = said.replies[0]
+        grades = [
+            grade_ if reply.strip() else 0.0
+            for grade_, reply in zip(grade(asked, replies), replies, strict=True)
+        ]
+        first = first or grades
+        gains = zip(grades, first, strict=True)
+        gain = estimate([(f"{at // ASKED}", one - two) for at, (one, two) in enumerate(gains)])
+        ends = gain and gain.interval
         line = {
             "way": name, **more, "texts": len(texts), "steps": said.steps, "reason": said.reason,
-            "questions": len(asked), "accuracy": round(accuracy(asked, replies, grade), 3),
+            "questions": len(asked), "accuracy": round(fmean(grades), 3),
+            "gain": gain and round(gain.mean, 3), "interval": ends and [round(e, 3) for e in ends],
             "words": round(fmean(len(one.split()) for one in replies), 1),
             "empty": sum(not one.strip() for one in replies),
             "replies": replies[:4], "cpu_s": round(time.process_time() - begun),

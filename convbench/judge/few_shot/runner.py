@@ -67,13 +67,15 @@ class Runner:
         name = self._key(problem, edit)
         found = self.kept.get(name)
         if found is None:
+            # An edit that the guard refuses is judged by this; it is asked once a task.
+            before = None if edit is None else self.plain(example)
             with self.twins.hand() as hand:
                 if hand is not None:
-                    done = hand.do(line_of(problem, edit, self.settings))
+                    done = hand.do(line_of(problem, edit, before, self.settings))
                     found = TRIAL.validate_python(done)
                 else:
                     solver = Solver(self.twins.own(), self.settings)
-                    found = solver.plain(problem) if edit is None else solver.adapted(problem, edit)
+                    found = solver.tried(problem, edit, before)
             self.kept.put(name, found)
         return found
 

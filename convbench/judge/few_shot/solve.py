@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from convbench.judge.adaptation.clock import Clock
@@ -65,22 +65,30 @@ class Solver:
             problem.shown, edit.groups, chosen.seed, most=chosen.max_rows, fits=self.writer.fits
         )
 
-    def plain(self, problem: Problem, reason: str | None = None) -> Trial:
-        """Ask the policy as it is: in-context learning, with the same views and vote."""
-        return self._ask(problem, Clock(), reason=reason)
+    def tried(self, problem: Problem, edit: SelfEdit | None, before: Trial | None) -> Trial:
+        """Return what comes of an edit, or of none."""
+        return self.plain(problem) if edit is None else self.adapted(problem, edit, before)
 
-    def adapted(self, problem: Problem, edit: SelfEdit) -> Trial:
-        """Train on an edit and ask; as it is where the guard or the training says no."""
+    def plain(self, problem: Problem) -> Trial:
+        """Ask the policy as it is: in-context learning, with the same views and vote."""
+        return self._ask(problem, Clock())
+
+    def adapted(self, problem: Problem, edit: SelfEdit, before: Trial | None = None) -> Trial:
+        """Train on an edit and ask; as it is where the guard or the training says no. `before` is
+        what it answers as it is, where that is known: it need not be asked again."""
         from convbench.judge.adaptation.fit import Diverged, fit
         from convbench.judge.adaptation.lora import Stack
 
         clock, chosen = Clock(), self.settings
         made = self.rows_of(problem, edit)
         if not made:
-            return self.plain(problem, f"no row has less than {chosen.max_length} tokens")
+            return self._refused(
+                problem, before, clock, f"no row has less than {chosen.max_length} tokens"
+            )
         if edit.steps(len(made)) > chosen.max_steps:
             asked = f"{edit.epochs} epochs of {len(made)} rows are {edit.steps(len(made))} steps"
-            return self.plain(problem, f"{asked}; the limit is {chosen.max_steps}")
+            said = f"{asked}; the limit is {chosen.max_steps}"
+            return self._refused(problem, before, clock, said)
         found = [self.writer.row(puzzle, edit.strategy) for puzzle in made]
         inner = chosen.inner(edit.learning_rate, edit.epochs)
         # From the same seed every edit's adapter starts alike: A as it was, B at 0.
@@ -89,9 +97,13 @@ class Solver:
         try:
             steps = fit(self.learner.model, stack, ids, inner, clock, starts)
         except Diverged as error:
-            return self.plain(problem, str(error))
+            return self._refused(problem, before, clock, str(error))
         with stack.worn():
             return self._ask(problem, clock, rows=len(made), steps=steps)
+
+    def _refused(self, problem: Problem, before: Trial | None, clock: Clock, reason: str) -> Trial:
+        found = self.plain(problem) if before is None else before
+        return replace(found, reason=reason, seconds=round(clock.total, 3))
 
     def _ask(self, problem: Problem, clock: Clock, **more: Any) -> Trial:
         """Ask every test from all views and vote."""

@@ -19,11 +19,15 @@ MODULE = "convbench.judge.few_shot.worker"
 TRIAL, PROBLEM, EDIT = TypeAdapter(Trial), TypeAdapter(Problem), TypeAdapter(SelfEdit)
 
 
-def line_of(problem: Problem, edit: SelfEdit | None, settings: Settings) -> dict[str, Any]:
-    """Return one trial as plain data; no edit asks the policy as it is."""
+def line_of(
+    problem: Problem, edit: SelfEdit | None, before: Trial | None, settings: Settings
+) -> dict[str, Any]:
+    """Return one trial as plain data; no edit asks the policy as it is, `before` is what it then
+    said."""
     return {
         "problem": asdict(problem),
         "edit": None if edit is None else EDIT.dump_python(edit, mode="json"),
+        "before": None if before is None else asdict(before),
         "settings": settings.model_dump(mode="json"),
     }
 
@@ -31,10 +35,18 @@ def line_of(problem: Problem, edit: SelfEdit | None, settings: Settings) -> dict
 def tried(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:
     """Return what came of the trial of one line, as plain data."""
     solver = Solver(learner, Settings.model_validate(asked["settings"]))
-    problem, edit = PROBLEM.validate_python(asked["problem"]), asked["edit"]
-    if edit is None:
-        return asdict(solver.plain(problem))
-    return asdict(solver.adapted(problem, EDIT.validate_python(edit)))
+    problem, edit, before = (
+        PROBLEM.validate_python(asked["problem"]),
+        asked["edit"],
+        asked["before"],
+    )
+    return asdict(
+        solver.tried(
+            problem,
+            None if edit is None else EDIT.validate_python(edit),
+            None if before is None else TRIAL.validate_python(before),
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -12,19 +12,22 @@ import torch
 
 from convbench.errors import DataError
 from convbench.judge import Judge
+from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.hand import Hand
 from convbench.judge.few_shot.baselines import ORACLE, baselines
 from convbench.judge.few_shot.runner import outputs_of, problem_of
+from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE
 from convbench.judge.loop import score
 from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run
-from convbench.tasks.arc_agi.edit import SelfEdit
+from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
 from tests.judge.few_shot import runs
 
-GOOD = SelfEdit(frozenset(), "train_using_output_tokens", 1e-2, 40).written()
-TOO_LONG = SelfEdit(frozenset(), "train_using_output_tokens", 1e-2, 400).written()
+OUTPUT: Strategy = "train_using_output_tokens"
+GOOD = SelfEdit(frozenset(), OUTPUT, 1e-2, 40).written()
+TOO_LONG = SelfEdit(frozenset(), OUTPUT, 1e-2, 400).written()
 
 
 def judged(run: Run, judge: Judge, *devices: str) -> None:
@@ -75,6 +78,28 @@ def test_what_is_finished_is_not_done_again(done: tuple[Run, Judge, list[Verdict
     after = [(v.scores, v.details) for v in run.verdicts()]
     assert after == [(v.scores, v.details) for v in before]
     assert kept.read_bytes() == whole
+
+
+def test_a_task_is_asked_once_for_all_edits_that_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three that ask for too much and one that trains, the policy as it is answers one time."""
+    asked: list[int] = []
+    ask = Solver._ask
+
+    def counted(solver: Solver, problem: Problem, clock: Clock, **more: Any) -> Trial:
+        asked.append(more.get("steps", 0))
+        return ask(solver, problem, clock, **more)
+
+    monkeypatch.setattr(Solver, "_ask", counted)
+    (one,) = runs.some_tasks(1)
+    long = [SelfEdit(frozenset(), OUTPUT, 1e-2, epochs).written() for epochs in (400, 500, 600)]
+    run = runs.edits_run(tmp_path / "run", [one], {one.example_id: [*long, runs.CHEAP]})
+    judged(run, runs.quick_judge())
+    assert asked == [0, 2]
+    said = [v.details.get("reason", "")[:10] for v in run.verdicts()]
+    assert said == ["400 epochs", "500 epochs", "600 epochs", ""]
+    assert len({str(v.details["attempts"]) for v in list(run.verdicts())[:3]}) == 1
 
 
 def test_a_process_on_a_device_gives_the_same(
