@@ -67,6 +67,21 @@ def test_every_hang_is_bounded() -> None:
     assert 0.6 <= took < 10
 
 
+def test_a_long_reply_has_longer_in_proportion() -> None:
+    """64 tokens are four times `long_reply`: a call that hangs is given up after 4 x 0.05 s; with
+    the usual one it has the time that is set and no more."""
+    plan = Plan(poison={"question 0,": "hang"}, hang_s=60)
+    said = []
+    with Provider(plan) as provider:
+        for long in (16, RetryPolicy().long_reply):
+            policy = RetryPolicy(timeout_s=0.05, tries=1, long_reply=long)
+            model = open_model("openai/any", api_base=provider.api_base)
+            said.append(str(run_talk(Caller(retry=policy), model, range(1)).errors[0]))
+    assert "no reply within 0.2 s" in said[0]
+    assert "no reply within 0.05 s" in said[1]
+    assert [RetryPolicy().seconds_for(tokens) for tokens in (64, 1024, 8192)] == [120, 120, 960]
+
+
 def test_429_shrinks_concurrency_and_it_recovers() -> None:
     schedule = {str(number): "429" for number in range(1, 33)}
     with Provider(Plan(schedule=schedule, latency_s=0.01)) as provider:

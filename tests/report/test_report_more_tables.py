@@ -177,8 +177,16 @@ def test_the_published_tables_are_the_facts():
     assert rows["SEAL round 1"] == (0.427, None, None)
     assert rows["SEAL round 2"] == (0.470, 0.438, 0.582)
     assert len(rows) == 6
-    asked = self_edits("self-edit-self-qa").methods
-    assert [row[0] for row in asked.values()] == [0.373, 0.428, 0.487]
+    kinds = {
+        "self-edit-implications-long": [0.493, 0.524, 0.544],
+        "self-edit-rewrite": [0.494, 0.553, 0.556],
+        "self-edit-self-qa": [0.373, 0.428, 0.487],
+        "self-edit-implications-very-long": [0.450, 0.515, 0.521],
+    }
+    for protocol, values in kinds.items():
+        rows = self_edits(protocol).methods
+        assert [row[0] for row in rows.values()] == values
+        assert list(rows)[1:] == ["SEAL round 1", "SEAL round 2"]
 
 
 def test_seals_table_stands_beside_ours(seal):
