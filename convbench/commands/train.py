@@ -25,6 +25,7 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
     asked = RoundsOptions(
         options.recipe, options.rounds, options.first, options.judge,
         in_process=options.in_process, specs=options.specs, calls=options.calls,
+        spread=options.spread,
     )  # fmt: skip
     found = recipe_of(asked)
     if found.rounds and options.dry_run:
@@ -52,7 +53,7 @@ def _of_one(options: TrainOptions) -> list[str]:
         "--out": options.out,
         "--launch": options.launch,
         "--nodes": options.nodes,
-        "--on": options.on,
+        "--on": options.together,
         "--dry-run": options.dry_run or None,
     }
     return [name for name, value in single.items() if value is not None]

@@ -83,14 +83,19 @@ def tried(run: Run, judge: str, fingerprint: str) -> list[Told]:
     spec = run.judge_specs().get(fingerprint)
     metric = spec.headline if spec is not None else "overall"
     own: dict[str, list[float]] = {}
-    example_of = {c.conversation_id: c.example_id for c in run.conversations()}
+    newest = {v.conversation_id: v for v in _kept(run, fingerprint)}
+    if not newest:
+        return []
+    asked = {name.split(":", 2)[2] for name in newest}
+    example_of = {
+        one.conversation_id: one.example_id for one in run.heads() if one.example_id in asked
+    }
     for verdict in run.verdicts():
         if verdict.judge == judge and verdict.fingerprint == fingerprint and not verdict.failure:
             value = verdict.scores.get(metric, verdict.reward)
             example = example_of.get(verdict.conversation_id)
             if value is not None and example is not None:
                 own.setdefault(example, []).append(value)
-    newest = {v.conversation_id: v for v in _kept(run, fingerprint)}
     found = []
     for control in CONTROLS:
         scores, beside, failed = [], [], 0

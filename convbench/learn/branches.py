@@ -24,9 +24,11 @@ from convbench.rollout.cast import with_fingerprint
 from convbench.rollout.fill import fill
 from convbench.rollout.manifest import ask_again
 from convbench.rollout.plan import Rollout
+from convbench.rollout.wanted import want
 from convbench.schema import RunManifest, Turn
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
+from convbench.workers.spread import Spreading, judging
 
 INSTEAD = "take the logged conversations with --set pairing.source=logged"
 
@@ -41,6 +43,7 @@ class Branching:
     """The run that holds them, or will."""
     recipe: Recipe
     calls: CallOptions
+    spreading: Spreading
 
     @classmethod
     def of(cls, job: Job, means: Means) -> Branching:
@@ -67,7 +70,8 @@ class Branching:
         calls = means.calls.seeing(means.specs.folders)
         there = (run.branches / "run.json").exists()
         held = Run.open(run.branches) if there else Run(run.branches, _manifest(run))
-        found = cls(selection, judge, held, recipe, calls)
+        spreading = Spreading(means.spread, calls, means.specs)
+        found = cls(selection, judge, held, recipe, calls, spreading)
         if found.lacking():
             _can_speak(run, calls)
         if not found.ready():
@@ -126,9 +130,18 @@ class Branching:
             run = Run.create(run.path, run.manifest, list(self.selection.run.examples.values()))
         notes: list[str | None] = []
         if self.lacking():
-            built = fill(run, self.calls, "branches", self.planned)
+            parents = (item.conversation for item in self.selection.logged)
+            want(run, parents, self.recipe.pairing.per_turn)
+            spread = self.spreading.wanted(run)
+            built = (
+                self.spreading.build(run, self.calls)
+                if spread
+                else fill(run, self.calls, "branches")
+            )
             notes.append(check_outcome(built.jobs, self.calls, "branches", built.failures))
-        for judged in judge_with(run, [self.judge], self.calls).judged:
+        for judged in judge_with(
+            run, [self.judge], self.calls, judging(self.spreading, run)
+        ).judged:
             what = f"verdicts of {judged.name} on branches"
             notes.append(check_outcome(judged.jobs, self.calls, what, judged.failures))
         return [note for note in notes if note]

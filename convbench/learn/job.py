@@ -27,6 +27,7 @@ from convbench.learn.weights import Weighted
 from convbench.models.guard import die_with_parent
 from convbench.models.where import content, named, positions
 from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.spread import Spread
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import TRAINING, Checkpoint
@@ -150,6 +151,8 @@ class Means:
     taken."""
     locks: list[int] = field(default_factory=list)
     """Descriptors of the locks that the workers hold on, as they are taken."""
+    spread: Spread = field(default_factory=Spread)
+    """Workers for what is sampled and judged."""
 
 
 class Preparation(Protocol):

@@ -13,6 +13,7 @@ from convbench.errors import TrainError
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection
 from convbench.learn.ties import Ties, equals, settle
+from convbench.rollout.candidates import CUT
 from convbench.schema import (
     Conversation,
     Message,
@@ -29,9 +30,6 @@ from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
 
 DEFAULT = Pairing()
-
-CUT = ("length", "filter")
-"""Finish reasons of replies that did not end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.locks import folder_lock
 from convbench.tasks.splits import listed, refuse_untested
+from convbench.workers.spread import Spreading, judging
 
 
 @dataclass
@@ -76,7 +77,7 @@ def _rounds(root: Run, wanted: int, options: RoundsOptions) -> RoundsResult:
     result = RoundsResult(root, judge.name)
     run, earlier = root, list[Run]()
     for number in range(1, wanted + 1):
-        score(run, judge, options.calls)
+        score(run, judge, options)
         done = Round(number, run, _trained(run, judge, options, earlier))
         result.rounds.append(done)
         if options.evaluate:
@@ -152,10 +153,15 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
     return found, options.calls.naming(*named)
 
 
-def score(run: Run, judge: Judge, calls: CallOptions) -> None:
+def score(run: Run, judge: Judge, options: RoundsOptions) -> None:
     """Let the judge score what it has not scored, and stop where that was stopped."""
-    for judged in judge_with(run, [judge], calls).judged:
+    calls = options.calls
+    for judged in judge_with(run, [judge], calls, judging(_spreading(options), run)).judged:
         check_outcome(judged.jobs, calls, f"verdicts of {judge.name}", judged.failures)
+
+
+def _spreading(options: RoundsOptions) -> Spreading:
+    return Spreading(options.spread, options.calls, options.specs)
 
 
 def _trained(run: Run, judge: Judge, options: RoundsOptions, earlier: Sequence[Run]) -> Path:
@@ -202,7 +208,7 @@ def evaluate_round(root: Run, done: Round, judge: Judge, options: RoundsOptions)
     )  # fmt: skip
     result = evaluate(asked)
     check_evaluation(result, options.calls)
-    score(result.run, judge, options.calls)
+    score(result.run, judge, options)
     return result.run
 
 
@@ -214,7 +220,8 @@ def log_round(root: Run, policy: Path, number: int, options: RoundsOptions) -> R
     else:
         run = _new(root, policy, path, options, examples_of(root, number, options))
     own = run.manifest.cast[run.manifest.protocol.policy].model  # trained here
-    built = fill(run, options.calls.naming(own))
+    calls, spreading = options.calls.naming(own), _spreading(options)
+    built = spreading.build(run, calls) if spreading.wanted(run) else fill(run, calls)
     check_outcome(built.jobs, options.calls, "conversations", built.failures)
     return run
 

@@ -80,7 +80,7 @@ def train(options: TrainOptions) -> TrainResult:
     )
     if options.nodes is not None:
         others = Meeting(0, options.nodes, "the first machine", 0)
-        launch = on_machines(launch, others if options.on else meeting(options.nodes))
+        launch = on_machines(launch, others if options.together else meeting(options.nodes))
     recipe = in_batches(recipe, launch.processes)
     result = TrainResult(recipe, launch, imported=run.manifest.kind == "import", notes=notes)
     found = counted(example.split for example in run.examples.values())
@@ -88,17 +88,23 @@ def train(options: TrainOptions) -> TrainResult:
         notes.append(f"no question of split test ({listed(found)}): eval has nothing to ask")
     module = launching.load(launching.locate(recipe.trainer or ""))
     job = Job(recipe, free_folder(options, run, recipe))
-    means = Means(options.calls, options.specs, launch, options.in_process)
+    means = Means(options.calls, options.specs, launch, options.in_process, spread=options.spread)
+    said = options.spread.shards is not None or options.spread.on is not None
+    if options.nodes is None and said and not of_one_run(recipe):
+        raise SpecError(
+            f"--shards, --on: recipe {recipe.name} samples nothing that workers could; expected a "
+            "recipe with branches, candidates or rounds, or --nodes N for several machines"
+        )
     if options.dry_run:
         before = _prepared(module, job, means)
         if before is not None and not before.ready():
             result.preview = list(before.describe())
         else:
             result.preview = list(describe(job, data_of(module, job), launch.processes))
-        if options.on is not None:
+        if options.together is not None:
             result.preview += ["", *written(options, runs, job.folder).splitlines()]
         return result
-    if options.on is not None:
+    if options.together is not None:
         result.notes += train_together(options, runs, job.folder)
         if not Checkpoint(job.folder).finished:
             raise TrainError(f"{job.folder}: no checkpoint came; {'; '.join(result.notes[-1:])}")

@@ -16,6 +16,7 @@ from typing import Any
 from convbench.errors import SpecError, TrainError
 from convbench.learn.nodes import MASTER, RANK
 from convbench.options.declare import as_words
+from convbench.options.spread import Spread
 from convbench.options.train import TrainOptions
 from convbench.store import Run
 from convbench.workers.on import Crew, Place, place_of
@@ -45,14 +46,14 @@ exec srun --kill-on-bad-exit=1 --output={{ logs }}/rank-%t.log --open-mode=appen
 def crew_of(options: TrainOptions, runs: Sequence[Run], folder: Path, place: Place) -> Crew:
     """Return what is started on each machine: this command, its runs and its folder named."""
     if options.nodes is None:
-        raise SpecError(f"--on {options.on}: found no --nodes; expected how many machines")
+        raise SpecError(f"--on {options.spread.on}: found no --nodes; expected how many machines")
     own = dataclasses.replace(
-        options, on=None, template=None, dry_run=False, out=folder.resolve(),
+        options, spread=Spread(), dry_run=False, out=folder.resolve(),
         run=tuple(run.path.resolve() for run in runs),
     )  # fmt: skip
     return Crew(
         run=folder.resolve(), words=tuple(as_words(own)), count=options.nodes,
-        address=place.address, template=options.template,
+        address=place.address, template=options.spread.template,
     )  # fmt: skip
 
 
@@ -93,9 +94,11 @@ def train_together(options: TrainOptions, runs: Sequence[Run], folder: Path) -> 
 
 
 def _place(options: TrainOptions) -> Place:
-    place = place_of(options.on or "")
+    place = place_of(options.together or "")
     if place.name not in ("slurm", "ray") or place.count is not None:
-        raise SpecError(f"--on {options.on}: expected slurm, ray or ray:ADDRESS, and --nodes N")
+        raise SpecError(
+            f"--on {options.together}: expected slurm, ray or ray:ADDRESS, and --nodes N"
+        )
     return place
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from convbench.options.declare import WHERE, Opt
 from convbench.options.shared import Asking, AskingOfRuns, CallOptions, DryRun, SpecOptions, Track
+from convbench.options.spread import Spread
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class TrainOptions(AskingOfRuns):
         "convbench train swift --set fit.learning_rate=1e-5 --set lora.r=16",
         "convbench train swift --dry-run",
         "convbench train step-dpo --set pairing.source=resampled --budget 5",
+        "convbench train seal --shards 16 --on local:4",
         "convbench train swift --rounds 2",
         "convbench train swift --run runs/arc --run runs/sciq --set data.mix=[1,0.5]",
         "convbench train swift --track tensorboard",
@@ -68,22 +70,8 @@ class TrainOptions(AskingOfRuns):
         int | None,
         Opt(
             "Train on this many machines together, each with the launch's processes; type this "
-            "command on every one, or have --on start it there.",
+            "command on every one, or have --on slurm, --on ray or --on ray:ADDRESS start it there.",
             metavar="N", least=1, most=4096,
-        ),
-    ] = None  # fmt: skip
-    on: Annotated[
-        str | None,
-        Opt(
-            "With --nodes: what starts it on each machine: slurm, ray or ray:ADDRESS.",
-            metavar="WHERE",
-        ),
-    ] = None
-    template: Annotated[
-        Path | None,
-        Opt(
-            "Template of your own for the script of --on slurm.", metavar="FILE",
-            own_file_only=True,
         ),
     ] = None  # fmt: skip
     rounds: Annotated[
@@ -98,9 +86,16 @@ class TrainOptions(AskingOfRuns):
     dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     """How models are asked, where a learner samples (branches, candidates)."""
+    spread: Spread = field(default_factory=Spread)
+    """Workers for what a learner samples and adapts; with `nodes`, where machines are asked for."""
     specs: SpecOptions = SpecOptions()
     in_process: bool = False
     """Train in this process where one is enough: saves loading torch again and again."""
+
+    @property
+    def together(self) -> str | None:
+        """Where several machines are started; None where none are."""
+        return self.spread.on if self.nodes is not None else None
 
 
 @dataclass(frozen=True)
@@ -118,4 +113,6 @@ class RoundsOptions(Asking):
     """Evaluate every round's policy on the test split."""
     in_process: bool = False
     calls: CallOptions = field(default_factory=CallOptions)
+    spread: Spread = field(default_factory=Spread)
+    """Workers for the conversations and verdicts of each round."""
     specs: SpecOptions = SpecOptions()

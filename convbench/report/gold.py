@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from convbench.judge.gold.units import Gold, gold_of
-from convbench.report.policies import Observation, Policy, Scored, judge_spec
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.rows import Observation, Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec

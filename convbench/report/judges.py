@@ -16,7 +16,8 @@ from convbench.judge.gold.units import gold_of
 from convbench.judge.kinds import kind_of
 from convbench.models.families import family_of
 from convbench.report.pairwise import tournaments
-from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
 from convbench.stats.agreement import Agreement, agreement, alpha
@@ -77,11 +78,11 @@ def panel_of(section: Section) -> PanelOf | None:
     that compared nothing."""
     specs = {name: judge_spec(section.policies, name) for name in section.judges}
     judges = [name for name, spec in specs.items() if spec is not None and _scores_talk(spec)]
-    said = list(_said(section, judges, specs))
-    labelled = sum(one.people is not None for one in said)
+    labelled = sum(one.people is not None for one in _said(section, judges, specs))
     firsts = _firsts(section)
     if len(judges) < 2 and labelled < ENOUGH and not firsts:
         return None
+    said = list(_said(section, judges, specs))
     errors, by_people = _errors(said, judges)
     rows = [[one.scores.get(name) for one in said] for name in judges]
     moved = [_moved(name, said, specs.get(name), firsts.get(name)) for name in judges]

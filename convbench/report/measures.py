@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.judge.kinds import kind_of
-from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.rows import Observation
 from convbench.schema import JudgeSpec
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
@@ -53,7 +54,7 @@ class Measure:
         """Return the policy's mean; None where no conversation has the number."""
         return self.over(policy.rows, kind)
 
-    def over(self, rows: Sequence[Observation], kind: ErrorKind = "clustered") -> Estimate | None:
+    def over(self, rows: Iterable[Observation], kind: ErrorKind = "clustered") -> Estimate | None:
         """Return the mean over these rows, in the unit shown."""
         found = ((row.group, self.value(row)) for row in rows)
         return estimate(
@@ -123,8 +124,11 @@ def judge_measures(policies: Sequence[Policy], judge: str) -> list[Measure]:
     The reward has a column of its own where it is more than the overall score rescaled: where it
     is discounted, taken from another metric, or all there is (imported rewards).
     """
-    found = [row.verdicts[judge] for p in policies for row in p.rows if judge in row.verdicts]
-    names = {name for scored in found for name in scored.scores}
+    names: set[str] = set()
+    found = False
+    for row in (row for policy in policies for row in policy.rows if judge in row.verdicts):
+        found = True
+        names.update(row.verdicts[judge].scores)
     spec = judge_spec(policies, judge)
     labels = {} if spec is None else _labels(spec)
     top = "overall" if spec is None else spec.headline

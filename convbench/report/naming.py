@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from convbench.report.policies import NAMES, Policy
+from convbench.report.rows import Pooled
 
 
 def in_order(policies: list[Policy]) -> list[Policy]:
@@ -52,11 +53,7 @@ def pooled(policies: list[Policy]) -> list[Policy]:
     return [
         replace(
             members[0],
-            rows=tuple(
-                replace(row, unit=f"{policy.family}/{row.unit}")
-                for policy in members
-                for row in policy.rows
-            ),
+            rows=Pooled([(f"{policy.family}/", policy.rows) for policy in members]),
             planned=sum(policy.planned for policy in members),
             members=tuple(members),
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from convbench.report.measures import ACCURACY, Measure, by_heat
-from convbench.report.policies import Observation, Policy
+from convbench.report.policies import Policy
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.stats.estimate import (
     ErrorKind,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from convbench.judge.duels import duels_of, in_order
-from convbench.report.policies import Observation, Policy
+from convbench.report.policies import Policy
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.report.simulators import siblings
 from convbench.schema.comparison import Comparison
@@ -65,6 +66,8 @@ class Tournament:
 def tournaments(section: Section) -> list[Tournament]:
     """Return what every judge said of a section's policies, two by two; empty without any."""
     found = list(_said(section.policies))
+    if not found:
+        return []
     ids = {row.talk for policy in section.policies for row in policy.rows}
     inside = [one for one in found if one.first in ids and one.second in ids]
     return [

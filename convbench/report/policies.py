@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from sys import intern
-from types import MappingProxyType
 from typing import Any
 
 from convbench.answers import grade
 from convbench.errors import RunError
 from convbench.models.where import folder_of
-from convbench.schema import JudgeSpec, Verdict
+from convbench.report.rows import Observation, Rows
+from convbench.schema import JudgeSpec
 from convbench.schema.experiment import POOLED
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
@@ -37,51 +37,7 @@ NAMES = {
 }
 """Recipes as the literature writes them, in the order of the papers' tables."""
 BASE = NAMES["base"]
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""What most verdicts have of details: one mapping for all of them."""
 _ROUND = re.compile(r"-round-(\d+)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What one judge said of one conversation."""
-
-    fingerprint: str
-    scores: Mapping[str, float]
-    reward: float | None
-    failed: bool
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One conversation of a policy."""
-
-    unit: str
-    """Names the same place in another policy's run: question, sample, temperature."""
-    group: str
-    """The independent unit."""
-    temperature: float | None
-    """None where none was sent."""
-    failed: bool
-    correct: bool | None
-    """None where it failed or cannot be graded."""
-    unparsed: bool
-    """Graded, and no answer could be read."""
-    thinking: bool | None
-    """Whether the last turn thinks in tags."""
-    reasoned: bool | None
-    """Whether it was thought of in a channel of its own."""
-    flags: tuple[str, ...]
-    """Findings of the fidelity checks, `SPEAKER:FINDING`."""
-    verdicts: Mapping[str, Scored]
-    """By judge."""
-    reviews: Mapping[str, Scored] = field(default_factory=dict)
-    """By judge, of those that review the simulated human."""
-    talk: str = ""
-    """conversation_id."""
-    words: int | None = None
-    """Words of the policy's turns."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +48,7 @@ class Policy:
     """Base, a learner, or a model."""
     run: Run
     split: str
-    rows: tuple[Observation, ...]
+    rows: Sequence[Observation]
     planned: int
     """Conversations the run is meant to hold in this split."""
     family: str
@@ -109,12 +65,19 @@ class Policy:
     @property
     def judges(self) -> tuple[str, ...]:
         """Judges with a verdict on these conversations, in order of appearance."""
-        return tuple(dict.fromkeys(name for row in self.rows for name in row.verdicts))
+        return tuple(self._marks)
 
     def fingerprints(self, judge: str) -> tuple[str, ...]:
         """Fingerprints under which this judge gave its verdicts here."""
-        found = (row.verdicts[judge].fingerprint for row in self.rows if judge in row.verdicts)
-        return tuple(sorted(set(found)))
+        return tuple(sorted(self._marks.get(judge, ())))
+
+    @cached_property
+    def _marks(self) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for row in self.rows:
+            for judge, scored in row.verdicts.items():
+                found.setdefault(judge, set()).add(scored.fingerprint)
+        return found
 
 
 def judge_spec(policies: Iterable[Policy], judge: str | None) -> JudgeSpec | None:
@@ -144,7 +107,7 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
     """Read one run without its children. `split` is a split's name or `all`."""
     manifest = run.manifest
     recipe, training = checkpoint_of(run, parent)
-    rows = tuple(_rows(run, split))
+    rows = _rows(run, split)
     child = manifest.parent is not None
     return Policy(
         name=_name(run, recipe) if child else BASE,
@@ -188,45 +151,37 @@ def _planned(run: Run, split: str) -> int:
     )
 
 
-def _rows(run: Run, split: str) -> Iterator[Observation]:
+def _rows(run: Run, split: str) -> Rows:
     protocol, examples = run.manifest.protocol, run.examples
     wanted = Names(key for key, e in examples.items() if split in ("all", e.split))
-    asked = Names(one.conversation_id for one in run.heads() if one.example_id in wanted)
-    verdicts: dict[str, dict[str, Scored]] = {}
-    reviews: dict[str, dict[str, Scored]] = {}
-    reviewers = run.reviewers()
-    for verdict in run.verdicts():
-        if verdict.conversation_id in asked:
-            into = reviews if verdict.fingerprint in reviewers else verdicts
-            own = into.setdefault(verdict.conversation_id, {})
-            own[intern(verdict.judge)] = _scored(verdict)
+    rows = Rows()
     for talk in run.conversations():
         if talk.example_id not in wanted or talk.branch is not None:
             continue
         example = examples[talk.example_id]
         found = grade(protocol, talk, example)
-        yield Observation(
-            unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
-            group=intern(example.group_id),
-            temperature=sent_temperature(protocol, talk),
-            failed=talk.failure is not None,
-            correct=found.correct,
-            unparsed=found.correct is not None and found.answer is None,
-            thinking=found.thinking,
-            reasoned=found.reasoned,
-            flags=talk.flags,
-            verdicts=verdicts.get(talk.conversation_id, {}),
-            reviews=reviews.get(talk.conversation_id, {}),
-            talk=talk.conversation_id,
-            words=found.words,
+        rows.add(
+            Observation(
+                unit=f"{talk.example_id}#{talk.sample}@{talk.temperature:g}",
+                group=example.group_id,
+                temperature=sent_temperature(protocol, talk),
+                failed=talk.failure is not None,
+                correct=found.correct,
+                unparsed=found.correct is not None and found.answer is None,
+                thinking=found.thinking,
+                reasoned=found.reasoned,
+                flags=talk.flags,
+                talk=talk.conversation_id,
+                words=found.words,
+            )
         )
-
-
-def _scored(verdict: Verdict) -> Scored:
-    return Scored(
-        intern(verdict.fingerprint), verdict.scores, verdict.reward,
-        failed=verdict.failure is not None, details=verdict.details or NOTHING,
-    )  # fmt: skip
+    place, reviewers = rows.places(), run.reviewers()
+    for verdict in run.verdicts():
+        at = place(verdict.conversation_id)
+        if at is not None:
+            into = rows.reviews if verdict.fingerprint in reviewers else rows.verdicts
+            into.add(at, verdict)
+    return rows
 
 
 def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[str, Any]]:

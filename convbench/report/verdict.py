@@ -12,7 +12,8 @@ from convbench.report.gold import both, compare, gold_for
 from convbench.report.measures import ACCURACY
 from convbench.report.moved import Phrase, drifts, phrase
 from convbench.report.paired import pairs
-from convbench.report.policies import Observation, Policy, judge_spec
+from convbench.report.policies import Policy, judge_spec
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec

@@ -14,6 +14,7 @@ from convbench.models.model import Model
 from convbench.rollout.plan import Rollout, plan
 from convbench.rollout.play import failed, play
 from convbench.rollout.toolbox import open_tools, tools_of
+from convbench.rollout.wanted import wanted
 from convbench.schema import Conversation
 from convbench.store import Run
 from convbench.store.keys import Names
@@ -52,7 +53,10 @@ Planned = Callable[[Run], Iterable[Rollout]]
 
 
 def every_sample(run: Run) -> Iterable[Rollout]:
-    """Return what a plain run still lacks: the samples of each question of its split."""
+    """Return what a run still lacks: the samples of each question of its split, or the branches
+    that are wanted."""
+    if run.manifest.kind == "branch":
+        return wanted(run)
     return plan(run.manifest, run.examples.values(), run.attempts())
 
 

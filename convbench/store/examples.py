@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from functools import cached_property
@@ -48,13 +49,13 @@ class ExampleFile(Mapping[str, Example]):
         import numpy as np
 
         self.path = path
-        hashes, starts, lengths = Hashes(), [], []
+        hashes, starts, lengths = Hashes(), array("q"), array("i")
         for number, start, line in placed(path):
             hashes.add(named(f"{path}:{number}", line, KEY)[0])
             starts.append(start)
             lengths.append(len(line))
         self._refuse_twice(hashes)
-        found = np.frombuffer(hashes.all, np.int64) if hashes.all else np.empty(0, np.int64)
+        found = np.array(hashes.all, np.int64)
         order = np.argsort(found)
         self._hashes = found[order]
         self._starts = np.array(starts, np.int64)[order]

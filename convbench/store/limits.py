@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convbench.errors import QueryError
+from convbench.store.scratch import scratch
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -61,8 +59,7 @@ def spill(
         connection.execute("SET threads = 1")
     if size <= room.large and not on_disk:
         return False
-    folder = Path(tempfile.gettempdir()) / f"convbench-{os.getpid()}-{secrets.token_hex(4)}"
-    place = str(folder).replace("'", "''")
+    place = str(scratch()).replace("'", "''")
     connection.execute(f"SET temp_directory = '{place}'")
     connection.execute(f"SET max_temp_directory_size = '{SPILLED * max(size, SMALL)}B'")
     connection.execute(f"SET memory_limit = '{room.held_mb}MiB'")

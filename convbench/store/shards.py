@@ -47,8 +47,8 @@ LEASE_S = 120.0
 class ShardTask(Noun):
     """Something that is done with every shard."""
 
-    name: str = Field(pattern=r"^(build|judge-[0-9a-f]{4,64})$")
-    """`build`, or `judge-` and the judge's fingerprint."""
+    name: str = Field(pattern=r"^(build|candidates|judge-[0-9a-f]{4,64})$")
+    """`build`, `candidates`, or `judge-` and the judge's fingerprint."""
     judge: str | None = Field(default=None, max_length=300)
     """The judge's name, where one judges."""
 

@@ -24,6 +24,7 @@ from convbench.options.declare import as_words
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import Spread, WorkOptions
 from convbench.rollout.calls import USUAL
+from convbench.rollout.candidates import Sampled, lacking
 from convbench.rollout.loop import Built, every_sample
 from convbench.store import Run, shards
 from convbench.store.claims import Listed, listed, reopen
@@ -32,7 +33,7 @@ from convbench.store.shards import ShardPlan, ShardTask, read_plan, shard_of, wr
 from convbench.workers.board import Watching
 from convbench.workers.forecast import Foreseen, earlier_runs, forecast, measured
 from convbench.workers.on import Crew, Place, place_of
-from convbench.workers.worker import BUILD, Worked, Worker, addresses, spent_in
+from convbench.workers.worker import BUILD, CANDIDATES, Worked, Worker, addresses, spent_in
 
 LOOK_S = 0.3
 """Seconds between two looks at workers that run elsewhere."""
@@ -68,14 +69,14 @@ class Spreading:
 
     def build(self, run: Run, calls: CallOptions) -> Built:
         """Have the conversations that a run lacks."""
-        lacking = list(every_sample(run))
+        wanting = list(every_sample(run))
         before = run.attempts().good
-        groups = {run.examples[job.example_id].group_id for job in lacking}
+        groups = {run.examples[job.example_id].group_id for job in wanting}
         with run.lock():
             started = self._work(run, [ShardTask(name=BUILD)], {BUILD: groups})
         built = Built(kept=before)
         policy, failed, good = run.manifest.protocol.policy, 0, 0
-        wanted = {job.key for job in lacking}
+        wanted = {job.key for job in wanting}
         for conversation in run.conversations():
             good += conversation.failure is None
             if conversation.key not in wanted:
@@ -90,6 +91,15 @@ class Spreading:
                     built.cut += turn.finish_reason == "length"
         built.jobs = ending(run, good - before, failed, started)
         return built
+
+    def candidates(self, run: Run) -> Sampled:
+        """Sample the candidates that a folder of them lacks."""
+        before = list(lacking(run))
+        groups = {run.examples[talk.example_id].group_id for talk, _ in before}
+        with run.lock():
+            started = self._work(run, [ShardTask(name=CANDIDATES)], {CANDIDATES: groups})
+        left = sum(1 for _ in lacking(run))
+        return Sampled(ending(run, len(before) - left, left, started))
 
     def judge(self, run: Run, judges: Sequence[Judge], calls: CallOptions) -> list[Judged]:
         """Let judges score what they have not scored of a run; those that read a file of people's
@@ -116,8 +126,8 @@ class Spreading:
     def _work(self, run: Run, tasks: Sequence[ShardTask], groups: dict[str, set[str]]) -> Started:
         """Spread the run where it is not, note what is to be done, and have it done."""
         plan = self.planned(run, tasks)
-        for name, lacking in groups.items():
-            reopen(run.path, plan, name, {shard_of(group, plan.count) for group in lacking})
+        for name, wanting in groups.items():
+            reopen(run.path, plan, name, {shard_of(group, plan.count) for group in wanting})
         self._cap(run)
         place = place_of(self.spread.on) if self.spread.on else None
         if listed(run.path).finished:

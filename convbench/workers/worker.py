@@ -26,6 +26,7 @@ from convbench.judge.loop import score
 from convbench.judge.resolve import Judge, again
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import Kept
+from convbench.rollout.candidates import sampled
 from convbench.rollout.fill import filled
 from convbench.store import Run, shards
 from convbench.store.claims import MOST_LOST, Entry, Held, Watch, claim, here, listed
@@ -33,7 +34,7 @@ from convbench.store.seal import seal
 from convbench.store.shards import ShardTask, read_plan
 from convbench.workers.heart import Heart, new_name
 
-BUILD = "build"
+BUILD, CANDIDATES = "build", "candidates"
 LOOK_S = (0.2, 5.0)
 """Seconds between two looks for a shard that is free, at least and at most."""
 ENDS = (BudgetError, FatalModelError, MissingDependency)
@@ -207,6 +208,8 @@ class Worker:
     async def _task(self, task: ShardTask, shard: Run, calls: CallOptions) -> Summary:
         if task.name == BUILD:
             return (await filled(shard, calls)).jobs
+        if task.name == CANDIDATES:
+            return (await sampled(shard, calls)).jobs
         return (await score(shard, judge_of(self.run, task), calls)).jobs
 
     def _spent(self) -> tuple[int, float, bool]:

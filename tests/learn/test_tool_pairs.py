@@ -17,10 +17,12 @@ from convbench.learn.export import export_paired
 from convbench.learn.pairs import Pairs, Reply
 from convbench.learn.rows import pair_rows
 from convbench.learn.select import Selection, branches, select
-from convbench.learn.sweet.candidates import _record, histories, place, reply_of
+from convbench.learn.sweet.candidates import histories, place, reply_of
 from convbench.learn.sweet.pairs import Candidate, Sweet, policy_pairs
 from convbench.learn.tokens import ChatTokens
 from convbench.rollout.branch import call_key, candidate, seen_before
+from convbench.rollout.candidates import Reply as Wanted
+from convbench.rollout.candidates import record
 from convbench.schema import (
     Branch,
     Completion,
@@ -158,7 +160,8 @@ async def candidates_of(selection: Selection, caller: Caller) -> list[dict[str, 
             selection.run.manifest, item.conversation, turn, 0, object(), caller,  # type: ignore[arg-type]
             temperature=1.0, rounds=rounds,
         )  # fmt: skip
-        rows.append(_record(item, turn, rounds, 0, reply))
+        at = Wanted(conversation_id=item.conversation_id, turn=turn, rounds=rounds, candidate=0)
+        rows.append(record(at, reply))
     return rows
 
 

@@ -9,24 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from convbench.engine.jobs import run as run_loop
-from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import ConvbenchError, TrainError
 from convbench.learn.logged import Logged
-from convbench.learn.pairs import CUT, Reply
+from convbench.learn.pairs import Reply as Answer
 from convbench.learn.select import Selection
 from convbench.learn.sweet.pairs import Place, Sweet, is_held
 from convbench.models.model import Model
 from convbench.models.where import policy_weights
 from convbench.options.shared import CallOptions
-from convbench.rollout.branch import call_key, candidate, seen_before
-from convbench.rollout.calls import affordable, at_once, calling, open_for, raise_stop
-from convbench.schema import Completion, ToolCall, text_of
+from convbench.rollout.branch import seen_before
+from convbench.rollout.calls import affordable, at_once, calling, raise_stop
+from convbench.rollout.candidates import (
+    SAID,
+    Asking,
+    Reply,
+    Sampled,
+    Wanted,
+    open_candidates,
+    said,
+    want,
+)
+from convbench.rollout.candidates import place as place_of
+from convbench.rollout.candidates import sample as sample_them
+from convbench.rollout.manifest import ask_again
+from convbench.schema import ToolCall
 from convbench.schema.recipe import Recipe
-from convbench.store.jsonl import records
+from convbench.store.jsonl import Appender
 from convbench.store.run import Run
-from convbench.views import policy_turns, shown
+from convbench.views import policy_turns
+from convbench.workers.spread import Spreading
 
-Wanted = tuple[Logged, int, int, int]
+Lacking = tuple[Logged, int, int, int]
 """(conversation, turn, rounds of tools before, number) of a candidate that is to be sampled."""
 
 
@@ -63,7 +76,7 @@ def _taken(selection: Selection, settings: Sweet) -> set[str]:
     return set(order[: max(1, round(settings.share * len(order)))])
 
 
-def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Wanted]:
+def lacking(selection: Selection, settings: Sweet, file: Path) -> list[Lacking]:
     """Return the candidates that the file does not hold yet."""
     there = {(*place(row), row["candidate"]) for row in rows(file)}
     return [
@@ -92,9 +105,7 @@ def _opened(run: Run, recipe: Recipe, calls: CallOptions) -> Model:
     start = _starting(run, recipe)
     if start != member.model:  # weights that the user named
         calls = calls.naming(start)
-    return open_for(
-        run, start, member.api_base, calls, short=member.short, member=member, role="policy"
-    )
+    return open_candidates(run, start, calls)
 
 
 def sample(
@@ -104,49 +115,61 @@ def sample(
     settings: Sweet,
     file: Path,
     calls: CallOptions,
+    spreading: Spreading | None = None,
 ) -> None:
-    """Write the candidates of every turn; those on disk are kept."""
-    if jobs := lacking(selection, settings, file):
-        run_loop(lambda: _sample(run, recipe, settings, jobs, file, calls))
+    """Write the candidates of every turn; those on disk are kept. By workers where they were asked
+    for, in a folder of the run's from which they are then gathered."""
+    jobs = [(item.conversation, Reply(conversation_id=item.conversation_id, turn=turn,
+                                      rounds=rounds, candidate=number))
+            for item, turn, rounds, number in lacking(selection, settings, file)]  # fmt: skip
+    if not jobs:
+        return
+    if spreading is not None and spreading.said:
+        done = _by_workers(run, recipe, settings, jobs, file, spreading)
+    else:
+        done = run_loop(lambda: _here(run, recipe, settings, jobs, file, calls))
+    raise_stop(done.jobs)
+    if done.failures:
+        count, (words, _) = done.failures.total(), done.failures.most_common(1)[0]
+        raise TrainError(f"{count} candidates failed, e.g. {words}; run the command again to go on")
+    left = len(lacking(selection, settings, file))
+    if left:
+        raise TrainError(f"{left} candidates are not there; run the command again to go on")
 
 
-async def _sample(
-    run: Run,
-    recipe: Recipe,
-    settings: Sweet,
-    jobs: list[Wanted],
-    file: Path,
-    calls: CallOptions,
-) -> None:
-    manifest = run.manifest
+async def _here(
+    run: Run, recipe: Recipe, settings: Sweet, jobs: list[Wanted], file: Path, calls: CallOptions
+) -> Sampled:
     model = _opened(run, recipe, calls)
     many = at_once(calls, [model])
-    failed: list[str] = []
     try:
         async with calling(run, calls, "candidates", many, [model]) as caller:
-            keys = {call_key(i.conversation, turn, number, r) for i, turn, r, number in jobs}
-
-            async def work(job: Wanted) -> Completion:
-                item, turn, before, number = job
-                return await candidate(
-                    manifest, item.conversation, turn, number, model, caller,
-                    temperature=settings.temperature, rounds=before,
-                )  # fmt: skip
-
-            recording = Recording[Wanted, Completion](
-                file,
-                lambda job, reply: json.dumps(_record(*job, reply)).encode(),
-                lambda job, error: failed.append(str(error)),
-                keys.__contains__,
-            )
-            done = await run_recorded(jobs, len(jobs), work, recording, caller, many)
+            return await sample_them(run, model, jobs, file, caller, many, settings.temperature)
     finally:
         await model.aclose()
-    raise_stop(done)
-    if failed:
-        raise TrainError(
-            f"{len(failed)} candidates failed, e.g. {failed[0]}; run the command again to go on"
-        )
+
+
+def _by_workers(
+    run: Run, recipe: Recipe, settings: Sweet, jobs: list[Wanted], file: Path, spreading: Spreading
+) -> Sampled:
+    path = run.path / "candidates" / file.parent.name
+    if (path / "run.json").exists():
+        held = Run.open(path)
+    else:
+        held = Run.create(
+            path, ask_again(run.manifest, run.manifest.cast, kind="branch"),
+            list(run.examples.values()),
+        )  # fmt: skip
+    want(held, Asking(model=_starting(run, recipe), temperature=settings.temperature), jobs)
+    done = spreading.candidates(held)
+    wanted = {place_of(reply.model_dump()) for _, reply in jobs}
+    with Appender(file) as gathered:
+        for source in held.files(SAID):
+            for row in said(source):
+                if place_of(row) in wanted:
+                    gathered.write(json.dumps(row).encode())
+                    wanted.discard(place_of(row))
+    return done
 
 
 def _starting(run: Run, recipe: Recipe) -> str:
@@ -161,33 +184,17 @@ def _starting(run: Run, recipe: Recipe) -> str:
     return member.model if same else f"local:{recipe.model}"
 
 
-def _record(item: Logged, turn: int, before: int, number: int, reply: Completion) -> dict[str, Any]:
-    text = text_of(reply.content) if reply.raw is None else reply.raw
-    found: dict[str, Any] = {
-        "conversation_id": item.conversation_id,
-        "turn": turn,
-        "candidate": number,
-        "text": shown(reply.reasoning, text) if reply.reasoning else text,
-        "cut": reply.finish_reason in CUT,
-    }
-    if before:
-        found["rounds"] = before
-    if reply.raw is None and reply.tool_calls:
-        found["calls"] = [call.model_dump() for call in reply.tool_calls]
-    return found
-
-
 def place(row: Mapping[str, Any]) -> Place:
     """Return the reply that a candidate is another one of."""
     return row["conversation_id"], row["turn"], row.get("rounds", 0)
 
 
-def reply_of(row: Mapping[str, Any]) -> Reply:
+def reply_of(row: Mapping[str, Any]) -> Answer:
     """Return a candidate's reply."""
     calls = tuple(ToolCall.model_validate(call) for call in row.get("calls", ()))
-    return Reply(row["text"], row["cut"], calls=calls)
+    return Answer(row["text"], row["cut"], calls=calls)
 
 
 def rows(file: Path) -> Iterator[dict[str, Any]]:
     """Return the candidates in a file; none where there is none."""
-    return iter(records(file, "conversation_id", "text")) if file.exists() else iter(())
+    return said(file)

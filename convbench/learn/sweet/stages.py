@@ -37,6 +37,7 @@ from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import Checkpoint
 from convbench.store.jsonl import write_whole
 from convbench.views import policy_turns
+from convbench.workers.spread import Spreading
 
 LOOKED = 8
 """Conversations of a dry run that are turned into tokens, to know the longest row."""
@@ -161,8 +162,9 @@ class Stages:
         check_base(job)
         file = job.folder / CANDIDATES
         candidates.sample(
-            job.run, job.recipe, self.selection, self.settings, file, self.means.calls
-        )
+            job.run, job.recipe, self.selection, self.settings, file, self.means.calls,
+            Spreading(self.means.spread, self.means.calls, self.means.specs),
+        )  # fmt: skip
         rank(job, self.selection, self.settings)
         return []
 

@@ -9,7 +9,8 @@ from convbench.report.document import Part, SideBySide, Transcript
 from convbench.report.measures import ACCURACY, Measure, judge_measures, reward
 from convbench.report.naming import plain_name
 from convbench.report.paired import pairs
-from convbench.report.policies import NAMES, Observation, Policy
+from convbench.report.policies import NAMES, Policy
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.schema import Conversation, Example, text_of
 

@@ -12,6 +12,7 @@ from convbench.report.measures import ACCURACY, Measure, judge_measures
 from convbench.report.plots.dots import clipped, interval
 from convbench.report.plots.style import GREY, legend_below, looks, new_figure, page, picture
 from convbench.report.policies import NAMES, Policy
+from convbench.report.rows import at
 from convbench.report.sections import Section
 from convbench.report.tables import headline, rounds_of
 from convbench.stats.estimate import ErrorKind, Estimate
@@ -42,10 +43,7 @@ def by_temperature(section: Section, judge: str | None, kind: ErrorKind) -> Pict
 
     def points(measure: Measure) -> Points:
         return {
-            policy.name: _known(
-                (t, measure.over([r for r in policy.rows if r.temperature == t], kind))
-                for t in temperatures
-            )
+            policy.name: _known((t, measure.over(at(policy.rows, t), kind)) for t in temperatures)
             for policy in section.policies
         }
 

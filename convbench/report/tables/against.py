@@ -6,6 +6,7 @@ from convbench.report.document import Cell, Column, Table, slug
 from convbench.report.measures import ACCURACY, by_heat, heat
 from convbench.report.paired import Paired, by_temperature, paired
 from convbench.report.policies import judge_spec
+from convbench.report.rows import at
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, column, headline, measures_of, number, p_text
 from convbench.stats.estimate import ErrorKind
@@ -81,12 +82,12 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
     rows = []
     for policy in section.policies:
         for temperature in temperatures:
-            at = [row for row in policy.rows if row.temperature == temperature]
-            if not at:
+            failed = [row.failed for row in at(policy.rows, temperature)]
+            if not failed:
                 continue
-            had = sum(not row.failed for row in at)
+            had = failed.count(False)
             cells = [Cell(policy.name), Cell(heat(temperature)), Cell(str(had))]
-            cells += [number(m.over(at, kind), m.digits) for m in shown]
+            cells += [number(m.over(at(policy.rows, temperature), kind), m.digits) for m in shown]
             if tests:
                 test = tests.get((policy.name, temperature))
                 cells += (

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 
 
@@ -25,16 +29,23 @@ def count_table(section: Section, judge: str | None) -> Table:
 
 def counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
     """Return a policy's counts of conversations by what became of them."""
-    rows = policy.rows
-    verdicts = [row.verdicts.get(judge) if judge else None for row in rows if not row.failed]
-    return {
-        "planned": policy.planned,
-        "missing": policy.planned - len(rows),
-        "failed": sum(row.failed for row in rows),
-        "had": sum(not row.failed for row in rows),
-        "unparsed": sum(row.unparsed for row in rows),
-        "flagged": sum(bool(row.flags) for row in rows if not row.failed),
-        "scored": sum(v is not None and not v.failed for v in verdicts),
-        "judge failed": sum(v is not None and v.failed for v in verdicts),
-        "unjudged": sum(v is None for v in verdicts),
-    }
+    found: Counter[str] = Counter()
+    for row in policy.rows:
+        found.update(_became(row, judge))
+    heads = ("failed", "had", "unparsed", "flagged", "scored", "judge failed", "unjudged")
+    missing = policy.planned - len(policy.rows)
+    return {"planned": policy.planned, "missing": missing, **{head: found[head] for head in heads}}
+
+
+def _became(row: Observation, judge: str | None) -> Iterator[str]:
+    """Yield what became of a conversation."""
+    if row.unparsed:
+        yield "unparsed"
+    if row.failed:
+        yield "failed"
+        return
+    yield "had"
+    if row.flags:
+        yield "flagged"
+    scored = row.verdicts.get(judge or "")
+    yield "unjudged" if scored is None else "judge failed" if scored.failed else "scored"

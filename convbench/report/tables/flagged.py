@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY
-from convbench.report.policies import Observation, Policy
+from convbench.report.policies import Policy
+from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.report.tables.cells import column, headline, measures_of, number
 from convbench.stats.estimate import ErrorKind
@@ -33,21 +35,22 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
             Column(f"{plain.head}, all", f"{plain.short} all"),
             Column(f"{plain.head}, unflagged", f"{plain.short} unfl."),
         ]
-    rows = []
+    lines = []
     for policy in section.policies:
-        had = _had(policy)
-        clean = [row for row in had if not row.flags]
-        cells = [Cell(policy.name), Cell(str(len(had))), _share(len(had) - len(clean), len(had))]
+        marks = [bool(row.flags) for row in _had(policy)]
+        cells = [Cell(policy.name), Cell(str(len(marks))), _share(sum(marks), len(marks))]
         for measure in measures:
-            cells += [number(measure.over(rows_, kind), measure.digits) for rows_ in (had, clean)]
-        rows.append(tuple(cells))
+            clean = (row for row in _had(policy) if not row.flags)
+            both = (measure.over(rows, kind) for rows in (_had(policy), clean))
+            cells += [number(found, measure.digits) for found in both]
+        lines.append(tuple(cells))
     notes = (
         "Failed conversations count nowhere. Which conversations are flagged differs from method "
         "to method, so the unflagged ones are about other questions: compare along a line, not "
         "down a column.",
     )
     caption = "With and without flagged conversations"
-    return Table(caption, tuple(columns), tuple(rows), notes, "flagged")
+    return Table(caption, tuple(columns), tuple(lines), notes, "flagged")
 
 
 def finding_table(section: Section) -> Table | None:
@@ -63,16 +66,17 @@ def finding_table(section: Section) -> Table | None:
         Column("Flag", "Flag", numeric=False),
         *(Column(policy.name, policy.name) for policy in section.policies),
     )
+    had = {p.name: sum(1 for _ in _had(p)) for p in section.policies}
     rows = tuple(
-        (Cell(name), *(_share(found[p.name][name], len(_had(p))) for p in section.policies))
+        (Cell(name), *(_share(found[p.name][name], had[p.name]) for p in section.policies))
         for name in names
     )
     notes = ("Conversations with the flag (speaker: finding), and their share.",)
     return Table("Flags", columns, rows, notes, "flags")
 
 
-def _had(policy: Policy) -> list[Observation]:
-    return [row for row in policy.rows if not row.failed]
+def _had(policy: Policy) -> Iterator[Observation]:
+    return (row for row in policy.rows if not row.failed)
 
 
 def _share(count: int, all_: int) -> Cell:

@@ -6,7 +6,8 @@ from collections import Counter
 
 from convbench.judge.review.faults import NAMES, SEVERITIES, kept
 from convbench.report.document import Cell, Column, Part, Table
-from convbench.report.policies import Policy, Scored
+from convbench.report.policies import Policy
+from convbench.report.rows import Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import Apart, TwoSimulators
 from convbench.report.tables.cells import NONE, percent

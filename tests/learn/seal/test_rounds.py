@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.passages import forgetting, pretrained
 from convbench.judge.all import judges_of
 from convbench.learn.fresh import fresh
-from convbench.learn.rounds import RoundsResult, examples_of
+from convbench.learn.rounds import RoundsResult, examples_of, judge_of, score
 from convbench.learn.seal import seal
 from convbench.options.shared import CallOptions, SpecOptions
+from convbench.options.spread import Spread
 from convbench.options.train import RoundsOptions
 from convbench.report.adaptation import as_markdown
 from convbench.report.forgetting import table, write
@@ -101,6 +103,26 @@ def test_what_is_done_is_not_done_again(done: tuple[Run, Path, RoundsResult]) ->
     before = state(run.path)
     seal(options(run, judge))
     assert state(run.path) == before
+
+
+def test_adaptations_are_work_like_any_other(
+    done: tuple[Run, Path, RoundsResult], tmp_path: Path
+) -> None:
+    """Shard by shard they come to what one process came to, each once."""
+    run, file, _ = done
+    left = shutil.ignore_patterns(
+        "rounds", "checkpoints", "evals", "reports", "adaptations*", "verdicts*", "seals*", "calls*"
+    )
+    other = Run.open(shutil.copytree(run.path, tmp_path / "run", ignore=left))
+    asked = replace(options(other, file), spread=Spread(shards=3))
+    judge, calls = judge_of(other, asked)
+    score(other, judge, replace(asked, calls=calls))
+    found = [v for v in other.verdicts() if v.fingerprint == judge.fingerprint]
+    wanted = {v.conversation_id: v for v in run.verdicts() if v.fingerprint == judge.fingerprint}
+    assert len(found) == len(wanted) == len({v.conversation_id for v in found})
+    for verdict in found:
+        assert verdict.scores == pytest.approx(wanted[verdict.conversation_id].scores)
+    assert len(list(other.path.glob("shards/*/adaptations.jsonl"))) >= 2
 
 
 def test_a_round_that_was_cut_short_goes_on(done: tuple[Run, Path, RoundsResult]) -> None:

@@ -1,0 +1,192 @@
+"""Candidates for single replies: more of what a policy could have said to exactly what it saw.
+
+A folder of them is a run whose `candidates.json` says what is wanted, so that any process can
+sample them from it alone:
+
+    RUN/candidates.json    the model and its temperature
+    RUN/asked.jsonl        the replies, a record a candidate
+    RUN/parents.jsonl      the conversations they stand in
+    RUN/candidates.jsonl   what was said
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from convbench.engine.caller import Caller
+from convbench.engine.jobs import Summary
+from convbench.engine.recorded import Recording, run_recorded
+from convbench.models.model import Model
+from convbench.options.shared import CallOptions
+from convbench.rollout.branch import call_key, candidate
+from convbench.rollout.calls import at_once, calling, open_for
+from convbench.schema import Completion, Conversation, text_of
+from convbench.schema.noun import Noun
+from convbench.store import Run
+from convbench.store.jsonl import lines, records, write_whole
+from convbench.store.shape import checked, read_model
+from convbench.views import shown
+
+FILE, ASKED, PARENTS, SAID = (
+    "candidates.json", "asked.jsonl", "parents.jsonl", "candidates.jsonl",
+)  # fmt: skip
+CUT = ("length", "filter")
+"""Finish reasons of a reply that did not end by itself."""
+
+
+class Asking(Noun):
+    """Of whom candidates are wanted."""
+
+    model: str = Field(max_length=4000)
+    """Reference of the model."""
+    temperature: float = Field(ge=0, le=100)
+    """What they are sampled at."""
+
+
+class Reply(Noun):
+    """One candidate that is wanted, and where it stands."""
+
+    conversation_id: str
+    """The conversation."""
+    turn: int = Field(ge=0)
+    """Its turn."""
+    rounds: int = Field(default=0, ge=0)
+    """Rounds of tools before it."""
+    candidate: int = Field(ge=0)
+    """Its number."""
+
+
+@dataclass
+class Sampled:
+    """How sampling ended."""
+
+    jobs: Summary = Summary(0, 0)
+    """How the jobs ended."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Messages of those that failed."""
+
+
+Wanted = tuple[Conversation, Reply]
+
+
+def want(run: Run, asking: Asking, wanted: Iterable[Wanted]) -> None:
+    """Write down what is wanted of a folder; what it has stays."""
+    parents: dict[str, bytes] = {}
+    asked = []
+    for talk, reply in wanted:
+        if talk.conversation_id not in parents:
+            parents[talk.conversation_id] = talk.model_dump_json().encode() + b"\n"
+        asked.append(reply.model_dump_json().encode() + b"\n")
+    write_whole(run.path / PARENTS, b"".join(parents.values()))
+    write_whole(run.path / ASKED, b"".join(asked))
+    write_whole(run.path / FILE, asking.model_dump_json().encode() + b"\n")
+
+
+def lacking(run: Run) -> Iterator[Wanted]:
+    """Yield the candidates that a folder, or one of its shards, lacks: of its own questions.
+    RunError for a record that is none."""
+    home = (run.home or run).path
+    if not (home / FILE).exists():
+        return
+    talks: dict[str, Conversation] = {}
+    for number, line in lines(home / PARENTS):
+        talk = checked(f"{home / PARENTS}:{number}", line, Conversation)
+        if talk.example_id in run.examples:
+            talks[talk.conversation_id] = talk
+    there = {place(row) for file in run.files(SAID) for row in said(file)}
+    for number, line in lines(home / ASKED):
+        reply = checked(f"{home / ASKED}:{number}", line, Reply)
+        own = talks.get(reply.conversation_id)
+        if own is not None and place(reply.model_dump()) not in there:
+            yield own, reply
+
+
+def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["conversation_id"], row["turn"], row.get("rounds", 0), row["candidate"]
+
+
+def said(file: Path) -> Iterator[dict[str, Any]]:
+    """Return the candidates in a file; none where there is none."""
+    return iter(records(file, "conversation_id", "text")) if file.exists() else iter(())
+
+
+async def sampled(run: Run, calls: CallOptions) -> Sampled:
+    """Sample what a folder lacks."""
+    jobs = list(lacking(run))
+    if not jobs:
+        return Sampled()
+    asking = read_model((run.home or run).path / FILE, Asking)
+    model = open_candidates(run, asking.model, calls)
+    try:
+        many = at_once(calls, [model])
+        async with calling(run, calls, "candidates", many, [model]) as caller:
+            return await sample(run, model, jobs, run.path / SAID, caller, many, asking.temperature)
+    finally:
+        await model.aclose()
+
+
+def open_candidates(run: Run, reference: str, calls: CallOptions) -> Model:
+    """Open the model whose candidates are wanted, in the policy's place."""
+    member = run.manifest.cast[run.manifest.protocol.policy]
+    return open_for(
+        run, reference, member.api_base, calls, short=member.short, member=member, role="policy"
+    )
+
+
+async def sample(
+    run: Run,
+    model: Model,
+    jobs: Sequence[Wanted],
+    file: Path,
+    caller: Caller,
+    many: int,
+    temperature: float,
+) -> Sampled:
+    """Append these candidates to a file, each once it is there, so many at once."""
+    keys = {_key(job) for job in jobs}
+    found = Sampled()
+
+    async def work(job: Wanted) -> Completion:
+        talk, reply = job
+        return await candidate(
+            run.manifest, talk, reply.turn, reply.candidate, model, caller,
+            temperature=temperature, rounds=reply.rounds,
+        )  # fmt: skip
+
+    recording = Recording[Wanted, Completion](
+        file,
+        lambda job, answer: json.dumps(record(job[1], answer)).encode(),
+        lambda job, error: found.failures.update([str(error)]),
+        keys.__contains__,
+    )
+    found.jobs = await run_recorded(jobs, len(jobs), work, recording, caller, many)
+    return found
+
+
+def _key(job: Wanted) -> str:
+    talk, reply = job
+    return call_key(talk, reply.turn, reply.candidate, reply.rounds)
+
+
+def record(reply: Reply, answer: Completion) -> dict[str, Any]:
+    """Return what is kept of a candidate."""
+    text = text_of(answer.content) if answer.raw is None else answer.raw
+    found: dict[str, Any] = {
+        "conversation_id": reply.conversation_id,
+        "turn": reply.turn,
+        "candidate": reply.candidate,
+        "text": shown(answer.reasoning, text) if answer.reasoning else text,
+        "cut": answer.finish_reason in CUT,
+    }
+    if reply.rounds:
+        found["rounds"] = reply.rounds
+    if answer.raw is None and answer.tool_calls:
+        found["calls"] = [call.model_dump() for call in answer.tool_calls]
+    return found

@@ -1,0 +1,139 @@
+"""What learners sample and adapt is work like any other: workers have it, killed ones lose nothing,
+and it is what one process has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench import catalog
+from convbench.commands.build import build
+from convbench.commands.judge import judge
+from convbench.errors import SpecError
+from convbench.learn.branches import Branching
+from convbench.learn.job import Job, Means
+from convbench.learn.select import select
+from convbench.learn.start import train
+from convbench.learn.sweet.candidates import lacking, place, rows, sample
+from convbench.learn.sweet.pairs import Sweet
+from convbench.options.build import BuildOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape, SpecOptions
+from convbench.options.spread import Spread
+from convbench.options.train import TrainOptions
+from convbench.schema.recipe import Launch, Recipe
+from convbench.store import Run
+from convbench.workers.spread import Spreading
+from tests.rollout.cli import post
+from tests.support.serve import spawn
+
+from .crew import doubled, said, workers
+
+TWO = Spread(shards=6, on="local:2", lease=2.0)
+
+
+@contextmanager
+def one_killed(run: Path) -> Iterator[list[int]]:
+    """Kill one worker of a run once it has said something."""
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def go() -> None:
+        while not ended.wait(0.02) and not killed:
+            if not any(file.stat().st_size for file in run.glob("shards/0*/calls.jsonl")):
+                continue
+            for pid, _ in workers(run)[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_branches_and_candidates_by_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with spawn("provider") as url:
+        calls = CallOptions(f"{url}/v1", quiet=True, concurrency=4)
+        shape = Shape(samples=2, seed=1)
+        one, many = (tmp_path / name for name in ("one", "many"))
+        build(BuildOptions("demo", tasks=12, shape=shape, model="openai/scripted", run=one,
+                           calls=calls))  # fmt: skip
+        judge(JudgeOptions(("rules",), one, calls=calls))
+        shutil.copytree(one, many)
+
+        def branched(path: Path, spread: Spread) -> list[str]:
+            recipe = catalog.load(Recipe, "recipes", "step-dpo")
+            launch = catalog.load(Launch, "launch", "none")
+            job = Job(recipe.model_copy(update={"run": str(path)}), path / "checkpoints" / "c")
+            return Branching.of(job, Means(calls, SpecOptions(), launch, spread=spread)).do()
+
+        assert branched(one, Spread()) == []
+        post(url, "/_config", {"latency_s": 0.1})
+        with one_killed(many / "branches") as killed:
+            assert branched(many, TWO) == []
+        assert len(killed) == 1
+        found = said(many / "branches")
+        assert found
+        assert found == said(one / "branches")
+        assert doubled(many / "branches") == {}
+        rewards = [
+            Counter(v.reward for v in Run.open(path / "branches").verdicts())
+            for path in (one, many)
+        ]
+        assert rewards[0] == rewards[1]
+        assert branched(many, Spread()) == [], "nothing is left, however it is asked for"
+
+        sets = catalog.parse_sets(["args.candidates=2", "args.held_out=0", "args.share=1"])
+        recipe = catalog.load(Recipe, "recipes", "sweet", sets=sets)
+        settings = Sweet.of(recipe.args, recipe.name)
+
+        def sampled(path: Path, spread: Spread) -> dict[Any, str]:
+            run = Run.open(path)
+            file = path / "checkpoints" / "sweet" / "candidates.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            chosen = select(run, recipe.data)
+            sample(run, recipe, chosen, settings, file, calls,
+                   Spreading(spread, calls, SpecOptions()))  # fmt: skip
+            assert not lacking(chosen, settings, file)
+            there = [((*place(row), row["candidate"]), row["text"]) for row in rows(file)]
+            assert len(dict(there)) == len(there), "none stands twice"
+            return dict(there)
+
+        post(url, "/_config", {"latency_s": 0.0})
+        alone = sampled(one, Spread())
+        post(url, "/_config", {"latency_s": 0.1})
+        with one_killed(many / "candidates" / "sweet") as killed:
+            assert sampled(many, TWO) == alone
+        assert len(killed) == 1
+        assert alone
+
+
+def test_what_workers_could_not_do_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls = CallOptions(quiet=True)
+    build(BuildOptions("demo", tasks=2, model="scripted:policy", run=tmp_path / "run", calls=calls))
+    judge(JudgeOptions(("rules",), tmp_path / "run", calls=calls))
+    asked = TrainOptions(
+        "swift", (tmp_path / "run",), model="local:pocket", calls=calls, spread=Spread(on="local:2")
+    )
+    with pytest.raises(SpecError, match="samples nothing that workers could"):
+        train(asked)
