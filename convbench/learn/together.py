@@ -94,10 +94,10 @@ def train_together(options: TrainOptions, runs: Sequence[Run], folder: Path) -> 
 
 
 def _place(options: TrainOptions) -> Place:
-    place = place_of(options.together or "")
+    place = place_of(options.spread.on or "")
     if place.name not in ("slurm", "ray") or place.count is not None:
         raise SpecError(
-            f"--on {options.together}: expected slurm, ray or ray:ADDRESS, and --nodes N"
+            f"--on {options.spread.on}: expected slurm, ray or ray:ADDRESS, and --nodes N"
         )
     return place
 

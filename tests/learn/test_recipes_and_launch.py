@@ -18,6 +18,7 @@ from convbench.learn import together
 from convbench.learn.nodes import Meeting, meeting, on_machines
 from convbench.learn.start import choose_launch, sort_sets
 from convbench.options.shared import SpecOptions
+from convbench.options.spread import Spread
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Fit, Launch, Recipe
 from convbench.store import Run
@@ -200,7 +201,9 @@ def test_which_machine_this_is_says_the_scheduler(
 
 def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> None:
     run = Run(tmp_path / "a run", None)  # type: ignore[arg-type]
-    options = TrainOptions("swift", launch="zero3", nodes=2, on="slurm", dry_run=True)
+    options = TrainOptions(
+        "swift", launch="zero3", nodes=2, spread=Spread(on="slurm"), dry_run=True
+    )
     script = tmp_path / "script"
     script.write_text(together.written(options, [run], tmp_path / "out"))
     subprocess.run(["bash", "-n", str(script)], check=True)
@@ -212,11 +215,11 @@ def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> N
     assert words[1:5] == ["-m", "convbench", "train", "swift"]
     assert set(words[5:]) == {f"--run={run.path}", f"--out={tmp_path / 'out'}",
                               "--launch=zero3", "--nodes=2"}  # fmt: skip
-    on_ray = dataclasses.replace(options, on="ray:10.0.0.1:6379")
+    on_ray = dataclasses.replace(options, spread=Spread(on="ray:10.0.0.1:6379"))
     assert "# 2 tasks on 10.0.0.1:6379" in together.written(on_ray, [run], tmp_path / "out")
     for wrong in ("local", "slurm:4", "k8s"):
         with pytest.raises(SpecError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
-            together.written(dataclasses.replace(options, on=wrong), [run], tmp_path)
+            together.written(dataclasses.replace(options, spread=Spread(on=wrong)), [run], tmp_path)
     with pytest.raises(SpecError, match="found no --nodes"):
         together.written(dataclasses.replace(options, nodes=None), [run], tmp_path)
 
