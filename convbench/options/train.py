@@ -70,7 +70,7 @@ class TrainOptions(AskingOfRuns):
         int | None,
         Opt(
             "Train on this many machines together, each with the launch's processes; type this "
-            "command on every one, or have --on slurm, --on ray or --on ray:ADDRESS start it there.",
+            "command on every one, or have --on slurm, ray or ray:ADDRESS start it there.",
             metavar="N", least=1, most=4096,
         ),
     ] = None  # fmt: skip
