@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+from convbench.cache import cache_folder
 from convbench.errors import FatalModelError, MissingDependency
 from convbench.install import with_extra
 
-CACHE = "~/.cache/convbench/models"
-"""Where converted and fetched weights lie; CONVBENCH_CACHE names another folder."""
+MODELS = "models"
+"""Kind of the cache: converted and fetched weights."""
 HEAD = 4 << 20
 """Bytes of a file that tell it from others, beside its size and time: GGUF begins with all of its
 metadata and the list of its tensors."""
@@ -27,11 +27,6 @@ GROWTH = 8
 MAGIC = b"GGUF"
 SOURCE = "source.json"
 """In a converted or fetched folder: what it was made of."""
-
-
-def cache() -> Path:
-    """Return the folder of converted and fetched weights."""
-    return Path(os.environ.get("CONVBENCH_CACHE") or CACHE).expanduser()
 
 
 def is_gguf(path: str) -> bool:
@@ -46,7 +41,7 @@ def converted(path: str) -> Path:
     FatalModelError where the file cannot be read or the disk is too small, MissingDependency.
     """
     file = Path(path).expanduser().resolve()
-    target = cache() / f"{file.stem}-{_key(file)}"
+    target = cache_folder(MODELS) / f"{file.stem}-{_key(file)}"
     if not (target / "config.json").is_file():
         print(f"converting {file.name} (once) to {target}", file=sys.stderr)
         convert(file, target, {"file": file.name, "bytes": file.stat().st_size})

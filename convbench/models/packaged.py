@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from convbench.cache import cache_folder
 from convbench.errors import FatalModelError
 from convbench.hub.known import on_hub
-from convbench.models.gguf import SOURCE, cache, convert
+from convbench.models.gguf import MODELS, SOURCE, convert
 
 CHUNK = 1 << 20
 MOST = 3600
@@ -56,7 +57,7 @@ KNOWN = {
 
 def place(name: str) -> Path:
     """Return the folder where a model lies once it is fetched."""
-    return cache() / name
+    return cache_folder(MODELS) / name
 
 
 def have(name: str) -> bool:

@@ -19,11 +19,10 @@ from typing import Any
 
 import orjson
 
+from convbench.cache import cache_folder
 from convbench.errors import RunError
 from convbench.store.jsonl import write_whole
 
-PLACE = "CONVBENCH_CACHE"
-"""Environment variable: the folder of what can be made again (~/.cache/convbench)."""
 LARGEST = 64 << 20
 """Bytes of a file that is read."""
 MANY = 32
@@ -44,18 +43,12 @@ def kept(
         mark = _mark(of, packages, rows, seed)
     except TypeError:  # rows of what JSON has not
         return list(make())
-    file = folder() / "questions" / f"{name}-{mark}.jsonl"
+    file = cache_folder("questions") / f"{name}-{mark}.jsonl"
     found = _read(file, mark)
     if found is None:
         found = list(make())
         _write(file, mark, found)
     return found
-
-
-def folder() -> Path:
-    """Return the folder of what can be made again."""
-    said = os.environ.get(PLACE)
-    return Path(said) if said else Path("~/.cache/convbench").expanduser()
 
 
 def _mark(of: Sequence[ModuleType], packages: Sequence[str], rows: Iterable[Row], seed: int) -> str:

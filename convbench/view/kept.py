@@ -23,13 +23,13 @@ from pathlib import Path
 import orjson
 
 from convbench import answers, schema, store
+from convbench.cache import cache_folder
 from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
 from convbench.store.limits import OFTEN
 from convbench.store.places import Places, size_of
 from convbench.store.tables import reopen
 from convbench.store.tail import Mark, appended, fixed, marks
-from convbench.tasks.kept import folder
 from convbench.view.index import Index, build_index, distinct
 
 LARGE = 64 << 20
@@ -133,13 +133,13 @@ class Maker:
 
 
 def _new(runs: Sequence[Run]) -> Path:
-    return folder() / "view" / f"{_name(distinct(runs))}-{secrets.token_hex(4)}.duckdb"
+    return cache_folder("view") / f"{_name(distinct(runs))}-{secrets.token_hex(4)}.duckdb"
 
 
 def _files(runs: Sequence[Run]) -> list[Path]:
     """Return the files of an index of these runs that are this user's own, the newest first."""
     with contextlib.suppress(OSError):
-        found = (folder() / "view").glob(f"{_name(runs)}-*.duckdb")
+        found = cache_folder("view").glob(f"{_name(runs)}-*.duckdb")
         return sorted(filter(_own, found), key=lambda one: one.stat().st_mtime, reverse=True)
     return []
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.tasks.kept import PLACE
+from convbench.cache import CACHE
 from tests.bench.bench import Row
 from tests.view.conftest import browser, viewing
 
@@ -53,7 +53,7 @@ def _measured(folder: Path, rows: int, bound: float) -> Iterator[Row]:
             f"many(Path({str(run)!r}), {rows})"
         )
         subprocess.run([sys.executable, "-c", made], check=True)  # its memory is not the viewer's
-    os.environ[PLACE] = str(folder / "kept")
+    os.environ[CACHE] = str(folder / "kept")
     shutil.rmtree(folder / "kept", ignore_errors=True)
     with browser() as chromium:
         start = time.monotonic()

@@ -35,7 +35,7 @@ STAGES = (
     ("templates",),
     ("schema",),
     ("blot", "printable"),
-    ("words", "errors", "callable", "install"),
+    ("words", "errors", "callable", "install", "cache"),
 )
 """The stages, last first: each may use those below it, never one above it."""
 HEIGHT = {name: height for height, names in enumerate(STAGES) for name in names}

@@ -31,7 +31,7 @@ WEIGHTS = place("smollm2")
 @pytest.fixture(autouse=True)
 def _fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's own weights: the other tests have an empty cache."""
-    monkeypatch.setenv("CONVBENCH_CACHE", str(WEIGHTS.parent))
+    monkeypatch.setenv("CONVBENCH_CACHE", str(WEIGHTS.parent.parent))
 
 
 def test_the_whole_chain_ends_in_a_report(tmp_path: Path) -> None:

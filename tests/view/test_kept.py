@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from multidict import MultiDict
 
+from convbench.cache import CACHE
 from convbench.store import Run
 from convbench.store.label import write_label
-from convbench.tasks.kept import PLACE
 from convbench.view import kept
 from convbench.view.figures import overview
 from convbench.view.filters import listing
@@ -29,7 +29,7 @@ QUESTIONS = [question(n) for n in range(6)]
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of three conversations that counts as large, and a folder for its index."""
-    monkeypatch.setenv(PLACE, str(tmp_path / "cache"))
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
     monkeypatch.setattr(kept, "LARGE", 0)
     monkeypatch.setattr("convbench.view.growing.EASE", 0.0)
     monkeypatch.setattr("convbench.view.first.SHOWN", 2)
@@ -160,7 +160,7 @@ def test_where_nothing_can_be_kept_it_is_made_in_memory(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "no-folder").write_text("")
-    monkeypatch.setenv(PLACE, str(tmp_path / "no-folder"))
+    monkeypatch.setenv(CACHE, str(tmp_path / "no-folder"))
     growing = Growing(lambda: [run])
     until(lambda: pulse(growing)["first"] is None)
     assert growing.index.total == 3
