@@ -13,6 +13,7 @@ from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.analysis import patterns as analyse
 from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import responses
+from convbench.report.plots.style import Page
 from convbench.store import Run, find_run
 from convbench.store.jsonl import write_whole
 
@@ -34,7 +35,8 @@ def patterns(options: PatternOptions) -> PatternResult:
     """
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
     found = analyse(responses(runs, options.split))
-    made = patterns_document(found, _title(runs, options.split))
+    page = Page(options.columns, options.titles)
+    made = patterns_document(found, _title(runs, options.split), page)
     folder = options.out or runs[0].reports
     files = write(made, folder, ["html", "markdown"], name="patterns")
     write_whole(folder / "patterns.csv", points(found))

@@ -135,14 +135,15 @@ def _shown(kind: str, name: str, spec: BaseModel, folders: Sequence[Path]) -> Sp
 
 
 def _model(name: str, folders: Sequence[Path]) -> SpecShown:
-    from convbench.models.aliases import aliases
+    from convbench.models.aliases import aliases, file_of
 
     known = aliases(folders).models
     if name not in known:
         raise SpecError(f"models/{name}: found no such model; expected one of {', '.join(known)}")
     alias = known[name]
     value = alias.model_dump(mode="json", exclude_defaults=True)
-    return SpecShown("models", name, alias.note or "", "specs/models.yaml", value)
+    title = alias.note or alias.ref or f"retired: {alias.retired}"
+    return SpecShown("models", name, title, str(file_of(name, folders)), value)
 
 
 def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:

@@ -61,10 +61,10 @@ class Start:
     def describe(self) -> str:
         """Say it in words."""
         return (
-            f"the student starts near gibberish: {self.student:.2f} nats a token where the teacher "
-            f"has {self.teacher:.2f} and a blind guess {self.chance:.2f}; a short distillation "
-            "leaves it so; take the whole base with --set distil.student_layers=null, or another "
-            "student with --model"
+            f"the student starts near gibberish: {self.student:.2f} nats per token where the "
+            f"teacher has {self.teacher:.2f} and a blind guess {self.chance:.2f}; a short "
+            "distillation leaves it so; take the whole base with --set distil.student_layers=null, "
+            "or another student with --model"
         )
 
     def record(self) -> dict[str, Any]:

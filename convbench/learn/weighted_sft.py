@@ -327,7 +327,7 @@ class WeightedSFT(SFTTrainer):
             self.warned = True
             print(
                 f"warning: the policy collapses: log pi of the rewarded conversations fell from "
-                f"{self.first:.2f} to {now:.2f} nats a token (loss {loss:.3g}); lower "
+                f"{self.first:.2f} to {now:.2f} nats per token (loss {loss:.3g}); lower "
                 "fit.learning_rate or fit.epochs, or set weighting.clip",
                 file=sys.stderr,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -107,16 +107,26 @@ class Resolved:
 
 def aliases(specs: Sequence[Path] = ()) -> AliasFile:
     """Return all aliases: --specs, then ./specs, the user's file, the shipped ones."""
-    found = [folder / FILE for folder in folders(specs)]
-    found.insert(max(0, len(found) - 1), USER_FILE.expanduser())
     default: str | None = None
     models: dict[str, Alias] = {}
+    for _, content in _files(specs):
+        default = default or content.default
+        models = {**models, **{n: a for n, a in content.models.items() if n not in models}}
+    return AliasFile(default=default, models=models)
+
+
+def file_of(name: str, specs: Sequence[Path] = ()) -> Path:
+    """Return the file that a known short name is taken from."""
+    return next(path for path, content in _files(specs) if name in content.models)
+
+
+def _files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
+    """Yield every file of aliases there is, the first to count first."""
+    found = [folder / FILE for folder in folders(specs)]
+    found.insert(max(0, len(found) - 1), USER_FILE.expanduser())
     for path in found:
         if path.is_file():
-            content = check(AliasFile, read(path), str(path))
-            default = default or content.default
-            models = {**models, **{n: a for n, a in content.models.items() if n not in models}}
-    return AliasFile(default=default, models=models)
+            yield path, check(AliasFile, read(path), str(path))
 
 
 def resolve(

@@ -30,7 +30,7 @@ class GoldOptions:
         tuple[str, ...],
         Opt(
             "A run (without it the newest), or export FILE, or import FILE.",
-            metavar="[RUN | export FILE | import FILE]", argument=True,
+            metavar="RUN | export FILE | import FILE", argument=True,
         ),
     ] = ()  # fmt: skip
     draw: Annotated[
@@ -40,8 +40,8 @@ class GoldOptions:
     by: Annotated[
         DrawBy,
         Opt(
-            "All alike; spread evenly over the judge's scores; the better paid the likelier; or "
-            "where people are likely to be far from the judge."
+            "All alike; spread evenly over the judge's scores; the likelier the better the score; "
+            "or where people are likely to disagree with the judge."
         ),
     ] = "uniform"
     raters: Annotated[int, Opt("People to label each conversation.", least=1, most=20)] = 1

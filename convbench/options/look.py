@@ -13,7 +13,7 @@ from convbench.words import Mode
 
 RunArgument = Annotated[
     Path | None,
-    Opt("Run directory; without it the newest run.", metavar="[RUN]", argument=True, names="runs"),
+    Opt("Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs"),
 ]
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
 
@@ -120,7 +120,7 @@ class VerifyOptions:
         Opt(
             "A run, checkpoint, report's folder or published folder, or OWNER/NAME of a dataset on "
             "the Hub; without it the newest run with all that lies in it.",
-            metavar="[WHAT]",
+            metavar="WHAT",
             argument=True,
             names="runs",
         ),

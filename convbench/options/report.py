@@ -12,6 +12,16 @@ from convbench.words import ErrorKind, SplitChoice
 
 Reported = Annotated[SplitChoice, Opt("Split whose conversations are reported.")]
 Out = Annotated[Path | None, Opt("Folder for the files (RUN/reports with --plots).", metavar="DIR")]
+Widest = Annotated[
+    Literal["one", "two"],
+    Opt(
+        "Width of pictures and LaTeX tables: one column of a two-column page (3.35 inches), "
+        "or both (7)."
+    ),
+]
+Titled = Annotated[
+    bool, Opt("Write a title into each picture, for slides; in a paper the caption has it.")
+]
 
 
 @dataclass(frozen=True)
@@ -53,16 +63,8 @@ class ReportOptions:
     ] = ()  # fmt: skip
     paper: Annotated[bool, Opt("Set the paper's numbers beside ours.")] = False
     plots: Annotated[bool, Opt("Draw pictures too: PDF, SVG, PNG and one HTML page.")] = False
-    columns: Annotated[
-        Literal["one", "two"],
-        Opt(
-            "Width of pictures and LaTeX tables: one column of a two-column page (3.35 inches), "
-            "or both (7)."
-        ),
-    ] = "two"
-    titles: Annotated[
-        bool, Opt("Write a title into each picture, for slides; in a paper the caption has it.")
-    ] = False
+    columns: Widest = "two"
+    titles: Titled = False
     pairwise: Annotated[
         bool, Opt("Win rates and strengths from judge --pairwise, in tables of their own.")
     ] = False
@@ -107,4 +109,6 @@ class PatternOptions:
     runs: Runs = ()
     """Each run is one policy; one run alone (or none: the newest) stands with its children."""
     split: Reported = "test"
+    columns: Widest = "two"
+    titles: Titled = False
     out: Out = None

@@ -18,7 +18,7 @@ LOGGED = {
     "loss": "loss",
     "log_pi_positive": "log π of positively weighted conversations (nats)",
     "log_pi_negative": "log π of negatively weighted conversations (nats)",
-    "log_ratio": "log π/π₀ (nats a row)",
+    "log_ratio": "log π/π₀ (nats per row)",
     "rewards/accuracies": "pairs ranked rightly (share)",
 }
 """Figures of the training log, as a card names them."""

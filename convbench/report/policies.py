@@ -11,6 +11,7 @@ from typing import Any
 
 from convbench.answers import grade
 from convbench.errors import RunError
+from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import folder_of
 from convbench.report.rows import Observation, Rows
 from convbench.schema import JudgeSpec
@@ -199,10 +200,16 @@ def checkpoint_of(run: Run, parent: Run | None) -> tuple[dict[str, Any], dict[st
     return recipe, {}
 
 
-def _folders(run: Run, parent: Run | None) -> Iterator[Path]:
+def _folders(run: Run, parent: Run | None) -> list[Path]:
+    """Return where a child run's checkpoint may lie, its very weights first: those of other rounds,
+    and of other folders, have the same name."""
     if run.manifest.checkpoint is None:
-        return
+        return []
     plain = folder_of(run.manifest.checkpoint)
     above = parent.path if parent is not None else run.path.parent.parent
-    yield above / "checkpoints" / plain.name
-    yield plain.expanduser()
+    of_round = [above.joinpath(*plain.parts[-5:])] if plain.parts[-5:-4] == ("rounds",) else []
+    places = [*of_round, above / "checkpoints" / plain.name, plain.expanduser()]
+    member = run.manifest.cast.get(run.manifest.protocol.policy)
+    if member is None or member.fingerprint is None:
+        return places
+    return sorted(places, key=lambda place: weights_fingerprint(place) != member.fingerprint)

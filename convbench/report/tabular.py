@@ -32,23 +32,35 @@ column of 7.6 cm), and counted for wide letters: a table is split a little early
 KEY, TEXT = 0.3, 0.55
 """Shares of the line that the first column and any other text may take before they are set as
 paragraphs."""
+MOST = 3
+"""Columns at most that stand in each part of a split table."""
 PIECE = 8
 """Characters of a word in a paragraph after which it may break."""
 _SIGN = re.compile(r"(?<![\w.])([+-])(?=[\d.])")
 
 
 def tabular(table: Table, room: Room, escaped: Callable[[str], str]) -> Iterator[str]:
-    """Yield the tables that hold this one's columns, each with the first; `escaped` makes text
-    LaTeX's."""
+    """Yield the tables that hold this one's columns, each with those that tell its rows apart;
+    `escaped` makes text LaTeX's."""
     stacked = False
     widths = _widths(table, room, stacked)
     if sum(widths) > room.line:
         stacked = True
         widths = _widths(table, room, stacked)
-    for number, block in enumerate(_blocks(widths, room.line)):
+    keys = _keys(table)
+    for number, block in enumerate(_blocks(widths, room.line, keys)):
         if number:
             yield "\\par\\medskip"
-        yield from _block(table, block, room, stacked, escaped)
+        yield from _block(table, [*range(keys), *block], room, stacked, escaped)
+
+
+def _keys(table: Table) -> int:
+    """Return how many of the first columns it takes to tell the rows apart: the method, say, and
+    the temperature; one where a few do not."""
+    for number in range(1, min(MOST, len(table.columns) - 1) + 1):
+        if len({tuple(c.text for c in row[:number]) for row in table.rows}) == len(table.rows):
+            return number
+    return 1
 
 
 def _text(cell: Cell, stacked: bool) -> str:
@@ -67,23 +79,22 @@ def _widths(table: Table, room: Room, stacked: bool) -> list[float]:
     return out
 
 
-def _blocks(widths: Sequence[float], line: float) -> list[list[int]]:
-    """Return the columns of each table beside the first, as many as there is room for."""
+def _blocks(widths: Sequence[float], line: float, keys: int) -> list[list[int]]:
+    """Return the columns of each table beside its first, as many as there is room for."""
     blocks: list[list[int]] = [[]]
-    used = widths[0]
-    for place, width in enumerate(widths[1:], 1):
+    used = first = sum(widths[:keys])
+    for place, width in enumerate(widths[keys:], keys):
         if blocks[-1] and used + width > line:
             blocks.append([])
-            used = widths[0]
+            used = first
         blocks[-1].append(place)
         used += width
     return blocks
 
 
 def _block(
-    table: Table, places: Sequence[int], room: Room, stacked: bool, escaped: Callable[[str], str]
+    table: Table, shown: Sequence[int], room: Room, stacked: bool, escaped: Callable[[str], str]
 ) -> Iterator[str]:
-    shown = [0, *places]
     # The width was counted, not measured: a table that is a little wider after all is scaled.
     yield "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
     yield f"\\begin{{tabular}}{{{''.join(_kind(table, place, room) for place in shown)}}}"

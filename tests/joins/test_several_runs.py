@@ -127,6 +127,13 @@ def test_rounds_replay_earlier_logs_and_leave_a_curve(runs: list[Run]) -> None:
     ]  # fmt: skip
     assert "(" in table.rows[2][2].text
     (section,) = sections([Run.open(runs[0].path)])
+    # Both rounds' checkpoints are called `refit`: each policy's training is its own.
+    trainings = {one.name: one.training for one in section.policies if one.training}
+    own = [json.loads((one.checkpoint / "training.json").read_text())
+           for one in done.result.rounds.rounds]  # fmt: skip
+    assert [told["log"] for name, told in sorted(trainings.items()) if "round" in name] == [
+        told["log"] for told in own
+    ]
     picture = by_rounds(section, "rules", "clustered")
     assert picture is not None
     assert "round" in picture.caption

@@ -130,6 +130,24 @@ def test_a_table_is_split_and_stacked_where_the_page_is_narrow():
         assert text.count("a long reason") == 4
 
 
+def test_each_part_of_a_split_table_says_which_row_is_whose():
+    """By temperature the method alone does not: the temperature stands in every part too."""
+    plain = wide_table(rows=4)
+    heats = [Cell(text) for text in ("0.3", "0.7", "0.3", "0.7")]
+    whose = [Cell(text) for text in ("SWiFt", "SWiFt", "Base", "Base")]
+    rows = tuple((who, heat, *row[1:]) for who, heat, row in zip(whose, heats, plain.rows,
+                                                                 strict=True))  # fmt: skip
+    columns = (plain.columns[0], Column("T", "T"), *plain.columns[1:])
+    table = replace(plain, columns=columns, rows=rows)
+    text = latex(Document("Report", (Part("arc", tables=(table,)),), columns="one"))
+    parts = text.count("\\begin{tabular}")
+    assert parts >= 3
+    assert [
+        text.count(f"{who} & {heat} & ") for who in ("SWiFt", "Base") for heat in (0.3, 0.7)
+    ] == [parts] * 4
+    assert text.count("Policy & T & ") == parts
+
+
 TWO_COLUMNS = PAGE.replace("{article}", "[twocolumn,10pt]{article}")
 
 

@@ -117,7 +117,7 @@ def test_failed_unparsed_and_unscored_are_counted_and_only_that(tmp_path):
     )  # fmt: skip
     policy = read_policy(run, "test")
     assert counts(policy, "rules") == {
-        "planned": 9, "missing": 0, "failed": 1, "had": 8, "unparsed": 1, "flagged": 0,
+        "planned": 9, "missing": 0, "failed": 1, "complete": 8, "unparsed": 1, "flagged": 0,
         "scored": 6, "judge failed": 1, "unjudged": 1,
     }  # fmt: skip
     # 8 conversations count, 6 of them right; the unparsed one is wrong and has no thinking.

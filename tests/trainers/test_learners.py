@@ -160,7 +160,7 @@ def test_star_gate_d_distils_the_newest_star_gate_checkpoint(
     assert kept["start"]["gibberish"], "half a model of random weights"
     assert kept["start"]["chance"] == pytest.approx(math.log(student.config.vocab_size))
     told = capsys.readouterr().err
-    number = f"{kept['start']['student']:.2f} nats a token"
+    number = f"{kept['start']['student']:.2f} nats per token"
     assert f"warning: the student starts near gibberish: {number}" in told
     assert told.index("near gibberish") < told.rindex("step 1/3"), "before the first step"
 

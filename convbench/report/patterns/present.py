@@ -11,7 +11,7 @@ from convbench.report.document import Cell, Column, Document, Part, Picture, Tab
 from convbench.report.patterns.analysis import Patterns
 from convbench.report.patterns.responses import Response, by_policy
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
-from convbench.report.plots.style import drawing, looks, new_figure, picture
+from convbench.report.plots.style import Page, drawing, legend_below, looks, new_figure, picture
 from convbench.report.tables.cells import number
 from convbench.stats.estimate import estimate
 
@@ -22,14 +22,14 @@ TOLD = 10
 """Telling words shown."""
 
 
-def patterns_document(found: Patterns, title: str) -> Document:
-    """Return the analysis as a document of one part."""
+def patterns_document(found: Patterns, title: str, page: Page | None = None) -> Document:
+    """Return the analysis as a document of one part, its picture drawn for `page`."""
     counts = ", ".join(
         f"{len(said)} of {name}" for name, said in by_policy(found.responses).items()
     )
     facts = (f"Final responses: {counts}; {len(found.common)} common words.",)
     tables = (shares(found), diversity(found), *told(found))
-    pictures = () if found.places is None else (draw(found, found.places, title),)
+    pictures = () if found.places is None else (draw(found, found.places, title, page),)
     return Document(title, (Part(title, facts, tables, pictures, found.notes),))
 
 
@@ -97,12 +97,15 @@ def _where(found: Patterns, inside: list[bool], wanted: bool) -> Iterator[Respon
     return (r for r, is_in in zip(found.responses, inside, strict=True) if is_in == wanted)
 
 
-def draw(found: Patterns, places: Sequence[tuple[float, float]], title: str) -> Picture:
-    """Return the UMAP picture: shape by pattern, colour by policy."""
-    with drawing(found.policies):
+def draw(
+    found: Patterns, places: Sequence[tuple[float, float]], title: str, page: Page | None = None
+) -> Picture:
+    """Return the UMAP picture: shape by pattern, colour by policy. `page` is what it is drawn
+    for."""
+    with drawing(found.policies, page):
         from matplotlib.lines import Line2D
 
-        figure = new_figure(4.6, panels=2)
+        figure = new_figure(4.6 if page is None or page.columns == "two" else 3.6, panels=2)
         axes: Any = figure.subplots()
         colors = {name: look.color for name, look in looks(found.policies).items()}
         for place in _interleaved(found):
@@ -120,7 +123,7 @@ def draw(found: Patterns, places: Sequence[tuple[float, float]], title: str) -> 
                    label=f"pattern {k}")
             for k, shape in enumerate(SHAPES[: found.k])
         ]  # fmt: skip
-        figure.legend(handles=handles, loc="outside right upper")
+        legend_below(figure, handles, [str(one.get_label()) for one in handles])
         caption = (
             f"{title}: final responses placed by their uncommon words (UMAP, {found.neighbours} "
             "neighbours); colour is the policy, shape the pattern of common words."

@@ -34,11 +34,11 @@ def strengths(title: str, found: Tournament, no_wins: Sequence[str] = ()) -> Pic
     axes.set_xlabel(f"log odds of winning against {names[0]}")
     caption = (
         f"{title}: Bradley-Terry strengths by judge {found.judge} against {names[0]}, "
-        f"{'asked until decided' if found.decided else 'with 95% intervals that hold together'}; "
+        f"{'asked until decided' if found.decided else 'with simultaneous 95% intervals'}; "
         "each couple was judged in both orders."
     )
     caption += "".join(f" {why}." for why in no_wins)
-    bars = "bars: 95% intervals that hold together"
+    bars = "bars: simultaneous 95% intervals"
     said = "asked until decided: no intervals" if found.decided else bars
     said += "" if level is None else "\nfilled: as judged; hollow: at equal length"
     return picture(

@@ -16,10 +16,10 @@ from convbench.report.sections import Section
 PANELS = (
     ("loss", {"loss": ""}),
     (
-        "log-probability log π\n(nats a conversation)",
+        "log-probability log π\n(nats per conversation)",
         {"log_pi_positive": "weight > 0", "log_pi_negative": "weight < 0"},
     ),
-    ("log π/π₀, the bound's slack\n(nats a conversation)", {"log_ratio": ""}),
+    ("log π/π₀, the bound's slack\n(nats per conversation)", {"log_ratio": ""}),
     ("accuracy of preferences", {"rewards/accuracies": ""}),
 )
 """(label of the y axis, keys of the log with what they are told apart by)."""

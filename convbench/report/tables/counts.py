@@ -1,4 +1,4 @@
-"""What was planned, had, failed, unparsed and scored."""
+"""What was planned, complete, failed, unparsed and scored."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from convbench.report.sections import Section
 
 
 def count_table(section: Section, judge: str | None) -> Table:
-    """Return what was planned, had, failed, unparsed and scored."""
-    heads = ["planned", "missing", "failed", "had", "unparsed", "flagged"]
+    """Return what was planned, complete, failed, unparsed and scored."""
+    heads = ["planned", "missing", "failed", "complete", "unparsed", "flagged"]
     heads += ["scored", "judge failed", "unjudged"] if judge else []
     rows = []
     for policy in section.policies:
@@ -32,7 +32,7 @@ def counts(policy: Policy, judge: str | None = None) -> dict[str, int]:
     found: Counter[str] = Counter()
     for row in policy.rows:
         found.update(_became(row, judge))
-    heads = ("failed", "had", "unparsed", "flagged", "scored", "judge failed", "unjudged")
+    heads = ("failed", "complete", "unparsed", "flagged", "scored", "judge failed", "unjudged")
     missing = policy.planned - len(policy.rows)
     return {"planned": policy.planned, "missing": missing, **{head: found[head] for head in heads}}
 
@@ -44,7 +44,7 @@ def _became(row: Observation, judge: str | None) -> Iterator[str]:
     if row.failed:
         yield "failed"
         return
-    yield "had"
+    yield "complete"
     if row.flags:
         yield "flagged"
     scored = row.verdicts.get(judge or "")

@@ -51,7 +51,7 @@ def _starts(lines: Iterable[tuple[str, Policy]]) -> Iterator[str]:
         start = policy.training.get("start") or {}
         if start.get("gibberish"):
             yield (
-                f"{name} began near gibberish: its student had {start['student']:.2f} nats a "
+                f"{name} began near gibberish: its student had {start['student']:.2f} nats per "
                 f"token, the teacher {start['teacher']:.2f}, a blind guess {start['chance']:.2f}."
             )
 

@@ -191,7 +191,7 @@ export function picker(about, params, changed) {
             changed();
           },
         },
-        "The usual ones",
+        "Default columns",
       ),
     ),
   );

@@ -90,7 +90,7 @@ function base(about, params, act) {
     h(
       "button",
       { type: "button", class: "text", onclick: () => act({ versus: "", was: "" }) },
-      "Not only pairs",
+      "Unpaired ones too",
     ),
   );
 }

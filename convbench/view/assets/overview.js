@@ -81,7 +81,7 @@ function totals(about) {
       "no answer could be read",
       to({ result: "unparsed" }),
     ],
-    some(t.failed) && ["Failed", count(t.failed), "attempts without an end", to({ result: "failed" })],
+    some(t.failed) && ["Failed", count(t.failed), "attempts that did not finish", to({ result: "failed" })],
     some(t.flagged) && ["Flagged", count(t.flagged), "by the fidelity checks", to({ flag: "any" })],
     [
       "Cost",
@@ -203,7 +203,7 @@ function pictures(about) {
       : h(
           "p",
           { class: "hint" },
-          "The report draws some: ",
+          "The report draws them: ",
           h("code", null, "convbench report --plots"),
         ),
   );

@@ -30,7 +30,7 @@ export async function render(app, at, main, current) {
   return { title: "Runs", keys: keys(page, chosen) };
 }
 
-const none = () => h("p", { class: "empty" }, "No run lies here yet: ", h("code", null, "convbench build"));
+const none = () => h("p", { class: "empty" }, "There are no runs here yet: ", h("code", null, "convbench build"));
 
 const address = (names) => `open/${names.map(encodeURIComponent).join(",")}/`;
 

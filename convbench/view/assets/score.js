@@ -51,7 +51,7 @@ export function scorePanel(app, found, rubric, changed) {
       const missing = rubric.metrics.find((metric) => metric.needed && !(metric.name in scores));
       if (!remove && missing) throw new Error(`Give ${missing.label}: the reward is made of it.`);
       if (!remove && rubric.note && !data.get("note").trim())
-        throw new Error("Write a note: this rubric wants words for the scores.");
+        throw new Error("Write a note: this rubric requires words for the scores.");
       const row = await app.source.score({
         conversation_id: found.row.conversation_id,
         rater: data.get("rater"),
@@ -64,7 +64,7 @@ export function scorePanel(app, found, rubric, changed) {
         ...found.labels.filter((one) => one.rater !== rater),
         ...(remove ? [] : [row]),
       ];
-      say(remove ? "score taken away" : "score kept");
+      say(remove ? "score removed" : "score kept");
       closed();
     } catch (error) {
       problem.textContent = error.message;
@@ -118,7 +118,7 @@ function draw(rubric, own, rater) {
       { class: "row" },
       h("button", { type: "submit", class: "primary" }, "Save"),
       h("button", { type: "button", class: "cancel" }, "Cancel"),
-      own && h("button", { type: "button", class: "remove text" }, "Take my score away"),
+      own && h("button", { type: "button", class: "remove text" }, "Remove my score"),
     ),
   );
 }
@@ -221,7 +221,7 @@ export function agreementTable(found) {
     "Share of them with the same score",
     "Quadratically weighted kappa",
     "Spearman",
-    "Judge less people, mean",
+    "Judge minus people, mean",
   ];
   return [
     h("h3", null, `Agreement on “${found.metric}”`),

@@ -6,7 +6,7 @@ import { changed, go, here, replace } from "./route.js";
 
 export function table(app, about, found, params) {
   if (!found.rows.length)
-    return h("p", { class: "empty" }, "No conversation is like that. Take a filter away.");
+    return h("p", { class: "empty" }, "No conversation matches. Remove a filter.");
   const all = shown(about, params);
   return h(
     "div",

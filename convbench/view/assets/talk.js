@@ -28,7 +28,7 @@ export async function render(app, at, main, current) {
               h(
                 "button",
                 { type: "button", class: "text", onclick: () => show(true) },
-                "Show all the same",
+                "Show it anyway",
               ),
             ],
     );

@@ -193,7 +193,7 @@ function flips(about, row, base, run) {
     ),
     h(
       "span",
-      { class: "n", title: "McNemar's exact test over pairs; it takes pairs of one group as independent" },
+      { class: "n", title: "McNemar's exact test over pairs; it treats pairs of one group as independent" },
       `McNemar p ${row.p < 0.001 ? "<.001" : fixed(row.p, 3)}`,
     ),
   );
