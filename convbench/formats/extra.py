@@ -73,7 +73,7 @@ def meant(row: Mapping[str, Any], known: Collection[str]) -> str:
 def _unknown(row: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
     slip = meant(row, known)
     if slip:
-        raise DataError(f"{where}: found a key that is not known{slip}; keep it under metadata")
+        raise DataError(f"{where}: found an unknown key{slip}; if not, keep it under metadata")
     return {key: value for key, value in row.items() if key not in known and value is not None}
 
 

@@ -143,7 +143,7 @@ DEEP: dict[str, Any] = {}
 for _ in range(40):
     DEEP = {"in": DEEP}
 BAD += [
-    (row(rewrad=1), r":2: found a key that is not known .*'rewrad'; did you mean 'reward'"),
+    (row(rewrad=1), r":2: found an unknown key .*'rewrad'; did you mean 'reward'"),
     (row(Reward=1), "did you mean 'reward'"),
     (row(spilt="test"), "did you mean 'split'"),
     ({"message": [USER, FOUR]}, "did you mean 'messages'"),

@@ -100,7 +100,7 @@ def test_trl_reads_them_alike(tmp_path: Path) -> None:
 
 def test_fields_of_other_names(tmp_path: Path) -> None:
     row = {"dialogue": [ASK, GOOD], "scores": {"judge": {"overall": 7}}, "rewrad": 3}
-    with pytest.raises(DataError, match="found a key that is not known"):
+    with pytest.raises(DataError, match="found an unknown key"):
         said(tmp_path, [row], messages="dialogue", reward="scores.judge.overall")
     del row["rewrad"]
     assert said(tmp_path, [row], messages="dialogue", reward="scores.judge.overall") == [

@@ -330,11 +330,13 @@ def test_files_opened_from_the_disk_say_what_they_need(
 
 @pytest.mark.slow
 def test_a_hundred_thousand_conversations(look: Looked, tmp_path: Path) -> None:
-    """First page, search, filter, order, last page, one conversation, all of them whole."""
+    """First page, search, filter, order, last page, one conversation, all of them whole: after the
+    first conversations, which are shown until all are read."""
     many(tmp_path / "run", 100_000)
     with viewing(tmp_path / "run") as viewer:
         page = look.open(viewer.page("#/list"))
-        page.locator(".count strong", has_text="100,000").wait_for()
+        page.locator("#live").get_by_text("Only the first 200 conversations").wait_for()
+        page.locator(".count strong", has_text="100,000").wait_for(timeout=600_000)
         assert rows(page).count() == 50
         page.get_by_role("searchbox").fill('"unit 4711 "')
         count_is(page, 0)
