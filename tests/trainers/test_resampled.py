@@ -180,7 +180,7 @@ def test_what_cannot_be_branched_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(TrainError, match=r"no branch can be sampled.*pairing\.source=logged"):
         do(cast(), model="local:pocket")
     gone = gone.model_copy(update={"model": "local:pocket", "fingerprint": "other"})
-    with pytest.raises(TrainError, match="no longer those that had the conversations"):
+    with pytest.raises(TrainError, match="no longer those that spoke in the conversations"):
         do(cast(), model="local:pocket")
     with pytest.raises(TrainError, match="imported conversations"):
         do(cast(kind="import"), model="local:pocket")
