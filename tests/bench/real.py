@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from convbench.models.gguf import cache
+from convbench.cache import cache_folder
+from convbench.models.gguf import MODELS
 from convbench.models.packaged import have
 from convbench.models.vllm import ARGUMENTS, PYTHON
 from tests.bench.bench import ROOT, Row
@@ -44,7 +45,7 @@ def real(folder: Path) -> Iterator[Row]:
         return
     size = os.environ.get("CONVBENCH_BENCH_REAL", f"{ROUNDS}x{COUNT}x{TOKENS}")
     rounds, count, tokens = (int(one) for one in size.split("x"))
-    weights = {name: str(cache() / "smollm2") for name in ("convbench", *STATIC)}
+    weights = {name: str(cache_folder(MODELS) / "smollm2") for name in ("convbench", *STATIC)}
     weights |= _gguf() | _vllm()
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in weights}
     for number in range(rounds):
@@ -94,7 +95,7 @@ def _gguf() -> dict[str, str]:
 def _vllm() -> dict[str, str]:
     """Return vLLM's weights, where it is here; else say what is missing."""
     if os.environ.get(PYTHON):
-        return {VLLM: str(cache() / "smollm2")}
+        return {VLLM: str(cache_folder(MODELS) / "smollm2")}
     print(f"real: no vLLM: name an interpreter that has it: {PYTHON}=PYTHON", file=sys.stderr)
     return {}
 
