@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.answers import BuildAnswer, Tokens
+from convbench.cli.answers.runs import BuildAnswer, Tokens
 from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give
 from convbench.cli.say import (

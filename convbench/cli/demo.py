@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from convbench.cli.answers import ReportAnswer
+from convbench.cli.answers.learnt import ReportAnswer
 from convbench.cli.command import command
 from convbench.options.demo import DemoOptions
 

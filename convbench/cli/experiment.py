@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from convbench.cli.answers import ExperimentAnswer, ExperimentStep
+from convbench.cli.answers.learnt import ExperimentAnswer, ExperimentStep
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers import JudgeAnswer, JudgedRun, JudgeScores, Tokens
+from convbench.cli.answers.judged import JudgeAnswer, JudgedRun, JudgeScores
+from convbench.cli.answers.runs import Tokens
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import INTERRUPTED, give

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers import ListAnswer, RunRow, SpecRow
+from convbench.cli.answers.looks import ListAnswer, RunRow, SpecRow
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give

@@ -12,16 +12,16 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers import (
+from convbench.cli.answers.looks import (
     DoctorAnswer,
     FindingAnswer,
     MadeAnswer,
     ModelsAnswer,
-    RunAnswer,
     ShowAnswer,
     VerifiedAnswer,
     VerifyAnswer,
 )
+from convbench.cli.answers.runs import RunAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give

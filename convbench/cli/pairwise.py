@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers import Duels
+from convbench.cli.answers.judged import Duels
 from convbench.cli.console import err, out
 from convbench.cli.say import (
     ended,

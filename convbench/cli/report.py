@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from convbench.cli.answers import ReportAnswer
+from convbench.cli.answers.learnt import ReportAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give, wanted

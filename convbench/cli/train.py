@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from convbench.cli.answers import RoundAnswer, TrainAnswer
+from convbench.cli.answers.learnt import RoundAnswer, TrainAnswer
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import out
 from convbench.cli.envelope import give

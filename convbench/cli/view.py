@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from convbench.cli.answers import ViewAnswer
+from convbench.cli.answers.looks import ViewAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers import ForeseenAnswer, MergeAnswer, WorkAnswer, WorkerAnswer
+from convbench.cli.answers.runs import ForeseenAnswer, MergeAnswer, WorkAnswer, WorkerAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
