@@ -34,6 +34,8 @@ ARGUMENTS = "CONVBENCH_VLLM_ARGS"
 START_S = 3600.0
 """Longest start in seconds, the download of weights included."""
 MODULE = "vllm.entrypoints.openai.api_server"
+RAISED = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
+"""An error in a log."""
 OURS = ("host", "model", "served-model-name", "enable-lora", "lora-modules", "max-lora-rank")
 """Arguments that are ours to say."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -165,11 +167,13 @@ class VLLMModel(Model):
                 await asyncio.sleep(0.25)
 
     def _tail(self) -> str:
-        """Return the last telling lines of the log, on one line, and where it lies."""
+        """Return the telling lines of the log, on one line, and where it lies: its first and last
+        error, of which the first is what went wrong in an engine's process."""
         lines = self.log.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()
         lines = [line.strip() for line in lines if line.strip()]
-        telling = [line for line in lines if "rror" in line][-2:] or lines[-2:]
-        return f"log {self.log}: " + " | ".join(line[-200:] for line in telling)
+        errors = [line[found.start() :] for line in lines if (found := RAISED.search(line))]
+        telling = list(dict.fromkeys(errors[:1] + errors[-1:])) or lines[-2:]
+        return f"log {self.log}: " + " | ".join(line[:200] for line in telling)
 
 
 def interpreter(given: str | Path | None = None) -> Path:

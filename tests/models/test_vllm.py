@@ -52,6 +52,21 @@ def test_it_answers_and_is_stopped(python: Path, tmp_path: Path) -> None:
     assert "starting org/name" in (tmp_path / "run" / "vllm-org-name.log").read_text()
 
 
+def test_an_engine_s_own_error_is_told_before_what_follows_from_it(
+    python: Path, tmp_path: Path
+) -> None:
+    model = VLLMModel("vllm:x", python=python, log_dir=tmp_path)
+    model.log.write_text(
+        "INFO no error so far\n(Worker pid=9) ERROR [executor.py:953]     raise ValueError(\n"
+        "(Worker pid=9) ERROR [executor.py:953] ValueError: Available memory (15/23 GiB) is less\n"
+        "RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    assert model._tail() == (
+        f"log {model.log}: ValueError: Available memory (15/23 GiB) is less | RuntimeError: Engine "
+        "core initialization failed. See root cause above."
+    )
+
+
 def test_a_server_that_does_not_start_says_why(python: Path, tmp_path: Path) -> None:
     model = VLLMModel("vllm:broken", python=python, log_dir=tmp_path)
     with pytest.raises(FatalModelError, match=r"did not start; log .*broken is not a local folder"):
