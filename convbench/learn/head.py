@@ -28,16 +28,14 @@ SCALED = ("final_logit_softcapping", "logit_scale", "output_multiplier", "lm_hea
 
 
 def lighten(trainer: Any) -> None:
-    """Have one of TRL's trainers of preferences score labels alone where it trains on a CPU; what
-    it compares its policy to is read in float64, where that is (TRL reads it in float32)."""
-    policy, base = trainer.model, trainer.ref_model
-    if base is not None and policy.dtype == torch.float64:
-        base.double()
+    """Have one of TRL's trainers of preferences score labels alone where it trains on a CPU, with
+    its policy and what this is compared to."""
     if not on_cpu():
         return
+    policy = trainer.model
     score_labels_alone(policy.get_base_model() if is_peft_model(policy) else policy, looks=True)
-    if base is not None:
-        score_labels_alone(base)
+    if trainer.ref_model is not None:
+        score_labels_alone(trainer.ref_model)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def trainer_for(job: Job, rows: Sequence[PairRow], **more: Any) -> Preference:
         tokenizer.pad_token = tokenizer.eos_token
     trainer = Preference(
         model=fitting.load_model(job),
+        ref_model=None if lora else fitting.load_model(job),  # TRL's own fails under ZeRO-3
         args=fitting.sharded(DPOConfig(**values, beta=job.recipe.pairing.beta, **more)),
         train_dataset=Dataset.from_list([row.fields() for row in rows]),
         processing_class=tokenizer,

@@ -77,6 +77,7 @@ def trainer_for(job: Job, found: Sequence[dict[str, Any]]) -> Unpaired:
         tokenizer.pad_token = tokenizer.eos_token
     trainer = Unpaired(
         model=fitting.load_model(job),
+        ref_model=None if lora else fitting.load_model(job),  # TRL's own fails under ZeRO-3
         args=fitting.sharded(
             KTOConfig(**values, beta=job.recipe.pairing.beta, train_sampling_strategy="sequential")
         ),

@@ -113,6 +113,25 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
 
 
 @pytest.mark.slow
+def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path) -> None:
+    """All weights of StepDPO under ZeRO-3: what one process makes."""
+    from transformers import AutoModelForCausalLM
+
+    quick = ("fit.max_steps=2", "fit.accumulation=1", "fit.save=end", "fit.optimizer=sgd",
+             "fit.gradient_checkpointing=false", "fit.learning_rate=0.5")  # fmt: skip
+    made = []
+    for launched, size in (("zero3", 2), ("none", 4)):
+        done = train(
+            TrainOptions("step-dpo", run=run.path, launch=launched, out=tmp_path / launched,
+                         specs=SpecOptions(sets=(*quick, f"fit.batch_size={size}")),
+                         in_process=True)
+        )  # fmt: skip
+        net = AutoModelForCausalLM.from_pretrained(str(done.path), dtype=torch.float32)
+        made.append(dict(net.named_parameters()))
+    assert apart(*made) < 1e-5
+
+
+@pytest.mark.slow
 def test_why_workers_failed_reaches_the_user(run: Run, tmp_path: Path) -> None:
     """Weights that are broken: seen only by the workers, told in one line."""
     broken = tmp_path / "broken"
