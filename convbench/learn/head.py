@@ -34,8 +34,8 @@ def lighten(trainer: Any) -> None:
         return
     policy = trainer.model
     score_labels_alone(policy.get_base_model() if is_peft_model(policy) else policy, looks=True)
-    if trainer.ref_model is not None:
-        score_labels_alone(trainer.ref_model)
+    if trainer.ref_model is not None:  # under DeepSpeed it stands in an engine already
+        score_labels_alone(trainer.accelerator.unwrap_model(trainer.ref_model))
 
 
 @dataclass(frozen=True)
