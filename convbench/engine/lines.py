@@ -12,7 +12,7 @@ import orjson
 
 from convbench.blot import exact, known
 from convbench.errors import RunError
-from convbench.store.parts import LONG, WORTH, Sealer, streams
+from convbench.store.parts import LONG, WORTH, Compressor, streams
 
 
 class Lines:
@@ -23,7 +23,7 @@ class Lines:
         self.path = path
         self._hidden = known()
         self._file: FileIO | None = None
-        self._sealer: Sealer | None = None
+        self._compressor: Compressor | None = None
         self._size = 0
 
     def append(self, line: bytes) -> None:
@@ -51,13 +51,13 @@ class Lines:
                 self._seal()
             self._file.close()
             self._file = None
-        if self._sealer is not None:
-            self._sealer.wait()
-            self._sealer = None
+        if self._compressor is not None:
+            self._compressor.wait()
+            self._compressor = None
 
     def _open(self) -> FileIO:
         """Open for appending; a torn last line is ended, so that it spoils no other."""
-        self._sealer = self._sealer or Sealer(self.path)
+        self._compressor = self._compressor or Compressor(self.path)
         torn, self._size = False, 0
         if self.path.exists() and (size := self.path.stat().st_size):
             with self.path.open("rb") as file:
@@ -71,9 +71,9 @@ class Lines:
 
     def _seal(self) -> None:
         """Have what was written compressed, and go on with an empty file."""
-        if self._file is not None and self._sealer is not None:
+        if self._file is not None and self._compressor is not None:
             self._file.close()
-            self._sealer.rotate()
+            self._compressor.rotate()
             self._open()
 
 

@@ -13,9 +13,9 @@ import orjson
 from convbench.blot import _START, PATTERNS, in_use
 from convbench.errors import RunError
 from convbench.store.frames import opened
-from convbench.store.parts import SEALED
+from convbench.store.parts import COMPRESSED
 
-TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", SEALED)
+TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", COMPRESSED)
 BLOCK = 1 << 18
 """Characters that are looked at at once."""
 
@@ -67,7 +67,7 @@ def _in_file(scanner: Scanner, path: Path, name: str) -> Iterator[str]:
 
 def _opened(path: Path) -> TextIO:
     """Open a text, or a compressed part of records, which is text inside."""
-    if path.suffix == SEALED:
+    if path.suffix == COMPRESSED:
         return TextIOWrapper(opened(path), encoding="utf-8", errors="replace")
     return path.open(encoding="utf-8", errors="replace")
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from convbench.blot import exact, known
 from convbench.errors import RunError
-from convbench.store.parts import LONG, WORTH, Sealer, streams
+from convbench.store.parts import LONG, WORTH, Compressor, streams
 from convbench.store.shape import LONGEST, an_object
 
 
@@ -29,7 +29,7 @@ class Appender:
         self.path = path
         self._hidden = known() if blotted else ()
         try:
-            self._sealer = Sealer(path)
+            self._compressor = Compressor(path)
             self._open()
         except OSError as error:
             raise disk_error(path, error) from None
@@ -60,7 +60,7 @@ class Appender:
         """Have what was written compressed, and go on with an empty file."""
         try:
             self._file.close()
-            self._sealer.rotate()
+            self._compressor.rotate()
             self._open()
         except OSError as error:
             raise disk_error(self.path, error) from None
@@ -75,7 +75,7 @@ class Appender:
             raise disk_error(self.path, error) from None
         finally:
             self._file.close()
-            self._sealer.wait()
+            self._compressor.wait()
 
     def __enter__(self) -> Self:
         return self

@@ -20,10 +20,10 @@ from convbench.errors import RunError
 from convbench.store.frames import FRAME, checked_frames, compressor, opened
 
 LONG = 16 << 20
-"""Bytes at which a file is sealed while it is written."""
+"""Bytes at which a file is compressed while it is written."""
 WORTH = 4 << 20
-"""Bytes at which it is sealed when it is closed."""
-SEALED = ".zst"
+"""Bytes at which it is compressed when it is closed."""
+COMPRESSED = ".zst"
 
 
 def parts(path: Path) -> list[Path]:
@@ -31,7 +31,7 @@ def parts(path: Path) -> list[Path]:
     compressed ones among them are of bounded size when they are read (RunError)."""
     found: dict[int, Path] = {}
     for number, part in _numbered(path):
-        if part.suffix == SEALED or number not in found:
+        if part.suffix == COMPRESSED or number not in found:
             found[number] = part
     return [found[number] for number in sorted(found)]
 
@@ -52,7 +52,7 @@ def plain_size(path: Path) -> int:
 
 
 def _length(path: Path) -> int:
-    if path.suffix != SEALED:
+    if path.suffix != COMPRESSED:
         return path.stat().st_size
     return sum(frame.size for frame in checked_frames(path))
 
@@ -60,14 +60,14 @@ def _length(path: Path) -> int:
 def streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Yield (its path, an open stream of plain lines) of every part and of the file, in order.
 
-    A writer may seal the file meanwhile: what was there at the beginning is read once.
+    A writer may compress the file meanwhile: what was there at the beginning is read once.
     """
     while True:
         before = [number for number, _ in _numbered(path)]
         with contextlib.ExitStack() as stack:
             tail = stack.enter_context(path.open("rb")) if path.exists() else None
             if [number for number, _ in _numbered(path)] != before:
-                continue  # the file was sealed between the two looks
+                continue  # the file was compressed between the two looks
             for number in sorted(set(before)):
                 with _open(path, number) as part:
                     yield part
@@ -79,10 +79,10 @@ def streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 @contextlib.contextmanager
 def _open(path: Path, number: int) -> Iterator[tuple[Path, BinaryIO]]:
     """Open a part, which may be compressed meanwhile."""
-    plain, sealed = _names(path, number)
+    plain, compressed = _names(path, number)
     try:
-        with opened(sealed) as stream:
-            yield sealed, stream
+        with opened(compressed) as stream:
+            yield compressed, stream
             return
     except FileNotFoundError:
         pass
@@ -91,11 +91,11 @@ def _open(path: Path, number: int) -> Iterator[tuple[Path, BinaryIO]]:
             file: BinaryIO = stack.enter_context(plain.open("rb"))
             name = plain
         except FileNotFoundError:
-            file, name = stack.enter_context(opened(sealed)), sealed
+            file, name = stack.enter_context(opened(compressed)), compressed
         yield name, file
 
 
-class Sealer:
+class Compressor:
     """Makes compressed parts of a file that is being written by this process alone."""
 
     def __init__(self, path: Path) -> None:
@@ -110,7 +110,7 @@ class Sealer:
         plain, _ = _names(self.path, number)
         self.path.rename(plain)
         self.wait()
-        self._thread = threading.Thread(target=_seal_if_room, args=(plain,), name="seal")
+        self._thread = threading.Thread(target=_compress_if_room, args=(plain,), name="compress")
         self._thread.start()
 
     def wait(self) -> None:
@@ -122,27 +122,27 @@ class Sealer:
     def _tidy(self) -> None:
         """Go on with what a killed process left: compress plain parts, drop those that are."""
         for _, part in list(_numbered(self.path)):
-            if part.suffix != SEALED:
-                sealed = part.with_name(part.name + SEALED)
-                if sealed.exists():
+            if part.suffix != COMPRESSED:
+                compressed = part.with_name(part.name + COMPRESSED)
+                if compressed.exists():
                     part.unlink(missing_ok=True)
                 else:
-                    _seal_if_room(part)
-        for left in self.path.parent.glob(f".{glob_safe(self.path.stem)}-*{SEALED}.tmp"):
+                    _compress_if_room(part)
+        for left in self.path.parent.glob(f".{glob_safe(self.path.stem)}-*{COMPRESSED}.tmp"):
             left.unlink(missing_ok=True)
 
 
-def _seal_if_room(plain: Path) -> None:
+def _compress_if_room(plain: Path) -> None:
     """Compress a part; where the disk has no room it stays as it is, which reads the same."""
-    sealed = plain.with_name(plain.name + SEALED)
-    temporary = sealed.with_name(f".{sealed.name}.tmp")
+    compressed = plain.with_name(plain.name + COMPRESSED)
+    temporary = compressed.with_name(f".{compressed.name}.tmp")
     try:
         with plain.open("rb") as source, temporary.open("wb") as target:
             for block in whole_lines(source):
                 target.write(compressor().compress(block))
             target.flush()
             os.fsync(target.fileno())
-        temporary.replace(sealed)
+        temporary.replace(compressed)
         plain.unlink()
     except OSError:
         with contextlib.suppress(OSError):
@@ -162,13 +162,13 @@ def glob_safe(name: str) -> str:
 
 def _names(path: Path, number: int) -> tuple[Path, Path]:
     plain = path.with_name(f"{path.stem}-{number:05d}{path.suffix}")
-    return plain, plain.with_name(plain.name + SEALED)
+    return plain, plain.with_name(plain.name + COMPRESSED)
 
 
 def _numbered(path: Path) -> list[tuple[int, Path]]:
     """Return (number, path) of every part, compressed or not yet, by number."""
     pattern = re.compile(
-        rf"{re.escape(path.stem)}-(\d{{5,9}}){re.escape(path.suffix)}({re.escape(SEALED)})?"
+        rf"{re.escape(path.stem)}-(\d{{5,9}}){re.escape(path.suffix)}({re.escape(COMPRESSED)})?"
     )
     try:
         names = os.listdir(path.parent)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.store.frames import Frame, checked_frames, contents
-from convbench.store.parts import SEALED, exists, files
+from convbench.store.parts import COMPRESSED, exists, files
 
 KEPT = 16
 """Decompressed frames that are kept."""
@@ -34,7 +34,7 @@ class Places:
         self._pieces: list[tuple[Path, Frame | None]] = []
         sizes: list[int] = []
         for part in files(self.path):
-            if part.suffix != SEALED:
+            if part.suffix != COMPRESSED:
                 self._pieces.append((part, None))
                 sizes.append(part.stat().st_size)
                 continue

@@ -21,7 +21,7 @@ from convbench.errors import RunError
 from convbench.schema.noun import Noun
 from convbench.store.frames import checked_frames
 from convbench.store.jsonl import Appender, lines
-from convbench.store.parts import SEALED, exists, plain_size, streams
+from convbench.store.parts import COMPRESSED, exists, plain_size, streams
 from convbench.store.shape import checked
 from convbench.store.shards import parts
 
@@ -153,12 +153,12 @@ def _blocks(path: Path, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes between two places of a file; of records, of their text in all parts."""
     at = 0
     for part, stream in streams(path):
-        if part.suffix == SEALED:  # whole parts before the first place are not decompressed
+        if part.suffix == COMPRESSED:  # whole parts before the first place are not decompressed
             size = sum(frame.size for frame in checked_frames(part))
             if at + size <= start:
                 at += size
                 continue
-        if at < start and part.suffix != SEALED:
+        if at < start and part.suffix != COMPRESSED:
             size = part.stat().st_size
             skip = min(start - at, size)
             stream.seek(skip)

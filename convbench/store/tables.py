@@ -25,7 +25,7 @@ from convbench.store.frames import checked_frames
 from convbench.store.jsonl import lines
 from convbench.store.label import read_label
 from convbench.store.limits import ONCE, Room, interruptible, seal_memory, spill
-from convbench.store.parts import SEALED, files
+from convbench.store.parts import COMPRESSED, files
 from convbench.store.places import size_of, whole
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked
@@ -269,10 +269,10 @@ def _readable(path: Path, folder: Path) -> list[Path]:
     DuckDB would follow: the files themselves, links to them, or a copy of whole lines."""
     found = []
     for one in files(path):
-        sealed = one.suffix == SEALED
-        if sealed:
+        packed = one.suffix == COMPRESSED
+        if packed:
             checked_frames(one)
-        size = one.stat().st_size if sealed else whole(one)
+        size = one.stat().st_size if packed else whole(one)
         if not size:
             continue
         cut = size != one.stat().st_size

@@ -34,9 +34,9 @@ def read(path: Path) -> list[bytes]:
 
 def seal(path: Path) -> Path:
     """Compress what is there; return the part."""
-    sealer = parts.Sealer(path)
-    sealer.rotate()
-    sealer.wait()
+    compressor = parts.Compressor(path)
+    compressor.rotate()
+    compressor.wait()
     path.touch()
     return parts.parts(path)[-1]
 

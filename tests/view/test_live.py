@@ -11,7 +11,7 @@ from multidict import MultiDict
 
 from convbench.store import Run
 from convbench.store.jsonl import Appender
-from convbench.store.parts import Sealer
+from convbench.store.parts import Compressor
 from convbench.view.figures import overview
 from convbench.view.filters import listing
 from convbench.view.growing import Growing
@@ -66,9 +66,9 @@ def test_an_index_that_grew_is_the_one_that_a_new_start_makes(run: Run, growing:
     said(run, 1, RIGHT, attempt=1)
     assert growing.look() == 2
     assert rows(growing) == {"0": ("correct", 0.8), "1": ("correct", None), "2": ("wrong", 0.4)}
-    sealer = Sealer(run.conversations_file)
-    sealer.rotate()
-    sealer.wait()
+    compressor = Compressor(run.conversations_file)
+    compressor.rotate()
+    compressor.wait()
     assert growing.look() == 2
     judged(run, 1, "rules", 7.0)
     judged(run, 2, "rules", 5.0)
