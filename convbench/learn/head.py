@@ -85,7 +85,7 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
         hidden, labels = hidden[mask], labels[mask]
         head = self.get_output_embeddings()
         picked, apart = _log_probs(head, hidden, labels, beside)
-        logged = looks and torch.is_grad_enabled()  # of the policy, not of what it is compared to
+        logged = looks and not _bare(self)  # of the policy, not of what it is compared to
         seen = _looked_at(head, hidden.detach(), labels) if logged else {}
         # connected to the model even where no label is left
         return Scored(**{
@@ -95,6 +95,11 @@ def score_labels_alone(model: Any, *, looks: bool = False) -> bool:
 
     model.forward = MethodType(forward, model)
     return True
+
+
+def _bare(model: Any) -> bool:
+    """Return whether a model with adapters speaks without them just now."""
+    return any(getattr(part, "disable_adapters", False) is True for part in model.modules())
 
 
 def _log_probs(
