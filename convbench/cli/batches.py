@@ -87,7 +87,7 @@ def say_cancel(found: BatchesShown) -> bool:
     """Print what was ended; return whether all could be."""
     forgotten = [one for one in found.batches if one.sent.ended == "forgotten"]
     if not found.open:
-        fact("batches", f"{len(forgotten)} forgotten" if forgotten else "none is under way")
+        fact("batches", f"{len(forgotten)} forgotten" if forgotten else "none in progress")
         return True
     for one in found.open:
         state = one.problem or (one.state.status if one.state else "")

@@ -75,7 +75,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: is no TOML: {' '.join(str(error).split())[:200]}") from None
+        why = " ".join(str(error).split())[:200]
+        raise SpecError(f"{path}: is not valid TOML: {why}") from None
 
 
 def _dashed(table: Any) -> dict[str, Any]:

@@ -115,9 +115,9 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
             told(err, "written ", "bold", shown(path))
     after = [f"open {pages[0]}"] if pages else []
     if result.broken:
-        next_command(f"{command}   tries again what failed", *after)
+        next_command(f"{command}   retries what failed", *after)
         raise typer.Exit(1)
-    next_command(*after, *([f"{command}   does what was left out"] if result.left else []))
+    next_command(*after, *([f"{command}   runs what was left out"] if result.left else []))
 
 
 def _in_short(result: ExperimentResult) -> Document:

@@ -107,7 +107,7 @@ def _say_couples(one: Compared) -> None:
         )
     left = {
         "about a question and sample that only one of them has": one.couples.alone,
-        "in couples of which one conversation failed": 2 * one.couples.failed,
+        "in couples where one conversation failed": 2 * one.couples.failed,
         "whose question differs between the runs": 2 * one.couples.apart,
     }
     for what, count in left.items():

@@ -92,11 +92,11 @@ def ended(summary: Summary, path: Path, command: str) -> None:
     if summary.interrupted or summary.stopped is not None:
         _under_way(path)
     if summary.interrupted:
-        err.print(f"interrupted; what is done is kept. Resume: {escape(command)}", soft_wrap=True)
+        err.print(f"interrupted; finished work is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(130)
     if summary.stopped is not None:
         told(err, "stopped: ", "red", str(summary.stopped))
-        err.print(f"what is done is kept. Resume: {escape(command)}", soft_wrap=True)
+        err.print(f"finished work is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(1)
 
 

@@ -83,7 +83,7 @@ def say_work(result: WorkResult) -> None:
     for index, why in list(found.stopped.items())[:3]:
         note(f"shard {index} was given back: {why}")
     if found.given_up:
-        note(f"shards {named(found.given_up)} lost too many workers in a row; nobody takes them")
+        note(f"shards {named(found.given_up)} lost too many workers in a row; no worker takes them")
     account = result.board.account
     if account.cap_usd is not None or account.spent_usd:
         most = "" if account.cap_usd is None else f" of ${account.cap_usd:g}"
@@ -99,11 +99,11 @@ def say_work(result: WorkResult) -> None:
         note(trouble)
     again = f"convbench work {name}"
     if worked.interrupted:
-        err.print(f"interrupted; what is done is kept. Resume: {escape(again)}", soft_wrap=True)
+        err.print(f"interrupted; finished work is kept. Resume: {escape(again)}", soft_wrap=True)
         raise typer.Exit(130)
     if worked.stopped is not None:
         told(err, "stopped: ", "red", str(worked.stopped))
-        err.print(f"what is done is kept. Resume: {escape(again)}", soft_wrap=True)
+        err.print(f"finished work is kept. Resume: {escape(again)}", soft_wrap=True)
     if worked.stopped is not None or worked.troubles or found.given_up:
         raise typer.Exit(1)
     next_command(f"convbench report{of_run(result.run.path, ' ')}", f"convbench merge {name}")

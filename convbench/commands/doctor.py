@@ -135,7 +135,7 @@ def _sandbox() -> Finding:
     try:
         return Finding("sandbox", "ok", boundary().kind)
     except MissingDependency:
-        why = "none stands here (runs model-written code: judge unit-tests)"
+        why = "none available here (runs model-written code: judge unit-tests)"
         return Finding("sandbox", "note", why, INSTALL)
 
 

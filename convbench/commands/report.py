@@ -109,7 +109,7 @@ def gold_document(found: Sequence[Section], judge: str | None) -> Document:
     if not parts:
         of = f" of judge {judge}" if judge else ""
         raise RunError(
-            f"--gold: found nothing that was drawn for people to label{of}; expected a draw: "
+            f"--gold: found no conversations drawn for people to label{of}; expected a draw: "
             "convbench gold RUN --draw 100"
         )
     return Document("convbench report: people's labels", tuple(parts))

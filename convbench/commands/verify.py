@@ -159,7 +159,7 @@ def _report(folder: Path) -> Verified:
     except ConvbenchError as error:
         made.problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
-        made.problems.append(f"{FILE}: is no seal of a report ({type(error).__name__})")
+        made.problems.append(f"{FILE}: is not a seal of a report ({type(error).__name__})")
     return made
 
 

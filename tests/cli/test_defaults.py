@@ -76,7 +76,7 @@ WRONG = [
     ("[build]\nmodle = 1\n", "[build] modle: found no such option; did you mean 'mode'?"),
     ("build = 1\n", "build: found a value; expected a table"),
     ("[build]\nseed = {a = 1}\n", "[build] seed: found {'a': 1}"),
-    ("[build\n", "convbench.toml: is no TOML"),
+    ("[build\n", "convbench.toml: is not valid TOML"),
     ('[build]\nsamples = "x"\n', "convbench.toml: "),
     ("a = 1\n" * 20_000, "found more than 65,536 bytes"),
 ]

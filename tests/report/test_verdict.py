@@ -157,7 +157,7 @@ def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, wo
     rng = random.Random(1)
     run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
                lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
-    with pytest.raises(RunError, match="nothing that was drawn"):
+    with pytest.raises(RunError, match="no conversations drawn"):
         report(ReportOptions((run.path,), gold=True))
     before = text(report(ReportOptions((run.path,), verdict=True)).document, "markdown")
     assert "SWiFt: undecided" in before  # nothing but the judge, and accuracy that stood still

@@ -90,7 +90,7 @@ def test_a_draw_records_its_probabilities_and_goes_across_policies(tmp_path: Pat
 
 def test_the_report_takes_off_what_the_judge_overpays(tmp_path: Path) -> None:
     run = runs(tmp_path)
-    with pytest.raises(RunError, match="nothing that was drawn"):
+    with pytest.raises(RunError, match="no conversations drawn"):
         report(ReportOptions((run.path,), gold=True))
     gold(GoldOptions((str(run.path),), draw=120))
     assert said(run, tmp_path / "q.jsonl", most=40) == 40
