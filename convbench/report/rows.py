@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
@@ -59,7 +59,23 @@ class Observation(NamedTuple):
     """Words of the policy's turns."""
 
 
-class Rows(Sequence[Observation]):
+class Observations(Sequence[Observation]):
+    """Observations that are made when they are looked at: of a place, by `_made`."""
+
+    @overload
+    def __getitem__(self, at: int) -> Observation: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Observation, ...]: ...
+    def __getitem__(self, at: int | slice) -> Observation | tuple[Observation, ...]:
+        places = range(len(self))[at]
+        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
+
+    @abstractmethod
+    def _made(self, at: int) -> Observation:
+        """Return the one at a place from 0."""
+
+
+class Rows(Observations):
     """A policy's observations. They lie in columns and are made again each time they are looked
     at."""
 
@@ -94,15 +110,6 @@ class Rows(Sequence[Observation]):
     def __len__(self) -> int:
         return len(self._words)
 
-    @overload
-    def __getitem__(self, at: int) -> Observation: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Observation, ...]: ...
-    def __getitem__(self, at: int | slice) -> Observation | tuple[Observation, ...]:
-        if isinstance(at, slice):
-            return tuple(self._made(place) for place in range(len(self))[at])
-        return self._made(range(len(self))[at])
-
     def __iter__(self) -> Iterator[Observation]:
         return map(self._made, range(len(self)))
 
@@ -120,7 +127,7 @@ def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Obser
     return (row for row in rows if row.temperature == temperature)
 
 
-class Pooled(Sequence[Observation]):
+class Pooled(Observations):
     """Observations of several policies as one's, each by another name of its unit."""
 
     def __init__(self, parts: Sequence[tuple[str, Sequence[Observation]]]) -> None:
@@ -131,19 +138,18 @@ class Pooled(Sequence[Observation]):
         return sum(len(rows) for _, rows in self._parts)
 
     def __iter__(self) -> Iterator[Observation]:
-        for head, rows in self._parts:
-            for row in rows:
-                yield row._replace(unit=f"{head}{row.unit}")
+        return (_of(head, row) for head, rows in self._parts for row in rows)
 
-    @overload
-    def __getitem__(self, at: int) -> Observation: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Observation, ...]: ...
-    def __getitem__(self, at: int | slice) -> Observation | tuple[Observation, ...]:
-        if isinstance(at, slice):
-            return tuple(self)[at]
-        place = range(len(self))[at]
-        return next(islice(self, place, None))
+    def _made(self, at: int) -> Observation:
+        for head, rows in self._parts:
+            if at < len(rows):
+                return _of(head, rows[at])
+            at -= len(rows)
+        raise IndexError(at)
+
+
+def _of(head: str, row: Observation) -> Observation:
+    return row._replace(unit=f"{head}{row.unit}")
 
 
 class Verdicts:

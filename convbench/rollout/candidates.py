@@ -27,6 +27,7 @@ from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import call_key, candidate
 from convbench.rollout.calls import at_once, calling, open_for
+from convbench.rollout.wanted import PARENTS, parents
 from convbench.schema import Completion, Conversation, text_of
 from convbench.schema.noun import Noun
 from convbench.store import Run
@@ -34,9 +35,7 @@ from convbench.store.jsonl import lines, records, write_whole
 from convbench.store.shape import checked, read_model
 from convbench.views import shown
 
-FILE, ASKED, PARENTS, SAID = (
-    "candidates.json", "asked.jsonl", "parents.jsonl", "candidates.jsonl",
-)  # fmt: skip
+FILE, ASKED, SAID = "candidates.json", "asked.jsonl", "candidates.jsonl"
 CUT = ("length", "filter")
 """Finish reasons of a reply that did not end by itself."""
 
@@ -78,13 +77,13 @@ Wanted = tuple[Conversation, Reply]
 
 def want(run: Run, asking: Asking, wanted: Iterable[Wanted]) -> None:
     """Write down what is wanted of a folder; what it has stays."""
-    parents: dict[str, bytes] = {}
+    talks: dict[str, bytes] = {}
     asked = []
     for talk, reply in wanted:
-        if talk.conversation_id not in parents:
-            parents[talk.conversation_id] = talk.model_dump_json().encode() + b"\n"
+        if talk.conversation_id not in talks:
+            talks[talk.conversation_id] = talk.model_dump_json().encode() + b"\n"
         asked.append(reply.model_dump_json().encode() + b"\n")
-    write_whole(run.path / PARENTS, b"".join(parents.values()))
+    write_whole(run.path / PARENTS, b"".join(talks.values()))
     write_whole(run.path / ASKED, b"".join(asked))
     write_whole(run.path / FILE, asking.model_dump_json().encode() + b"\n")
 
@@ -95,11 +94,7 @@ def lacking(run: Run) -> Iterator[Wanted]:
     home = (run.home or run).path
     if not (home / FILE).exists():
         return
-    talks: dict[str, Conversation] = {}
-    for number, line in lines(home / PARENTS):
-        talk = checked(f"{home / PARENTS}:{number}", line, Conversation)
-        if talk.example_id in run.examples:
-            talks[talk.conversation_id] = talk
+    talks = {talk.conversation_id: talk for talk in parents(run)}
     there = {place(row) for file in run.files(SAID) for row in said(file)}
     for number, line in lines(home / ASKED):
         reply = checked(f"{home / ASKED}:{number}", line, Reply)

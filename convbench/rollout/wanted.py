@@ -28,9 +28,9 @@ class Wanted(Noun):
     """Branches at each turn of the policy."""
 
 
-def want(run: Run, parents: Iterable[Conversation], per_turn: int) -> None:
+def want(run: Run, talks: Iterable[Conversation], per_turn: int) -> None:
     """Write down which branches a run is to hold; those it has already stay."""
-    records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in parents)
+    records = b"".join(talk.model_dump_json().encode() + b"\n" for talk in talks)
     write_whole(run.path / PARENTS, records)
     said = Wanted(per_turn=per_turn)
     write_whole(run.path / FILE, said.model_dump_json().encode() + b"\n")
@@ -43,7 +43,12 @@ def wanted(run: Run) -> Iterator[Rollout]:
     if not (home / FILE).exists():
         return
     per_turn = read_model(home / FILE, Wanted).per_turn
-    file = home / PARENTS
+    yield from branches(run.manifest, parents(run), per_turn=per_turn, on_disk=run.attempts())
+
+
+def parents(run: Run) -> Iterator[Conversation]:
+    """Yield what is written in `parents.jsonl` of a run, or of the one that it is a shard of: the
+    conversations about its own questions. RunError for a record that is none."""
+    file = (run.home or run).path / PARENTS
     found = (checked(f"{file}:{number}", line, Conversation) for number, line in lines(file))
-    parents = (talk for talk in found if talk.example_id in run.examples)
-    yield from branches(run.manifest, parents, per_turn=per_turn, on_disk=run.attempts())
+    return (talk for talk in found if talk.example_id in run.examples)

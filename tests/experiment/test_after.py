@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from convbench import catalog
-from convbench.commands.experiment import ExperimentResult, experiment
+from convbench.commands.experiment import ExperimentResult
 from convbench.errors import SpecError
 from convbench.experiment.cells import steps_of
 from convbench.experiment.claims import tasks_of
 from convbench.experiment.step import mark
 from convbench.models.where import content
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
 from convbench.publish.checkpoint_card import model_card
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from convbench.store.checkpoint import Checkpoint
+from tests.experiment.ran import ran
 
 WARM: dict[str, Any] = {
     "title": "a warm start", "tasks": ["pocket"], "modes": ["standard"],
@@ -37,10 +36,7 @@ CELL = "pocket-standard-seed0"
 
 
 def warm(folder: Path, *sets: str, **more: Any) -> ExperimentResult:
-    file = folder / "warm.yaml"
-    file.write_text(yaml.safe_dump(WARM))
-    specs, calls = SpecOptions(sets=sets), CallOptions(quiet=True)
-    return experiment(ExperimentOptions(str(file), folder / "r", specs=specs, calls=calls, **more))
+    return ran(folder, WARM, *sets, **more)
 
 
 def test_it_learns_on_from_the_other_s_weights_and_its_card_says_so(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from convbench.experiment.claims import tasks_of
 from convbench.experiment.settings import train_options
 from convbench.experiment.step import mark
 from convbench.options.experiment import ExperimentOptions
-from convbench.options.shared import CallOptions, SpecOptions
 from convbench.store import Run
+from tests.experiment.ran import ran
 
 BOTH: dict[str, Any] = {
     "title": "two tasks", "tasks": ["pocket", "pocket-tools"], "modes": ["standard"],
@@ -34,10 +34,7 @@ EVALS = [f"{cell}-standard-seed0/eval/pooled-refit" for cell in ("pocket", "pock
 
 
 def both(folder: Path, *sets: str, **more: Any) -> ExperimentResult:
-    file = folder / "both.yaml"
-    file.write_text(yaml.safe_dump(BOTH))
-    specs, calls = SpecOptions(sets=sets), CallOptions(quiet=True)
-    return experiment(ExperimentOptions(str(file), folder / "r", specs=specs, calls=calls, **more))
+    return ran(folder, BOTH, *sets, **more)
 
 
 def test_one_learner_of_both_logs_is_measured_on_both_tasks(tmp_path: Path) -> None:
