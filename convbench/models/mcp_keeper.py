@@ -63,8 +63,9 @@ class Keeper:
         with contextlib.suppress(OSError):
             while chunk := os.read(0, 1 << 16):
                 self.said = 0
-                self.server.stdin.write(chunk)
-                self.server.stdin.flush()
+                with contextlib.suppress(OSError):  # it no longer listens: `says` tells its end
+                    self.server.stdin.write(chunk)
+                    self.server.stdin.flush()
         with contextlib.suppress(OSError):
             self.server.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -160,11 +161,16 @@ def main() -> None:
     except OSError as error:
         sys.exit(f"cannot be started: {error.strerror}: {sys.argv[1]}")
     signal.signal(signal.SIGTERM, lambda *_: keeper.end(""))
-    for work in (keeper.told, keeper.says, keeper.mutters):
-        threading.Thread(target=work, daemon=True).start()
+    threads = [
+        threading.Thread(target=work, daemon=True)
+        for work in (keeper.told, keeper.says, keeper.mutters)
+    ]
+    for thread in threads:
+        thread.start()
     while not keeper.over.wait(0.2):  # so that a signal is heard
         pass
     end_all()
+    threads[-1].join(GRACE_S)  # its last words are still in the pipe
     words = [] if keeper.spoke else keeper.tail.decode("utf-8", "replace").split("\n")
     words = [one.strip() for one in words if one.strip()][-1:]  # why it never began
     sys.stderr.write(": ".join(filter(None, [keeper.why, *words])))

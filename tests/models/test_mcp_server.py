@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.models import mcp_server
+from convbench.models import mcp_keeper, mcp_server
 from convbench.models.mcp_server import McpServer
 from convbench.models.tools import ToolsModel
 from convbench.schema import Sampling, ToolCall, ToolLimits, ToolResult
@@ -167,6 +167,21 @@ def test_one_that_cannot_be_used_is_refused_in_one_line(
     with pytest.raises((SpecError, FatalModelError), match=why) as error:
         asyncio.run(tools())
     assert "\n" not in str(error.value)
+
+
+def test_the_last_words_of_one_that_ends_before_it_is_asked_are_told() -> None:
+    """Its end, its words and what it is told come at once; which is seen first may not matter."""
+    keeper = [sys.executable, "-I", "-S", mcp_keeper.__file__, str(os.getpid())]
+    for _ in range(5):
+        with subprocess.Popen(
+            [*keeper, "sh", "-c", "echo gone >&2; exit 1"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            assert process.stderr is not None
+            for _ in range(3):
+                process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "initialize"}\n')
+            assert process.stderr.read() == b"ended with exit code 1: gone"
 
 
 def test_a_program_that_is_not_there_and_tools_that_are_not() -> None:
