@@ -64,6 +64,13 @@ class Policy:
     """The policies this one was pooled from."""
 
     @property
+    def model(self) -> str:
+        """The model of the speaker that is trained; `imported` for one that is not told."""
+        manifest = self.run.manifest
+        speaker = manifest.protocol.policy
+        return manifest.cast[speaker].model if speaker in manifest.cast else "imported"
+
+    @property
     def judges(self) -> tuple[str, ...]:
         """Judges with a verdict on these conversations, in order of appearance."""
         return tuple(self._marks)

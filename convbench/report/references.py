@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,23 +29,49 @@ class Reference:
     methods: Mapping[str, tuple[float | None, ...]]
 
 
-def colbench() -> Reference:
-    """Return SWEET-RL's results on ColBench, percent."""
-    keys = ("backend_success_pct", "backend_tests_passed_pct", "frontend_cosine_pct")
+LARGE = "Llama-3.1-70B-Instruct"
+RIVAL = "GPT-4o"
+"""Whose pages the published win rates are over."""
+
+
+def colbench(model: str = "") -> Reference:
+    """Return SWEET-RL's results on ColBench, percent: those of the larger policy where ours is it,
+    else of the smaller one, with three more models and every model in a single turn."""
+    keys = (
+        "backend_success_pct", "backend_tests_passed_pct", "frontend_cosine_pct",
+        "frontend_win_rate_pct",
+    )  # fmt: skip
+    large = known_model(model) == LARGE
     return Reference(
         title="ColBench, published",
         by="Zhou et al. 2025",
         citation="Zhou et al., SWEET-RL: Training Multi-Turn LLM Agents on Collaborative Reasoning "
-        "Tasks, 2025 (arXiv 2503.15478)",
-        setting="policy Llama-3.1-8B-Instruct, its own human simulators and checker",
+        f"Tasks, 2025 (arXiv 2503.15478), {'table 4' if large else 'tables 2 and 3'}",
+        setting=f"policy {LARGE if large else 'Llama-3.1-8B-Instruct'}, its own human simulators "
+        "and checker",
         columns=(
             Column("Success (%)", "Success"),
             Column("Tests passed (%)", "Tests"),
             Column("Page cosine, CLIP (%)", "Cosine"),
+            Column(f"Pages won over {RIVAL} (%)", "Won"),
         ),
         digits=1,
-        methods=_methods("sweet.csv", "ColBench", "metric", keys),
+        methods=_methods("sweet.csv", "ColBench 70B" if large else "ColBench", "metric", keys),
     )
+
+
+MODELS = {
+    RIVAL: re.compile(r"gpt-4o(-\d.*)?"),
+    "o1-mini": re.compile(r"o1-mini(-\d.*)?"),
+    LARGE: re.compile(r"(meta-)?llama-3\.1-70b-instruct.*"),
+}
+"""Models of ColBench's table, and how providers write their names."""
+
+
+def known_model(model: str) -> str | None:
+    """Return what ColBench's table calls this model; None for one that it lacks."""
+    name = model.rpartition("/")[2].lower()
+    return next((known for known, form in MODELS.items() if form.fullmatch(name)), None)
 
 
 KINDS = {
@@ -90,10 +117,11 @@ def few_shot() -> Reference:
     )
 
 
-def reference_of(protocol: str) -> Reference | None:
-    """Return the published table for runs of this protocol; None where another paper's is it."""
+def reference_of(protocol: str, model: str = "") -> Reference | None:
+    """Return the published table for runs of this protocol, with this model as the policy that was
+    trained; None where another paper's is it."""
     if protocol.startswith("collaboration"):
-        return colbench()
+        return colbench(model)
     if protocol == "self-edit-few-shot":
         return few_shot()
     return self_edits(protocol) if protocol.startswith("self-edit") else None

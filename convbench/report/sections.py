@@ -143,8 +143,8 @@ def _joined(
         found = mixed_judge(policy)
         if policy is not first:
             found += differences(first, policy, questions=not pool)
-        if pool and policy.is_base and _model(policy) != _model(first):
-            found.append(f"base model: {_model(first)} → {_model(policy)}")
+        if pool and policy.is_base and policy.model != first.model:
+            found.append(f"base model: {first.model} → {policy.model}")
         if found and not allow:
             raise RunError(_refusal(first, policy, found))
         if found:
@@ -167,12 +167,6 @@ def _refusal(first: Policy, policy: Policy, found: list[str]) -> str:
         f"comparable: {shown}{more}. Report them apart, or add --allow-incomparable to set them "
         "in one table all the same"
     )
-
-
-def _model(policy: Policy) -> str:
-    cast = policy.run.manifest.cast
-    speaker = policy.run.manifest.protocol.policy
-    return cast[speaker].model if speaker in cast else "imported"
 
 
 def _seeds(policies: list[Policy]) -> list[str]:

@@ -167,10 +167,16 @@ def test_kinds_of_self_edits_stand_side_by_side(seal, tmp_path):
 
 def test_the_published_tables_are_the_facts():
     rows = colbench().methods
-    assert rows["Zero-shot"] == (22.4, 34.2, 72.4)
-    assert rows["SWEET-RL"] == (40.4, 56.8, 77.7)
-    assert rows["SWEET-RL without length normalisation"] == (3.6, 4.2, None)
+    assert rows["Zero-shot"] == (22.4, 34.2, 72.4, 33.8)
+    assert rows["SWEET-RL"] == (40.4, 56.8, 77.7, 48.2)
+    assert rows["SWEET-RL without length normalisation"] == (3.6, 4.2, None, None)
+    assert rows["GPT-4o"] == (40.4, 54.6, 78.1, 50.0)
+    assert rows["o1-mini in a single turn"] == (13.1, 22.4, 70.2, 23.8)
     assert list(rows)[1:3] == ["Rejection fine-tuning", "Multi-turn DPO"]
+    assert len(rows) == 14
+    large = colbench("hosted_vllm/meta-llama/Meta-Llama-3.1-70B-Instruct").methods
+    assert large["SWEET-RL"] == (45.6, 60.2, None, None)
+    assert len(large) == 4
     rows = self_edits().methods
     assert rows["Base"] == (0.327, None, None)
     assert rows["Passage only"] == (0.335, 0.322, None)
@@ -226,6 +232,7 @@ def test_sweets_table_stands_beside_ours(tmp_path):
     for name, recipe in (
         ("sweet", {"name": "sweet"}), ("rft", {"name": "rft"}),
         ("bare", {"name": "sweet", "args": {"normalize": False}}), ("star", {"name": "star-gate"}),
+        ("blind", {"name": "sweet", "args": {"hidden": []}}),
     ):  # fmt: skip
         make(
             base.evals / name, asked, right_on(), scores=passed(1.0), parent=base.manifest.id,
@@ -234,17 +241,44 @@ def test_sweets_table_stands_beside_ours(tmp_path):
     result = report(ReportOptions((base.path,), paper=True))
     table = table_of(result, "ColBench, published")
     lines = [[cell.text for cell in row] for row in table.rows]
-    assert lines[0] == ["Base", "colbench-backend", "0.0", "50.0", "-"]
-    assert lines[1] == ["  Zero-shot", "Zhou et al. 2025", "22.4", "34.2", "72.4"]
-    assert [line[0] for line in lines[2:]] == [
+    assert lines[0] == ["Base", "colbench-backend", "0.0", "50.0", "-", "-"]
+    assert lines[1] == ["  Zero-shot", "Zhou et al. 2025", "22.4", "34.2", "72.4", "33.8"]
+    assert [line[0] for line in lines[2:11]] == [
         "Rejection fine-tuning", "  Rejection fine-tuning", "  Multi-turn DPO", "SWEET-RL (sweet)",
-        "  SWEET-RL", "SWEET-RL (bare)", "  SWEET-RL without length normalisation", "STaR-GATE",
+        "  SWEET-RL", "SWEET-RL (blind)", "  SWEET-RL without training-time information",
+        "  SWEET-RL with a regression head", "SWEET-RL (bare)",
     ]  # fmt: skip
+    assert lines[11][0] == "  SWEET-RL without length normalisation"
+    assert lines[-1][0] == "STaR-GATE"
     assert heads_of(result, "Results")[3:] == ["R Tests passed", "R Success"]
     for form in FORMS:
         written = text(result.document, form)
         assert "56.8" in written
         assert "2503.15478" in written
+
+
+def test_pages_are_won_over_the_papers_rival_where_it_was_run_too(tmp_path):
+    """GPT-4o scores .5 everywhere; the policy more on one task, the same on one, less on two."""
+    more = {
+        "task": "colbench-frontend", "protocol": "collaboration-frontend", "mode": "standard",
+        "judge": "render-clip", "temperatures": (0.3,), "samples": 1,
+    }  # fmt: skip
+    asked = questions(4, "colbench-frontend")
+    ours = {"q0": 0.9, "q1": 0.5, "q2": 0.1, "q3": 0.2}
+    small = make(tmp_path / "small", asked, right_on(), overall=lambda q, k: ours.get(q), **more)
+    rival = make(
+        tmp_path / "rival", asked, right_on(), overall=lambda q, k: 0.5,
+        model="openai/gpt-4o-2024-08-06", **more,
+    )  # fmt: skip
+    both = (small.path, rival.path)
+    table = table_of(report(ReportOptions(both, paper=True)), "ColBench, published")
+    lines = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    first, second = (name for name in lines if name.startswith("Base"))
+    assert lines[first][-1] == "37.5"  # one win and half a one, of four
+    assert lines[second][-1] == "-"
+    order = list(lines)
+    assert order.index(first) == order.index("  Zero-shot") - 1
+    assert order.index(second) == order.index("  GPT-4o") - 1
 
 
 def test_another_measure_of_pages_never_stands_under_clips_name(tmp_path):
@@ -255,4 +289,4 @@ def test_another_measure_of_pages_never_stands_under_clips_name(tmp_path):
             scores=lambda q, k: {"overall": 0.7, "blank": 0.2, "random_pair": 0.3}, **more,
         )  # fmt: skip
         table = table_of(report(ReportOptions((run.path,), paper=True)), "ColBench, published")
-        assert table.rows[0][-1].text == said
+        assert table.rows[0][-2].text == said

@@ -11,10 +11,19 @@ from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, metric
 from convbench.report.policies import Policy, judge_spec
-from convbench.report.references import FEW_SHOT, SELF_EDITS, Reference, reference_of
+from convbench.report.references import (
+    FEW_SHOT,
+    LARGE,
+    RIVAL,
+    SELF_EDITS,
+    Reference,
+    known_model,
+    reference_of,
+)
 from convbench.report.sections import Section
 from convbench.report.tables.adaptation import adaptations
 from convbench.report.tables.cells import number
+from convbench.report.tables.wins import duels
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 
 Line = tuple[str, str, tuple[Estimate | None, ...]]
@@ -38,11 +47,13 @@ SOLVED = {
 def reference_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
     """Return the published table for this protocol, with ours above the paper's line where we
     have the method and our other methods at the end; None where the protocol has no such table."""
-    reference = reference_of(section.protocol)
+    reference = reference_of(section.protocol, section.base.model if section.base else "")
     if reference is None:
         return None
     edits = reference.title in (SELF_EDITS, FEW_SHOT)
-    lines = list(_edits(section, judge, kind) if edits else _collaboration(section, judge, kind))
+    lines = list(
+        _edits(section, judge, kind) if edits else _collaboration(section, judge, kind, reference)
+    )
     rows = []
     for method, values in reference.methods.items():
         rows += [_ours(line, section, reference) for line in lines if line[0] == method]
@@ -66,13 +77,18 @@ def _ours(line: Line, section: Section, reference: Reference) -> tuple[Cell, ...
     return (Cell(name), Cell(section.task), *(number(v, reference.digits) for v in values))
 
 
-def _collaboration(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Line]:
-    success, passed, cosine = (
-        replace(m, scale=100.0) if m else None for m in _measures(section, judge)
-    )
-    for policy in section.policies:
-        found = (m.of(policy, kind) if m else None for m in (success, passed, cosine))
-        yield _known(policy), policy.name, tuple(found)
+def _collaboration(
+    section: Section, judge: str | None, kind: ErrorKind, reference: Reference
+) -> Iterator[Line]:
+    measures = _measures(section, judge)
+    *_, cosine = measures
+    known = [_known(policy, reference) for policy in section.policies]
+    rival = section.policies[known.index(RIVAL)] if RIVAL in known else None
+    for policy, name in zip(section.policies, known, strict=True):
+        found = [replace(m, scale=100.0).of(policy, kind) if m else None for m in measures]
+        won = duels(policy, rival, cosine) if cosine and rival and rival is not policy else []
+        found.append(estimate(((group, 100 * point) for group, point in won), kind))
+        yield name, policy.name, tuple(found)
 
 
 def _measures(
@@ -89,13 +105,17 @@ def _measures(
     return None, None, overall if spec.args.get("measure") == "clip" else None
 
 
-def _known(policy: Policy) -> str:
+def _known(policy: Policy, reference: Reference) -> str:
     """Return what ColBench's table calls a policy of ours."""
     if policy.is_base:
-        return "Zero-shot"
-    whole = (policy.recipe.get("args") or {}).get("normalize", True)
+        known = known_model(policy.model)
+        trained = known is None or (known == LARGE and LARGE not in reference.methods)
+        return "Zero-shot" if trained else str(known)
     name = policy.name.partition(" (")[0]
-    return name if whole else f"{name} without length normalisation"
+    args = policy.recipe.get("args") or {}
+    if not args.get("normalize", True):
+        return f"{name} without length normalisation"
+    return name if args.get("hidden", True) else f"{name} without training-time information"
 
 
 def _edits(section: Section, judge: str | None, kind: ErrorKind) -> Iterator[Line]:

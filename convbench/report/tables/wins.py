@@ -6,12 +6,21 @@ from itertools import combinations
 
 from convbench.judge.kinds import kind_of
 from convbench.report.document import Cell, Column, Table
-from convbench.report.measures import metric
+from convbench.report.measures import Measure, metric
 from convbench.report.paired import pairs
-from convbench.report.policies import judge_spec
+from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE
 from convbench.stats.estimate import ErrorKind, estimate
+
+
+def duels(one: Policy, two: Policy, score: Measure) -> list[tuple[str, float]]:
+    """Return (group, 1 where the first policy's is the better one, a half where neither is) for
+    every place where both have a score."""
+    return [
+        (row.group, (ours > theirs) + 0.5 * (ours == theirs))
+        for row, theirs, ours in pairs(two, one, score)
+    ]
 
 
 def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
@@ -24,10 +33,7 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
     rows = []
     ordered = sorted(section.policies, key=lambda policy: policy.is_base)  # learners over Base
     for one, two in combinations(ordered, 2):
-        both = list(pairs(two, one, score))  # (row, theirs, ours)
-        points = [
-            (row.group, (ours > theirs) + 0.5 * (ours == theirs)) for row, theirs, ours in both
-        ]
+        points = duels(one, two, score)
         rate = estimate(points, kind)
         if rate is None:
             continue
