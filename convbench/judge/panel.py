@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, repeat
 from typing import Any
 
 from convbench.answers import grade_texts
 from convbench.schema import Conversation, JudgeSpec, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import Agreement, agreement, alpha, spearman
+from convbench.stats.columns import Column, gathered, scattered
 from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
-from convbench.store.keys import Hashes, Ordinals
+from convbench.store.keys import Hashes, Names
 from convbench.views import policy_turns
 
 
@@ -48,50 +49,46 @@ class Panel:
     """Ordinal Krippendorff alpha of these over all judges."""
 
 
-class _Column:
-    """Numbers of some conversations, by their places."""
+class _Given:
+    """What one judge gave: a place in every column for each verdict, nan where it says nothing."""
 
     def __init__(self) -> None:
-        self.at, self.values = array("q"), array("d")
+        self.good, self.failed, self.fingerprint = 0, 0, ""
+        self.names = Hashes()
+        """Of the conversations."""
+        self.scores: dict[str, Column[float]] = {}
+        self.rewards = Column(array("d"))
+        self.constants: list[tuple[int, Mapping[str, float], Mapping[str, Any]]] = []
+        """Of verdicts that say what constant answers would score: place, scores and details."""
 
-    def add(self, at: int, value: float) -> None:
-        self.at.append(at)
-        self.values.append(value)
-
-    def aligned(self, count: int) -> array[float]:
-        """Return a number for each of `count` conversations, nan where there is none."""
-        found = array("d", [math.nan]) * count
-        for at, value in zip(self.at, self.values, strict=True):
-            found[at] = value
-        return found
-
-
-@dataclass
-class _Given:
-    """What one judge gave."""
-
-    good: int = 0
-    failed: int = 0
-    fingerprint: str = ""
-    scores: dict[str, _Column] = field(default_factory=dict)
-    rewards: _Column = field(default_factory=_Column)
-    constants: list[tuple[str, Mapping[str, float], Mapping[str, Any]]] = field(
-        default_factory=list
-    )
-    """Of verdicts that say what constant answers would score: by task their scores and details."""
-
-    def add(self, at: int, task: str, verdict: Verdict) -> None:
+    def add(self, verdict: Verdict) -> None:
         self.fingerprint = verdict.fingerprint
+        reward = None
         if verdict.failure is None:
             self.good += 1
-            if verdict.reward is not None:
-                self.rewards.add(at, verdict.reward)
+            reward = verdict.reward
             if "constant" in verdict.scores:
-                self.constants.append((task, verdict.scores, verdict.details))
+                self.constants.append((len(self.names.all), verdict.scores, verdict.details))
         else:
             self.failed += 1
+        self.rewards.append(math.nan if reward is None else reward)
         for name, score in verdict.scores.items():
-            self.scores.setdefault(name, _Column()).add(at, score)
+            self.column(name).append(score)
+        self.names.add(verdict.conversation_id)
+
+    def column(self, name: str) -> Column[float]:
+        """Return the column of a metric, as long as there are verdicts."""
+        found = self.scores.get(name)
+        if found is None:
+            found = self.scores[name] = Column(array("d"))
+        missing = len(self.names.all) - len(found)
+        if missing:
+            found.extend(repeat(math.nan, missing))
+        return found
+
+    def columns(self) -> Iterator[tuple[str, Column[float]]]:
+        """Yield every metric with its column, as long as there are verdicts."""
+        return ((name, self.column(name)) for name in self.scores)
 
 
 def panel(
@@ -106,43 +103,48 @@ def panel(
 
     Conversations that failed have nothing to be judged and do not count. `groups` tells each
     example's independent unit; without it each is its own. `specs` tells by fingerprint what each
-    judge's headline is and its scale; without one it is `metric`, as it stands. Memory holds some
-    numbers of each.
+    judge's headline is and its scale; without one it is `metric`, as it stands. Memory holds 8
+    to 12 bytes of each, the rest lies in files.
     """
-    ids, words, tasks, units = Hashes(), array("q"), array("q"), array("q")
+    ids, words = Hashes(), Column(array("i"))
+    tasks, units = Column(array("q")), Column(array("q"))
     for talk in conversations:
         if talk.failure is None:
             ids.add(talk.conversation_id)
             words.append(_words(protocol, talk))
             tasks.append(hash(talk.example_id))
             units.append(hash(groups(talk.example_id)))
-    places = Ordinals(ids)
+    built = Names(ids)
     by_judge: dict[str, _Given] = {}
     for verdict in verdicts:
-        at = places.of(verdict.conversation_id)
-        if at is not None:
-            by_judge.setdefault(verdict.judge, _Given()).add(at, str(tasks[at]), verdict)
-    known = {judge: (specs or {}).get(given.fingerprint) for judge, given in by_judge.items()}
-    heads = {judge: spec.headline if spec else metric for judge, spec in known.items()}
-    headline = {
-        judge: _share(given.scores.get(heads[judge], _Column()).aligned(len(words)), known[judge])
-        for judge, given in by_judge.items()
-        if not ((spec := known[judge]) and spec.relative)
-    }
+        if verdict.conversation_id in built:
+            by_judge.setdefault(verdict.judge, _Given()).add(verdict)
+    del built
+    means: list[JudgeMeans] = []
+    headline: dict[str, Column[float]] = {}
+    for judge, given in by_judge.items():
+        spec = (specs or {}).get(given.fingerprint)
+        head = given.column(spec.headline if spec else metric)
+        at = ids.places(given.names)
+        means.append(_means(judge, given, at, (words, tasks, units), head))
+        if not (spec and spec.relative):
+            headline[judge] = _share(head, at, len(ids.all), spec)
     return Panel(
         metric,
-        tuple(
-            _means(judge, given, words, units, heads[judge]) for judge, given in by_judge.items()
-        ),
+        tuple(means),
         tuple(_pair(headline, units, *two) for two in combinations(headline, 2)),
         alpha(list(headline.values())) if len(headline) > 1 else None,
     )
 
 
-def _share(column: array[float], spec: JudgeSpec | None) -> array[float]:
-    """Return a judge's headline brought to 0 to 1 by its scale."""
+def _share(
+    given: Column[float], at: array[int], count: int, spec: JudgeSpec | None
+) -> Column[float]:
+    """Return a judge's headline of each of `count` conversations, nan where there is none, brought
+    to 0 to 1 by its scale. `at` are the places of the conversations of its verdicts."""
     low, high = spec.limits(spec.headline) if spec else (0.0, 1.0)
-    return array("d", ((value - low) / (high - low) for value in column))
+    found = scattered(given, at, count)
+    return Column(array("d"), ((value - low) / (high - low) for value in found))
 
 
 def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
@@ -152,26 +154,42 @@ def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
 
 
 def _means(
-    judge: str, given: _Given, words: array[int], units: array[int], metric: str
+    judge: str,
+    given: _Given,
+    at: array[int],
+    talks: tuple[Column[int], Column[int], Column[int]],
+    head: Column[float],
 ) -> JudgeMeans:
-    means = {name: _mean(column.values) for name, column in given.scores.items()}
-    rewards = zip(given.rewards.at, given.rewards.values, strict=True)
-    headline = given.scores.get(metric, _Column())
+    """Return what a judge gave. `talks` are words, example and unit of every conversation, `at` the
+    places of its verdicts' conversations among them, `head` its headline scores."""
+    words, tasks, units = talks
+    means = {name: _mean(column) for name, column in given.columns()}
+    rewards = zip(gathered(units, at), given.rewards, strict=True)
+    scores, lengths = Column(array("d")), Column(array("i"))
+    for length, score in zip(gathered(words, at), head, strict=True):
+        if score == score:
+            scores.append(score)
+            lengths.append(length)
+    constants = given.constants
+    asked = list(gathered(tasks, array("q", (at[one] for one, *_ in constants))))
     return JudgeMeans(
         judge=judge,
         scored=given.good,
         failed=given.failed,
         means={name: mean for name, mean in means.items() if mean is not None},
-        reward=estimate((str(units[at]), reward) for at, reward in rewards),
-        length=spearman(headline.values, array("d", (words[at] for at in headline.at))),
-        constant=constant_answer(given.constants),
+        reward=estimate((unit, reward) for unit, reward in rewards if reward == reward),
+        length=spearman(scores, lengths),
+        constant=constant_answer(
+            (str(task), scored, told)
+            for task, (_, scored, told) in zip(asked, constants, strict=True)
+        ),
     )
 
 
 def _pair(
-    scores: Mapping[str, array[float]], units: array[int], first: str, second: str
+    scores: Mapping[str, Column[float]], units: Column[int], first: str, second: str
 ) -> Agreement:
-    groups, one, other = array("q"), array("d"), array("d")
+    groups, one, other = Column(array("q")), Column(array("d")), Column(array("d"))
     for unit, a, b in zip(units, scores[first], scores[second], strict=True):
         if a == a and b == b:
             groups.append(unit)
@@ -180,6 +198,6 @@ def _pair(
     return agreement((first, second), groups, one, other)
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    found = estimate(("", value) for value in values)
-    return None if found is None else found.mean
+def _mean(column: Column[float]) -> float | None:
+    count = sum(value == value for value in column)
+    return math.fsum(value for value in column if value == value) / count if count else None

@@ -9,14 +9,18 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from convbench.stats.columns import Column
 from convbench.stats.estimate import Estimate, estimate
 
+Numbers = Sequence[float] | Column[float] | Column[int]
 Level = Literal["nominal", "ordinal", "interval", "ratio"]
 """Level of measurement, which says how far two values are apart."""
 
 
 SAME = 1e-9
 """Distance of two scores that are equal."""
+FEW = 4096
+"""So many numbers are ranked without loading numpy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +44,9 @@ class Agreement:
 
 def agreement(
     names: tuple[str, str],
-    groups: Sequence[Hashable],
-    first: Sequence[float],
-    second: Sequence[float],
+    groups: Sequence[Hashable] | Column[int],
+    first: Numbers,
+    second: Numbers,
 ) -> Agreement:
     """Return how two judges, by name, agree on the same conversations, each of a group."""
     pairs = zip(groups, first, second, strict=True)
@@ -54,7 +58,9 @@ def agreement(
     )  # fmt: skip
 
 
-def alpha(ratings: Sequence[Sequence[float | None]], level: Level = "ordinal") -> float | None:
+def alpha(
+    ratings: Sequence[Sequence[float | None] | Column[float]], level: Level = "ordinal"
+) -> float | None:
     """Return Krippendorff's alpha of `ratings[rater][unit]`; None or nan marks a missing rating.
 
     1 is perfect agreement, 0 what chance gives. None where nothing can be compared: no unit has
@@ -110,7 +116,7 @@ def _ratio(one: float, other: float) -> float:
     return ((one - other) / (one + other)) ** 2 if one + other else 0.0
 
 
-def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | None:
+def weighted_kappa(first: Numbers, second: Numbers) -> float | None:
     """Return the quadratically weighted kappa of two raters of the same units, in order.
 
     Scores need not be whole: the squared difference is the weight itself (Cohen 1968; for whole
@@ -130,12 +136,12 @@ def weighted_kappa(first: Sequence[float], second: Sequence[float]) -> float | N
     return None if chance == 0 else 1 - seen / chance
 
 
-def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
+def spearman(first: Numbers, second: Numbers) -> float | None:
     """Return the rank correlation, ties at their mean rank; None where one side never varies."""
     return pearson(_ranks(first), _ranks(second))
 
 
-def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
+def pearson(first: Numbers, second: Numbers) -> float | None:
     """Return the linear correlation; None for fewer than two pairs or a side without variance."""
     if len(first) != len(second):
         raise ValueError(f"found {len(first)} and {len(second)} values; expected as many")
@@ -148,15 +154,32 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
     return along / math.sqrt(spread_a * spread_b) if spread_a and spread_b else None
 
 
-def _ranks(values: Sequence[float]) -> Sequence[float]:
-    order = array("q", sorted(range(len(values)), key=values.__getitem__))
-    ranks = array("d", bytes(8 * len(values)))
+def _ranks(values: Numbers) -> Numbers:
+    if len(values) >= FEW:
+        return _ranks_of_many(values)
+    held = list(values)
+    order = array("q", sorted(range(len(held)), key=held.__getitem__))
+    ranks = array("d", bytes(8 * len(held)))
     start = 0
     while start < len(order):
         end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
+        while end < len(order) and held[order[end]] == held[order[start]]:
             end += 1
         for index in order[start:end]:
             ranks[index] = (start + end - 1) / 2
         start = end
+    return ranks
+
+
+def _ranks_of_many(values: Numbers) -> Numbers:
+    """Return the same; memory holds 8 bytes of each number, those in order."""
+    import numpy as np
+
+    column = values if isinstance(values, Column) else Column(array("d"), values)
+    ordered = column.whole()
+    ordered.sort()
+    ranks = Column(array("d"))
+    for block in column.blocks():
+        first, behind = (ordered.searchsorted(block, side) for side in ("left", "right"))
+        ranks.extend((np.add(first, behind - 1) / 2).tolist())
     return ranks

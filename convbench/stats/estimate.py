@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from convbench.stats.columns import Column, in_part, parts_of
 from convbench.stats.special import sign_test, t_critical, t_two_sided
 
 ErrorKind = Literal["clustered", "naive"]
@@ -70,9 +71,9 @@ def estimate(
 ) -> Estimate | None:
     """Return the mean of (group, value) pairs, in whatever order; None where there are none.
 
-    Memory holds 16 bytes of each pair.
+    The pairs lie in a file, where there are many.
     """
-    units, values = array("q"), array("d")
+    units, values = Column(array("q")), Column(array("d"))
     for group, value in pairs:
         units.append(hash(group))
         values.append(value)
@@ -80,15 +81,14 @@ def estimate(
         return None
     n = len(values)
     mean = math.fsum(values) / n
-    sums = _sums(units, values, mean)
-    groups = len(sums)
+    groups, squares = _squares(units, values, mean)
     df = (groups if kind == "clustered" else n) - 1
     if df < 1:
         return Estimate(mean, None, n, groups, df)
     if kind == "naive":
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / n
     else:
-        return of_groups(mean, n, groups, math.fsum(one**2 for one in sums))
+        return of_groups(mean, n, groups, squares)
     return Estimate(mean, _some(error, mean), n, groups, df)
 
 
@@ -106,19 +106,32 @@ def _some(error: float, mean: float) -> float:
     return 0.0 if error < 1e-12 * max(1.0, abs(mean)) else error
 
 
-def _sums(units: array[int], values: array[float], mean: float) -> Sequence[float]:
-    """Return each group's sum of deviations from the mean."""
+def _squares(units: Column[int], values: Column[float], mean: float) -> tuple[int, float]:
+    """Return how many groups there are, and the sum over them of each one's squared sum of
+    deviations from the mean."""
+    found = Column(array("d"), (one**2 for one in _sums(units, values, mean)))
+    return len(found), math.fsum(found)
+
+
+def _sums(units: Column[int], values: Column[float], mean: float) -> Iterator[float]:
+    """Yield each group's sum of deviations from the mean."""
     if len(units) < FEW:
         apart: dict[int, list[float]] = {}
         for unit, value in zip(units, values, strict=True):
             apart.setdefault(unit, []).append(value - mean)
-        return [math.fsum(parts) for parts in apart.values()]
+        yield from map(math.fsum, apart.values())
+        return
     import numpy as np
 
-    _, place = np.unique(np.frombuffer(units, np.int64), return_inverse=True)
-    found: array[float] = array("d")
-    found.frombytes(np.bincount(place, np.frombuffer(values, np.float64) - mean).tobytes())
-    return found
+    parts = parts_of(len(units))
+    for number in range(parts):
+        mine, theirs = [], []
+        for names, numbers in zip(units.blocks(), values.blocks(), strict=True):
+            inside = in_part(names, number, parts)
+            mine.append(np.frombuffer(names, np.int64)[inside])
+            theirs.append(np.frombuffer(numbers, np.float64)[inside] - mean)
+        _, place = np.unique(np.concatenate(mine), return_inverse=True)
+        yield from np.bincount(place, np.concatenate(theirs)).tolist()
 
 
 def over(found: Estimate | None, n: int) -> Estimate | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.schema import Example
+from convbench.stats.columns import Column
 from convbench.store.jsonl import lines, placed
 from convbench.store.keys import Hashes, named
 from convbench.store.places import Places, size_of
@@ -49,17 +50,17 @@ class ExampleFile(Mapping[str, Example]):
         import numpy as np
 
         self.path = path
-        hashes, starts, lengths = Hashes(), array("q"), array("i")
+        hashes, starts, lengths = Hashes(), Column(array("q")), Column(array("i"))
         for number, start, line in placed(path):
             hashes.add(named(f"{path}:{number}", line, KEY)[0])
             starts.append(start)
             lengths.append(len(line))
         self._refuse_twice(hashes)
-        found = np.array(hashes.all, np.int64)
-        order = np.argsort(found)
-        self._hashes = found[order]
-        self._starts = np.array(starts, np.int64)[order]
-        self._lengths = np.array(lengths, np.int32)[order]
+        self._hashes = hashes.all.whole()
+        order = np.argsort(self._hashes)
+        self._hashes.sort()
+        self._starts = starts.whole()[order]
+        self._lengths = lengths.whole()[order]
         self._kept: OrderedDict[str, Example] = OrderedDict()
 
     def _refuse_twice(self, hashes: Hashes) -> None:

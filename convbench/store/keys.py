@@ -1,7 +1,8 @@
 """What names the records of a file, in few bytes each: 64-bit hashes in an array.
 
-A million names take 8 MB so, where a set of them takes 150. Where two hashes are equal the names
-themselves are compared, if a record could get lost by it.
+A million names take 8 MB so, where a set of them takes 150; those that are only gone through, or
+looked at for two of one name, lie in a file. Where two hashes are equal the names themselves are
+compared, if a record could get lost by it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from convbench.errors import RunError
+from convbench.stats.columns import Column, in_part, part_of, parts_of
 from convbench.store.shape import an_object
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FEW = 4096
 """So many are sorted without loading numpy."""
@@ -24,7 +30,7 @@ class Hashes:
     """Hashes of names in the order they were added."""
 
     def __init__(self, names: Iterable[object] = ()) -> None:
-        self.all = array("q", map(hash, names))
+        self.all = Column(array("q"), map(hash, names))
 
     def add(self, name: object) -> int:
         """Add a name; return its hash."""
@@ -33,18 +39,63 @@ class Hashes:
         return found
 
     def in_order(self) -> array[int]:
-        """Return them sorted."""
-        found = array("q", self.all)
-        if len(found) < FEW:
-            return array("q", sorted(found))
+        """Return them sorted, in memory."""
+        if len(self.all) < FEW:
+            return array("q", sorted(self.all))
         import numpy as np
 
-        np.frombuffer(found, np.int64).sort()
+        found = array("q", [0]) * len(self.all)
+        view = np.frombuffer(found, np.int64)
+        view[:] = self.all.whole()
+        view.sort()
         return found
 
     def repeated(self) -> set[int]:
         """Return those that were added more than once."""
-        return set(_again(self.in_order()))
+        if len(self.all) < FEW:
+            return set(_again(array("q", sorted(self.all))))
+        again: set[int] = set()
+        parts = parts_of(len(self.all))
+        for number in range(parts):
+            some = part_of(self.all, number, parts)
+            some.sort()
+            again.update(some[1:][some[1:] == some[:-1]].tolist())
+        return again
+
+    def places(self, of: Hashes) -> array[int]:
+        """Return where each of some other names stands among these, which are all different; -1
+        where it does not. Memory holds 4 bytes of each, 8 from 2^31 on."""
+        found = array("i" if len(self.all) < 1 << 31 else "q", [-1]) * len(of.all)
+        if len(self.all) < FEW and len(of.all) < FEW:
+            known = {one: at for at, one in enumerate(self.all)}
+            found[:] = array(found.typecode, (known.get(one, -1) for one in of.all))
+            return found
+        import numpy as np
+
+        into = np.frombuffer(found, found.typecode)
+        parts = parts_of(len(self.all))
+        for number in range(parts):
+            mine, place = self._placed(number, parts)
+            start = 0
+            for block in of.all.blocks() if len(mine) else ():
+                inside = np.flatnonzero(in_part(block, number, parts))
+                theirs = np.frombuffer(block, np.int64)[inside]
+                near = np.minimum(mine.searchsorted(theirs), len(mine) - 1)
+                into[start + inside] = np.where(mine[near] == theirs, place[near], -1)
+                start += len(block)
+        return found
+
+    def _placed(self, number: int, parts: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return those of one part in order, and the place of each."""
+        import numpy as np
+
+        at, start = [np.empty(0, np.int64)], 0
+        for block in self.all.blocks():
+            at.append(np.flatnonzero(in_part(block, number, parts)) + start)
+            start += len(block)
+        some, places = part_of(self.all, number, parts), np.concatenate(at)
+        order = np.argsort(some)
+        return some[order], places[order]
 
 
 def _again(ordered: array[int]) -> list[int]:
@@ -62,8 +113,8 @@ def _again(ordered: array[int]) -> list[int]:
 class Names(Collection[str]):
     """A set of names that tells which are in it and how many, and not their texts."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._ordered = Hashes(names).in_order()
+    def __init__(self, names: Iterable[str] | Hashes = ()) -> None:
+        self._ordered = (names if isinstance(names, Hashes) else Hashes(names)).in_order()
         self._again = len(_again(self._ordered))
 
     def __contains__(self, name: object) -> bool:
@@ -79,17 +130,21 @@ class Names(Collection[str]):
 
 
 class Ordinals:
-    """The place of each name among names that are all different."""
+    """The place of each name among names that are all different; memory holds 12 bytes of each."""
 
     def __init__(self, hashes: Hashes) -> None:
-        self._ordered = hashes.in_order()
-        if len(self._ordered) < FEW:
-            self._place = array("q", sorted(range(len(hashes.all)), key=hashes.all.__getitem__))
+        if len(hashes.all) < FEW:
+            found = list(hashes.all)
+            self._place = array("i", sorted(range(len(found)), key=found.__getitem__))
+            self._ordered = array("q", sorted(found))
             return
         import numpy as np
 
-        self._place = array("q")
-        self._place.frombytes(np.argsort(np.frombuffer(hashes.all, np.int64)).tobytes())
+        order = np.argsort(hashes.all.whole())
+        self._place = array("i" if len(order) < 1 << 31 else "q", [0]) * len(order)
+        np.frombuffer(self._place, self._place.typecode)[:] = order
+        del order
+        self._ordered = hashes.in_order()
 
     def of(self, name: str) -> int | None:
         """Return where a name stands; None where it is not among them."""

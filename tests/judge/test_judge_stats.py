@@ -1,5 +1,7 @@
 """Statistics of panels, against published figures and other implementations."""
 
+from itertools import islice
+
 import krippendorff
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from sklearn.metrics import cohen_kappa_score
 from convbench.judge.panel import panel
 from convbench.schema import Conversation, Failure, JudgeSpec, ProtocolSpec, Turn, Verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
+from convbench.stats.columns import BLOCK
+from tests.support.memory import peak
 
 _ = None
 PUBLISHED = [
@@ -167,3 +171,19 @@ def rubric(metric: str, lowest: float, highest: float) -> JudgeSpec:
         highest=highest, metrics=({"name": metric, "label": metric},),
         reward={"metric": metric, "scale": highest},
     )  # fmt: skip
+
+
+def test_a_panel_holds_some_bytes_of_each_conversation() -> None:
+    """Of two judges that say different things of all of them."""
+    count = 3 * BLOCK
+    names = [f"c{number * 7919 % count}" for number in range(count)]
+    talk, one, two = conversation(0, 1), verdict("one", 0, 3.0), verdict("two", 0, 4.0)
+    talks = [talk.model_copy(update={"conversation_id": n, "example_id": n}) for n in names]
+    given = [of.model_copy(update={"conversation_id": n}) for n in names for of in (one, two)]
+
+    def look(count: int) -> None:
+        found = panel(PROTOCOL, islice(talks, count), islice(given, 2 * count))
+        assert [judge.scored for judge in found.judges] == [count, count]
+
+    look(5_000)
+    assert peak(look, count) < 120 * count

@@ -1,0 +1,166 @@
+"""Columns of numbers, one of each of very many records: few in memory, the rest in a file.
+
+The file is a temporary one without a name, so that it ends with the process, however that ends.
+What needs all numbers at once takes them in parts: those whose lowest bits are equal.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+
+from convbench.errors import RunError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FEW = 4096
+"""So many are gone through without loading numpy."""
+BLOCK = 1 << 13
+"""Numbers that a column holds in memory, and that are read at once."""
+PART, PARTS = 1 << 14, 64
+"""Numbers of one part, about, and into how many parts a column is taken at most."""
+
+N = TypeVar("N", int, float)
+
+
+class Column(Generic[N]):
+    """Numbers in the order in which they were added."""
+
+    def __init__(self, kind: array[N], numbers: Iterable[N] = ()) -> None:
+        """`kind` is an empty array of the type of number: `Column(array("q"))`."""
+        self._last: array[N] = kind
+        self._wide = kind.itemsize
+        self._file: IO[bytes] | None = None
+        self._there = 0
+        """Numbers in the file: whole blocks."""
+        self.extend(numbers)
+
+    def append(self, number: N) -> None:
+        """Add a number."""
+        self._last.append(number)
+        if len(self._last) >= BLOCK:
+            self._write()
+
+    def extend(self, numbers: Iterable[N]) -> None:
+        """Add numbers."""
+        coming = iter(numbers)
+        while True:
+            before = len(self._last)
+            self._last.extend(islice(coming, BLOCK - before))
+            if len(self._last) < BLOCK:
+                return
+            self._write()
+
+    def __len__(self) -> int:
+        return self._there + len(self._last)
+
+    def __iter__(self) -> Iterator[N]:
+        for block in self.blocks():
+            yield from block
+
+    def blocks(self) -> Iterator[array[N]]:
+        """Yield them `BLOCK` at a time, and what is left."""
+        for at in range(0, self._there, BLOCK):
+            yield self._read(at)
+        if self._last:
+            yield self._last[:]
+
+    def whole(self) -> NDArray[Any]:
+        """Return all of them in memory."""
+        import numpy as np
+
+        found = np.empty(len(self), self._last.typecode)
+        for at, block in enumerate(self.blocks()):
+            found[at * BLOCK : at * BLOCK + len(block)] = block
+        return found
+
+    def _write(self) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            left = memoryview(self._last).cast("B")
+            at = self._there * self._wide
+            while left:
+                written = os.pwrite(self._file.fileno(), left, at)
+                left, at = left[written:], at + written
+        except OSError as error:
+            raise RunError(
+                f"{tempfile.gettempdir()}: a temporary file cannot be written: "
+                f"{error.strerror or error}; expected room there, or another folder in TMPDIR"
+            ) from None
+        self._there += len(self._last)
+        self._last = self._last[:0]
+
+    def _read(self, at: int) -> array[N]:
+        assert self._file is not None
+        found = self._last[:0]
+        found.frombytes(os.pread(self._file.fileno(), BLOCK * self._wide, at * self._wide))
+        return found
+
+
+def parts_of(count: int) -> int:
+    """Return into how many parts so many numbers are taken: a power of two."""
+    parts = 1
+    while parts < PARTS and count > parts * PART:
+        parts *= 2
+    return parts
+
+
+def in_part(block: array[int], number: int, parts: int) -> NDArray[np.bool_]:
+    """Return which of these whole numbers belong to a part: those with these lowest bits."""
+    import numpy as np
+
+    found: NDArray[np.bool_] = np.frombuffer(block, block.typecode) & (parts - 1) == number
+    return found
+
+
+def part_of(numbers: Column[int], number: int, parts: int) -> NDArray[Any]:
+    """Return one of so many parts of whole numbers, in their order."""
+    import numpy as np
+
+    found = [np.frombuffer(b, b.typecode)[in_part(b, number, parts)] for b in numbers.blocks()]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def gathered(column: Column[N], places: array[int]) -> Iterator[N]:
+    """Yield the numbers that stand at these places, in their order. Memory holds the column."""
+    if len(column) < FEW:
+        held = list(column)
+        yield from (held[at] for at in places)
+        return
+    import numpy as np
+
+    whole, at = column.whole(), np.frombuffer(places, places.typecode)
+    for start in range(0, len(at), BLOCK):
+        yield from whole[at[start : start + BLOCK]].tolist()
+
+
+def scattered(numbers: Column[float], places: array[int], count: int) -> Column[float]:
+    """Return a column of `count` numbers: each at its place, nan where none is."""
+    found = Column(array("d"))
+    if count < FEW:
+        held = [math.nan] * count
+        for at, number in zip(places, numbers, strict=True):
+            held[at] = number
+        found.extend(held)
+        return found
+    import numpy as np
+
+    every, size = np.frombuffer(places, places.typecode), max(PART, -(-count // PARTS))
+    for start in range(0, count, size):
+        some = np.full(min(size, count - start), math.nan)
+        done = 0
+        for block in numbers.blocks():
+            here = every[done : done + len(block)] - start
+            inside = (here >= 0) & (here < len(some))
+            some[here[inside]] = np.frombuffer(block, np.float64)[inside]
+            done += len(block)
+        found.extend(some.tolist())
+    return found

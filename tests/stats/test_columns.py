@@ -1,0 +1,107 @@
+"""Columns of numbers that lie in a file, and what is computed over them part by part."""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from convbench.errors import RunError
+from convbench.stats.agreement import spearman
+from convbench.stats.columns import BLOCK, PART, Column, gathered, parts_of, scattered
+from convbench.stats.estimate import estimate
+from convbench.store.keys import Hashes, Names, Ordinals
+from tests.support.memory import held
+
+MANY = 2 * PART + 77
+"""Taken in several parts."""
+
+
+@pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
+def test_a_column_is_what_was_added(count: int) -> None:
+    """One by one or many at once, read as often as wanted, and while it grows."""
+    numbers = [n * 0.1 for n in range(count)]
+    one, other = Column(array("d")), Column(array("d"), numbers)
+    for number in numbers:
+        one.append(number)
+    for column in (one, other):
+        assert len(column) == count
+        assert list(column) == list(column) == numbers
+        assert column.whole().tolist() == numbers
+        reading = iter(column)
+        begun = list(islice(reading, count // 2))
+        column.append(-1.0)
+        assert begun == numbers[: count // 2]
+        assert list(column) == [*numbers, -1.0]
+
+
+def test_a_column_takes_no_memory_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert held(lambda count: Column(array("q"), range(count)), 4 * BLOCK, 24 * BLOCK) < 0.1
+    column = Column(array("q"), range(2 * BLOCK))
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(column)) == 2 * BLOCK
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(RunError, match=r"temporary file cannot be written.*TMPDIR"):
+        Column(array("q"), range(2 * BLOCK))
+
+
+def test_names_are_found_in_parts_as_in_a_mapping() -> None:
+    draw = random.Random(0)
+    names = [f"c{n}" for n in range(MANY)]
+    assert parts_of(MANY) == 4
+    hashes = Hashes(names)
+    assert hashes.repeated() == set()
+    twice = draw.sample(names, 3)
+    for name in twice:
+        hashes.add(name)
+    assert hashes.repeated() == set(map(hash, twice))
+    wanted = [draw.choice(names) for _ in range(1000)] + ["nobody"]
+    for few in (names[:1000], names):
+        known, asked = {name: at for at, name in enumerate(few)}, Hashes(few)
+        expected = [known.get(name, -1) for name in wanted]
+        assert list(asked.places(Hashes(wanted))) == expected
+        found = Ordinals(asked)
+        assert [-1 if (at := found.of(name)) is None else at for name in wanted] == expected
+        assert [name in Names(asked) for name in wanted] == [at >= 0 for at in expected]
+
+
+@pytest.mark.parametrize("count", [1000, MANY])
+def test_numbers_are_gathered_and_scattered(count: int) -> None:
+    order = array("i", range(count))
+    random.Random(1).shuffle(order)
+    numbers = Column(array("d"), (n / 7 for n in range(count)))
+    put = scattered(numbers, order, count + 1)
+    assert list(gathered(put, order)) == list(numbers)
+    assert math.isnan(list(put)[-1])
+
+
+def test_an_estimate_in_parts_is_the_same_to_the_last_bit() -> None:
+    draw = random.Random(2)
+    pairs = [(f"g{draw.randrange(MANY // 3)}", draw.random() - 0.3) for _ in range(MANY)]
+    values = np.array([value for _, value in pairs])
+    mean = math.fsum(values) / MANY
+    _, place = np.unique([group for group, _ in pairs], return_inverse=True)
+    sums = np.bincount(place, values - mean)
+    squares = math.fsum(one**2 for one in sums.tolist())
+    found = estimate(pairs)
+    assert found is not None
+    assert (found.mean, found.n, found.groups) == (mean, MANY, len(sums))
+    assert found.error == math.sqrt(len(sums) / (len(sums) - 1) * squares) / MANY
+
+
+def test_ranks_of_many_are_those_of_few() -> None:
+    draw = random.Random(3)
+    first = [draw.randrange(50) / 50 for _ in range(3 * BLOCK)]
+    second = [value + draw.randrange(9) for value in first]
+    found = spearman(Column(array("d"), first), Column(array("d"), second))
+    assert found == pytest.approx(spearmanr(first, second).statistic, abs=1e-12)
+    assert found == spearman(first, second)
