@@ -11,7 +11,9 @@ import yaml
 
 from convbench.errors import TrainError
 from convbench.learn import launch as launching
+from convbench.learn import stale_builds
 from convbench.learn.job import Job, Means
+from convbench.models.parameters import to_stderr
 from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
@@ -36,6 +38,8 @@ def start(job: Job, means: Means, learnt: Any = None) -> None:
         parts = launching.command(means.launch, script, file, job.recipe.fit, gpus, port)
         env = launching.environment(means.launch, gpus, names)
         log = file.with_name(f"train-{rank}.log" if rank else "train.log")
+        if (means.launch.accelerate or {}).get("deepspeed_config"):
+            stale_builds.free(to_stderr, env)
         launching.run(parts, env, log, job.recipe.fit, means.locks)
     if rank:
         _wait_for_first(job)

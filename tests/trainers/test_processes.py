@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -114,9 +115,15 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
 
 @pytest.mark.slow
 def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path) -> None:
-    """All weights of StepDPO under ZeRO-3: what one process makes."""
+    """All weights of StepDPO under ZeRO-3: what one process makes. A lock that a killed build left
+    is gone."""
     from transformers import AutoModelForCausalLM
 
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    lock = cache / "torch_extensions" / f"test-{os.getpid()}" / "some_op" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    os.utime(lock, (1, 1))
     quick = ("fit.max_steps=2", "fit.accumulation=1", "fit.save=end", "fit.optimizer=sgd",
              "fit.gradient_checkpointing=false", "fit.learning_rate=0.5")  # fmt: skip
     made = []
@@ -129,6 +136,8 @@ def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path)
         net = AutoModelForCausalLM.from_pretrained(str(done.path), dtype=torch.float32)
         made.append(dict(net.named_parameters()))
     assert apart(*made) < 1e-5
+    assert not lock.exists()
+    shutil.rmtree(lock.parents[1])
 
 
 @pytest.mark.slow
