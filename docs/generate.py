@@ -70,7 +70,7 @@ def outputs() -> dict[Path, str]:
 
 def json_page() -> str:
     """Return the reference of what commands print with `--json`."""
-    import convbench.cli  # noqa: F401 - its commands bring their answers
+    from convbench.cli import app  # noqa: F401 - its commands bring their answers
     from convbench.cli.command import ANSWERS
     from convbench.cli.envelope import Envelope
 

@@ -1,26 +1,20 @@
 """The command line: what is typed and what is printed.
 
-May use every room; nothing uses it.
+May use every room; nothing uses it. A command's file is loaded when it is typed, for one takes as
+long to start as what it imports; who takes `app` gets all of them.
 """
 
-from convbench.cli import (  # noqa: F401 - each adds its commands to the app
-    batches,
-    build,
-    credit,
-    data,
-    demo,
-    estimate,
-    evaluate,
-    experiment,
-    gold,
-    judge,
-    listing,
-    look,
-    report,
-    train,
-    view,
-    work,
-)
-from convbench.cli.main import app, main
+from typing import Any
+
+from convbench.cli.main import load, main
 
 __all__ = ["app", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from convbench.cli.main import app
+
+    load()
+    return app

@@ -42,6 +42,11 @@ def users_file() -> Path:
     return (Path(base) if base else Path.home() / ".config") / "convbench" / "config.toml"
 
 
+def given() -> bool:
+    """Whether there is a file of defaults to read."""
+    return os.environ.get(SWITCH) != "off" and any(map(os.path.lexists, (users_file(), HERE)))
+
+
 def default_map() -> dict[str, dict[str, Any]]:
     """Return, by word and option, what the files say. Raises SpecError naming file and key."""
     found: dict[str, dict[str, Any]] = {}

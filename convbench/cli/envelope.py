@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import ConfigDict, Field, SerializeAsAny
 
 from convbench.blot import keys
 from convbench.cli.console import out
 from convbench.errors import ConvbenchError
+from convbench.schema.described import Described
 
 if TYPE_CHECKING:
     from convbench.engine.budget import Budget
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-class Answer(BaseModel):
+class Answer(Described):
     """What one command has to tell; each has a class of its own in `cli.answers`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    """Built when one is made: without `--json` few are wanted."""
 
 
 class Spent(Answer):
@@ -37,10 +39,10 @@ class Spent(Answer):
     """Requests that were sent."""
 
 
-class Envelope(BaseModel):
+class Envelope(Described):
     """What every command prints with `--json`."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     command: str
     """The word that was typed."""

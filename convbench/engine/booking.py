@@ -64,7 +64,8 @@ def said(completion: Completion) -> tuple[Usage, int]:
 
 def believed(completion: Completion, told: Usage) -> Completion:
     """Return a reply with what was told of it and can be."""
-    if told == said(completion)[0]:
+    same = (completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
+    if same == (told.prompt_tokens, told.completion_tokens, told.cost_usd):
         return completion
     return replace(
         completion,

@@ -36,7 +36,10 @@ _LAST = "\U0010ffff"
 
 def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
     """Return 16 hex digits that name one call: model, sampling and messages."""
-    said = [{name: value for name, value in m.items() if name != "stable"} for m in messages]
+    said = [
+        {name: value for name, value in m.items() if name != "stable"} if "stable" in m else m
+        for m in messages
+    ]
     data = orjson.dumps(
         [ref, sampling.model_dump(), said], default=plain, option=orjson.OPT_SORT_KEYS
     )

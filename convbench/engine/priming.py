@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from convbench.engine.gate import idle
 from convbench.engine.need import usual_prompt
@@ -23,16 +23,18 @@ class Priming:
     def __init__(self) -> None:
         self._first: dict[bytes, asyncio.Future[None]] = {}
 
-    @asynccontextmanager
-    async def turn(self, model: Model, messages: Sequence[Message]) -> AsyncIterator[None]:
+    def turn(self, model: Model, messages: Sequence[Message]) -> AbstractAsyncContextManager[None]:
         """Wait while the first call of the same beginning is under way, however it ends; the first
-        call goes at once."""
+        call goes at once, and so does one that shares nothing."""
         key = _beginning(model, messages)
-        waiting = self._first.get(key) if key else None
+        return nullcontext() if key is None else self._turn(key)
+
+    @asynccontextmanager
+    async def _turn(self, key: bytes) -> AsyncIterator[None]:
+        waiting = self._first.get(key)
         if waiting is not None:
             with idle():
                 await asyncio.shield(waiting)
-        if key is None or waiting is not None:
             yield
             return
         first = self._first[key] = asyncio.get_running_loop().create_future()
@@ -45,8 +47,10 @@ class Priming:
 def _beginning(model: Model, messages: Sequence[Message]) -> bytes | None:
     """Return what names the beginning that a call shares with others at this model; None where
     there is none, or none worth it."""
+    if model.caches is None:
+        return None
     marked = next((i for i, message in enumerate(messages) if "stable" in message), None)
-    if model.caches is None or marked is None:
+    if marked is None:
         return None
     if any(message["role"] == "assistant" for message in messages):
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from convbench.judge.resolve import DEFAULT
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
-from convbench.schema import Message
+from convbench.schema import Conversation, Message
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
 
@@ -93,11 +93,11 @@ def judge_with(
     All that have something to score are looked at before the first one asks.
     """
     ready([item for item in judges if unscored(run, item)[0]], calls, run)
-    result = JudgeResult(run, unjudged=sum(not one.ended for one in run.heads()))
+    result = JudgeResult(run)
     result.judged = have(run, judges, calls)
     metric = headline(run)
     result.panel = panel(
-        run.manifest.protocol, run.conversations(), run.verdicts(), metric,
+        run.manifest.protocol, _counted(run, result), run.verdicts(), metric,
         groups=lambda name: run.examples[name].group_id, specs=run.judge_specs(),
     )  # fmt: skip
     for item in judges:
@@ -105,6 +105,13 @@ def judge_with(
             found = tie_warning(accuracies(run, item, None))
             result.warnings += [f"{item.name}: {found}"] if found else []
     return result
+
+
+def _counted(run: Run, result: JudgeResult) -> Iterator[Conversation]:
+    """Yield the run's conversations; count those that there is nothing to judge of."""
+    for one in run.conversations():
+        result.unjudged += one.failure is not None
+        yield one
 
 
 def headline(run: Run) -> str:

@@ -42,7 +42,8 @@ R = TypeVar("R")
 class Form(Generic[R]):
     """What a reply is to be: its JSON schema, and how it is read."""
 
-    schema: dict[str, Any]
+    schema: Callable[[], dict[str, Any]]
+    """Made where a model is asked by it."""
     read: Callable[[str, bool], R | Complaint]
     """From a reply, and whether it was asked for by the schema."""
 
@@ -121,7 +122,9 @@ def takes_schema(spec: JudgeSpec, model: Model) -> bool:
 
 def form_of(spec: JudgeSpec) -> Form[Scores]:
     """Return what a rubric's reply on one transcript, or on two, is to be."""
-    return Form(schema_of(spec), lambda text, by_schema: (read if by_schema else parse)(text, spec))
+    return Form(
+        lambda: schema_of(spec), lambda text, by_schema: (read if by_schema else parse)(text, spec)
+    )
 
 
 async def ask(
@@ -144,7 +147,7 @@ async def ask(
         temperature=spec.temperature,
         max_tokens=spec.max_tokens,
         reasoning_effort=spec.reasoning_effort,
-        reply_schema=form.schema if takes_schema(spec, model) else None,
+        reply_schema=form.schema() if takes_schema(spec, model) else None,
     )
     replies: list[Completion] = []
     result: R | Complaint | ModelError = Complaint("no reply")

@@ -1,4 +1,8 @@
-"""Words by which a judge's reply disowns the scores in it."""
+"""Words by which a judge's reply disowns the scores in it.
+
+They may stand before the scores or after them. Every reply is looked through, and a pattern that
+minds no case takes three times as long; so a text in ASCII is looked through in lower case.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 
 _NUMBERS = r"(?:scores?|ratings?|numbers?|values?|evaluations?|verdicts?|figures?)"
 _THESE = r"(?:these|those|the|this|my|all\s+(?:of\s+)?(?:these|the))"
-DISOWNED = re.compile(
+_WORDS = (
     r"\b(?:ignore|disregard|discard|retract|withdraw|take\s+back|scrap|forget"
     rf"|(?:do\s+not|don['’]t)\s+(?:use|trust|count|record|rely\s+on))\s+(?:{_THESE}\s+(?:above\s+)?{_NUMBERS}"
     r"|(?:the|all)\s+(?:of\s+the\s+)?above)\b"
@@ -17,14 +21,19 @@ DISOWNED = re.compile(
     r"|\b(?:these|those|they|this)\s+(?:are|is|were)\s+(?:only\s+|just\s+|merely\s+)?"
     rf"(?:not\s+(?:my|the|real|actual|final|meant)\b|(?:an?\s+)?(?:example|placeholder)"
     rf"|(?:the\s+)?{_NUMBERS}\s+(?:that\s+)?the\s+(?:assistant|student|teacher|model|agent|policy))"
-    r"|\bI\s+(?:can(?:not|['’]t)|could\s+not|couldn['’]t|will\s+not|won['’]t|refuse|decline"
+    r"|\bi\s+(?:can(?:not|['’]t)|could\s+not|couldn['’]t|will\s+not|won['’]t|refuse|decline"
     r"|am\s+(?:unable|not\s+able)|have\s+not|haven['’]t)(?:\s+[\w]+){0,3}?\s+(?:evaluat|rat|scor|judg"
     r"|assess|grad)(?:e|ed|ing)?\b(?!\s+(?:it\s+|this\s+|them\s+)?(?:higher|above|more|better|fully))"
     rf"|\b(?:made|make)\s+(?:{_THESE}\s+{_NUMBERS}\s+up|up\s+{_THESE}\s+{_NUMBERS})"
     rf"|\b{_NUMBERS}\s+(?:should|must|are\s+to)\s+be\s+(?:ignored|disregarded|discarded)"
     rf"|\b(?:format|{_NUMBERS})\s+(?:would|might|could)\s+(?:look|read)\b"
     rf"|\b{_NUMBERS}\s+(?:merely|only|just)\s+(?:show|illustrate)"
-    r"|\bjust\s+kidding\b|\b(?:not\s+an?\s+(?:actual|real|genuine)|only\s+a\s+test|just\s+a\s+test)\b",
-    re.IGNORECASE,
+    r"|\bjust\s+kidding\b|\b(?:not\s+an?\s+(?:actual|real|genuine)|only\s+a\s+test|just\s+a\s+test)\b"
 )
-"""They may stand before the scores or after them."""
+_LOWER, _ANY_CASE = re.compile(_WORDS), re.compile(_WORDS, re.IGNORECASE)
+
+
+def disowned(text: str) -> str | None:
+    """Return the words that disown the scores, None where none do."""
+    found = _LOWER.search(text.lower()) if text.isascii() else _ANY_CASE.search(text)
+    return text[found.start() : found.end()] if found else None

@@ -90,7 +90,7 @@ async def score_group(
     def read(text: str, by_schema: bool) -> tuple[Scores, ...] | Complaint:
         return read_group(text, judge.spec, count, by_schema)
 
-    form = Form(group_schema(judge.spec, count), read)
+    form = Form(lambda: group_schema(judge.spec, count), read)
     done = await ask(
         tools.caller, tools.held, judge, group_messages(judge, group), key_of(judge, group),
         group.asked, form,

@@ -17,6 +17,7 @@ _HEAD = re.compile(
     r"[\"']?(?P<label>[A-Za-z][A-Za-z _/&'-]{0,60}?)[\"']?\s*+(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
     r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|,(?=\s*\d)|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
 )
+_UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
 _SCORE_ASIDE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
 
 
@@ -70,5 +71,6 @@ def _line(raw: str) -> Line:
 
 def _plain(text: str) -> str:
     """Drop bold, italic and code marks; underscores only around words."""
-    text = re.sub(r"[*`]+", "", text)
-    return re.sub(r"(?<!\w)_+|_+(?!\w)", "", text).strip()
+    if "*" in text or "`" in text:
+        text = text.replace("*", "").replace("`", "")
+    return (_UNDERSCORES.sub("", text) if "_" in text else text).strip()

@@ -47,6 +47,8 @@ _INTRODUCED = re.compile(
     re.IGNORECASE,
 )
 """The end of a line that puts the next paragraph in another's mouth."""
+_COLON = re.compile(r":[\s*_]*$")
+"""How such a line ends; few others do."""
 _END = re.compile(
     r"^\s*(?:[-*_=—]{3,}\s*$|#+\s)"
     r"|^[\W_]*(?:end\b.{0,40}|(?:(?:my|the|final)\s+){0,2}"
@@ -90,7 +92,7 @@ def _unechoed(lines: Iterator[str]) -> Iterator[str]:
         over = None
         if _HEADING.match(line) or (not own and _SPEAKER.match(line)):
             over = _verdict_begins
-        elif _INTRODUCED.search(line):
+        elif _COLON.search(line) and _INTRODUCED.search(line):
             over = _paragraph()
         else:
             own = own or _SCORED.search(line) is not None

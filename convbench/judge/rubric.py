@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from convbench.judge.disowned import DISOWNED
+from convbench.judge.disowned import disowned
 from convbench.judge.flatten import as_lines, normal
 from convbench.judge.lines import Line, lines
 from convbench.judge.own import own_words
@@ -58,6 +58,10 @@ class _Reading:
     """What has been found so far."""
 
     spec: JudgeSpec
+    labels: Mapping[str, str]
+    """Names of the metrics by label."""
+    aliases: Mapping[str, str]
+    """Names of the metrics by what else they may be called."""
     scores: dict[str, float] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
@@ -66,13 +70,13 @@ class _Reading:
 
 def parse(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     """Return the reply's scores, or a complaint fit to be sent back to the judge."""
-    reading = _Reading(spec)
     if not reply.strip():
         return Complaint(_sentence(spec, [], ["the reply is empty"]))
-    own = as_lines(own_words(reply), {*_labels(spec), *_aliases(spec)})
+    reading = _Reading(spec, _labels(spec), _aliases(spec))
+    own = as_lines(own_words(reply), {*reading.labels, *reading.aliases})
     _walk(reading, lines(own))
-    if (said := DISOWNED.search(own)) is not None:
-        reading.faults.append(f"the scores are disowned: {_shown(said[0])}")
+    if (said := disowned(own)) is not None:
+        reading.faults.append(f"the scores are disowned: {_shown(said)}")
     words = {name: " ".join(said).strip() for name, said in reading.words.items()}
     reading.faults += unjustified(spec, reading.scores, words)
     return complaint(spec, reading.seen, reading.faults) or Scores(
@@ -98,14 +102,14 @@ def complaint(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> Co
 
 def _walk(reading: _Reading, todo: list[Line]) -> None:
     """Go through the lines: a metric's line starts it, other lines are its justification."""
-    labels, aliases = _labels(reading.spec), _aliases(reading.spec)
-    known = {*labels, *aliases}
+    known = {*reading.labels, *reading.aliases}
     at: str | None = None
     for index, line in enumerate(todo):
-        source = _source(line, todo[index + 1 :], known)
-        name = labels.get(line.label)
-        if name is None and SCORE.match(source.text if source is not line else line.rest):
-            name = aliases.get(line.label)  # without a score it may be prose: "Reasoning: ..."
+        source = _source(line, todo, index + 1, known)
+        name = reading.labels.get(line.label)
+        if name is None and (other := reading.aliases.get(line.label)) is not None:
+            # without a score it may be prose: "Reasoning: ..."
+            name = other if SCORE.match(source.text if source is not line else line.rest) else None
         if name is not None:
             at = name
             _metric(reading, name, line, source)
@@ -128,18 +132,18 @@ def _aliases(spec: JudgeSpec) -> dict[str, str]:
     }
 
 
-def _source(line: Line, after: list[Line], known: set[str]) -> Line:
-    """Return the line that holds the score: where this is a label alone the next one, or the next
-    one that says "Score:" before another metric begins."""
-    if not after or not line.label or line.rest:
+def _source(line: Line, todo: list[Line], after: int, known: set[str]) -> Line:
+    """Return the line that holds the score: where this is a label alone the next one (number
+    `after`), or the next one that says "Score:" before another metric begins."""
+    if after == len(todo) or not line.label or line.rest:
         return line
     if line.label in known:
-        for other in after:
+        for other in todo[after:]:
             if other.label in known:
                 break
             if _SCORE_LINE.match(other.text):
                 return other
-    return after[0]
+    return todo[after]
 
 
 def _metric(reading: _Reading, name: str, line: Line, source: Line) -> None:

@@ -49,6 +49,7 @@ _COUNTED = re.compile(
     r"\s*(?!(?:because|since|as|for|due|with|but|given|overall|it|the|this)\b)[a-z]"
 )
 """A word that a bare number counts: "3 options are never weighed"."""
+_DIGIT = re.compile(r"\d")
 _LATE = re.compile(
     rf"\b(?:score|rating)\s*[:=]\s*(?P<one>{_NUMBER}.*)"
     rf"|(?:[.!?;–—-]\s*|\()(?P<two>{_NUMBER}\s*(?:/|out\s+of)\s*\d+)\s*\)?\.?\s*$",
@@ -83,6 +84,8 @@ def read_score(low: float, high: float, text: str) -> Score | str:
 
 def takes_back(words: str) -> bool:
     """Whether a sentence of a justification takes the score back for another number."""
+    if not _DIGIT.search(words):
+        return False  # most say no number, and this is asked of each
     taken = TAKEN_BACK.search("\n" + words)
     return taken is not None and re.match(r"[^.!?]*\d", ("\n" + words)[taken.end() :]) is not None
 

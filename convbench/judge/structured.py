@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from convbench.judge.disowned import DISOWNED
+from convbench.judge.disowned import disowned
 from convbench.judge.rubric import Complaint, Scores, complaint, parse, unjustified
 from convbench.judge.score import takes_back
 from convbench.schema import JudgeSpec
@@ -105,8 +105,8 @@ def _take(
     scores[name], words[name] = float(number), " ".join(text.split())
     if takes_back(text):
         return [f"{name}: the score is taken back ({_shown(text)})"]
-    disowned = DISOWNED.search(text)
-    return [f"the scores are disowned: {_shown(disowned[0])}"] if disowned else []
+    against = disowned(text)
+    return [f"the scores are disowned: {_shown(against)}"] if against is not None else []
 
 
 def _shown(value: Any) -> str:

@@ -83,7 +83,8 @@ class OpenAIModel(Model):
             body = self.body(messages, sampling)
             status, raw, headers = await self.http.ask("POST", self.url, orjson.dumps(body))
             if status == 200:
-                return replace(self.read(raw), left_out=self.missing(sampling))
+                found, missing = self.read(raw), self.missing(sampling)
+                return replace(found, left_out=missing) if missing else found
             if not self.learnt(status, message(raw), body):
                 break
         raise self.failure(status, message(raw), headers)

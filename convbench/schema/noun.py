@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from convbench.schema.described import Described
+
 Mode = Literal["thinking", "standard"]
 """Whether the policy is told to reason inside `<thinking>` tags."""
 
@@ -30,15 +32,13 @@ Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Dollars = Annotated[float, Field(ge=0)]
 
 
-class Noun(BaseModel):
+class Noun(Described):
     """Base of all records and specs."""
 
     MOVED: ClassVar[Mapping[str, str]] = {}
     """Where a field lay in older files, as SECTION.KEY, to its name now; both are read."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def canonical(value: Any) -> str:

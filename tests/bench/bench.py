@@ -62,7 +62,7 @@ def convbench(
         "    peak = re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())\n"
         "    json.dump([u.ru_utime + u.ru_stime, int(peak[1]) / 1024], open('.used', 'w'))\n"
     )
-    here = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "local"}
+    here = {**installed(), "OPENAI_API_KEY": "local"}
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(list(arguments))],
         cwd=cwd,
@@ -74,6 +74,13 @@ def convbench(
         raise RuntimeError(f"convbench {' '.join(arguments)}: {done.stderr[-800:]}")
     cpu, peak = json.loads((cwd / ".used").read_text())
     return Used(cpu, peak)
+
+
+def installed() -> dict[str, str]:
+    """Return the environment of a command: bytecode is kept, as that of an installed package is.
+    Where it may not be written, every process would compile all that it imports anew."""
+    here = {name: said for name, said in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**here, "PYTHONPATH": str(ROOT)}
 
 
 def high_water(process: int | str = "self") -> float:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench.bench import ROOT, Row
+from tests.bench.bench import ROOT, Row, installed
 from tests.bench.sandbox import TASKS
 
 PLUGIN = ROOT / "tests" / "sandbox" / "plug_backend.py"
@@ -53,7 +53,7 @@ def cores(folder: Path) -> Iterator[Row]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "COLBENCH_TASKS": str(TASKS)}
+    return {**installed(), "COLBENCH_TASKS": str(TASKS)}
 
 
 def _ran(folder: Path, *words: str) -> tuple[float, float]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import typer
 
+import convbench.cli
 from convbench.cli import app
 from convbench.cli.main import PANELS
 from tests.cli.typed import Typist
@@ -32,3 +38,28 @@ def test_help_fits_the_terminal_and_nothing_of_it_is_cut(
         said = typist(name, "--help")
         assert max(map(len, said.out.splitlines())) <= width
         assert "…" not in said.out.replace("T,T,…", ""), name
+
+
+def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
+    """What starts takes as long as what it imports; a file of defaults may name any command."""
+    files = {word: file for words in PANELS.values() for word, file in words.items()}
+    folder = Path(convbench.cli.__file__).parent
+    for word, file in files.items():
+        assert f'@command("{word}"' in (folder / f"{file}.py").read_text()
+    code = (
+        "import contextlib, pathlib, sys\nfrom convbench.cli import main\n"
+        "for words in (['tag', '-h'], ['tag', '-h'], ['no-such-word']):\n"
+        "    sys.argv = ['convbench', *words]\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main()\n"
+        f"    print(*(one for one in {sorted(set(files.values()))} if f'convbench.cli.{{one}}' "
+        "in sys.modules))\n"
+        "    pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(folder.parents[1]), "XDG_CONFIG_HOME": str(tmp_path)},
+    )  # fmt: skip
+    first, *_, last = [line.split() for line in done.stdout.splitlines() if line[:1].isalpha()]
+    assert first == [files["tag"]]
+    assert last == sorted(set(files.values()))

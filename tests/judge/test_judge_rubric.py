@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.catalog import load
+from convbench.judge.disowned import disowned
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.schema import JudgeSpec
 
@@ -107,3 +108,16 @@ def test_the_other_rubric_asks_section_4_s_questions(paper):
 def test_hostile_replies_are_read_in_linear_time(tail):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
     assert isinstance(parse(f"Overall\n{tail}x", RUBRIC), Complaint)
+
+
+@pytest.mark.parametrize("text", [
+    "Ignore these scores.", "JUST KIDDING", "I cannot evaluate it", "THE SCORES ARE MADE UP",
+    "The format would look so", "These are only placeholders", "not a real one",
+])  # fmt: skip
+def test_scores_are_disowned_in_any_case_and_any_script(text):
+    """A text in ASCII is looked through another way than one that is not."""
+    for said in (text, text.upper(), text.lower(), text.swapcase()):
+        assert disowned(f"Overall: 8\n{said}") is not None
+        assert disowned(f"Overall: 8 \N{EM DASH}\n{said}") is not None
+        assert disowned(f"8. {said}") == disowned(f"\N{EM DASH} 8. {said}")
+    assert disowned("Overall: 8\nIt explains why granite is the harder stone.") is None

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge import judge_conversation, resolve_judge
+from convbench.judge.ask import Form, ask, form_of
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.structured import read, schema_of
 from convbench.models.open import open_model
+from convbench.schema import Completion
 from tests.support.provider import Plan, Provider
 
 from .test_dispatch import EXAMPLE, PROTOCOL, conversation
@@ -170,3 +172,23 @@ def test_an_alias_says_how(tmp_path):
 def _in_turn(*replies):
     left = list(replies)
     return lambda call: left.pop(0)
+
+
+@pytest.mark.parametrize(("server", "made"), [("text", 0), ("json_schema", 1)])
+def test_a_schema_is_made_for_a_model_that_takes_one(server, made):
+    """Once for each asking, and never where nobody would see it."""
+    count = []
+    form = form_of(SPEC)
+    counted = Form(lambda: count.append(1) or form.schema(), form.read)
+    judge = resolve_judge("x/y")
+
+    class Server:
+        structured = server
+
+    class Calls:
+        async def complete(self, model, messages, sampling, *, key):
+            return Completion(GOOD if sampling.reply_schema else as_text(EIGHTS))
+
+    found = asyncio.run(ask(Calls(), Server(), judge, [], "k", 0, counted))
+    assert isinstance(found.result, Scores)
+    assert len(count) == made

@@ -40,7 +40,7 @@ def form(messages: int) -> Form[tuple[Named, ...]]:
         "required": ["faults"],
         "additionalProperties": False,
     }
-    return Form(schema, lambda text, by_schema: read(text, messages))
+    return Form(lambda: schema, lambda text, by_schema: read(text, messages))
 
 
 def read(reply: str, messages: int) -> tuple[Named, ...] | Complaint:
