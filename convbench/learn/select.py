@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from convbench.errors import TrainError
 from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
 from convbench.learn.given import UNREWARDED, Given, Rewards, one_version, the_judge
-from convbench.learn.logged import LARGE, Log, Logged
+from convbench.learn.log import LARGE, KeptLog, Log
+from convbench.learn.logged import Logged
 from convbench.schema import Conversation
 from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
@@ -27,11 +28,11 @@ class Selection:
 
     run: Run
     judge: str
-    logged: tuple[Logged, ...]
+    logged: Sequence[Logged]
     skipped: dict[str, int] = field(default_factory=dict)
     flagged: Flagged = field(default_factory=lambda: Flagged("drop"))
     """What the fidelity checks flagged among them."""
-    unrewarded: tuple[Logged, ...] = ()
+    unrewarded: Sequence[Logged] = ()
     """Conversations without a reward that are to be learnt all the same; theirs reads 0."""
     parts: tuple[Selection, ...] = ()
     """Of several runs each one's own, in their order; empty where there is one run."""
@@ -40,8 +41,10 @@ class Selection:
         """Return the run that holds a conversation."""
         return item.run or self.run
 
-    def tasks(self) -> dict[str, list[Logged]]:
+    def tasks(self) -> Mapping[str, Sequence[Logged]]:
         """Conversations by task, in their order."""
+        if isinstance(self.logged, KeptLog):
+            return self.logged.tasks()
         found: dict[str, list[Logged]] = {}
         for item in self.logged:
             found.setdefault(item.task, []).append(item)
@@ -95,12 +98,12 @@ def select(run: Run, data: Data) -> Selection:
     verdicts of one judge are of two versions, nothing is left, or all rewards are equal.
     """
     found = collect(run, data)
-    logged, skipped = list(found.logged), Counter(found.skipped)
+    logged, skipped = found.logged, Counter(found.skipped)
     if data.rows is not None:
-        logged = nearest(found, data.rows, data.unit)
+        logged = tuple(nearest(found, data.rows, data.unit))
         skipped["beyond data.rows"] = len(found.logged) - len(logged)
     check(found.run, found.judge, logged, skipped)
-    return replace(found, logged=tuple(logged), skipped=dict(skipped))
+    return replace(found, logged=logged, skipped=dict(skipped))
 
 
 def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> Selection:
@@ -243,8 +246,9 @@ def check(run: Run, judge: str, logged: Sequence[Logged], skipped: Counter[str])
         )
         kept = "; --set data.flagged=keep takes the flagged ones" if skipped["flagged"] else ""
         raise TrainError(f"{run.path}: no conversation is left to train on ({why}){kept}")
-    told = {(item.reward, item.turns) for item in logged}
-    if len(told) == 1 and len(logged) > 1:
+    told = ((item.reward, item.turns) for item in logged)
+    first = next(told)
+    if len(logged) > 1 and all(one == first for one in told):
         raise TrainError(
             f"{run.path}: all {len(logged)} rewards of judge {judge!r} are "
             f"{logged[0].reward:g}; expected some to differ, there is nothing to learn from them"

@@ -25,6 +25,7 @@ from convbench.learn.sealed import seal_checkpoint
 from convbench.learn.steps import Steps, in_batches
 from convbench.learn.together import train_together, written
 from convbench.learn.trainers import portable_recipe, start
+from convbench.learn.weighed import by_weight
 from convbench.learn.weights import Weighted
 from convbench.models.where import OURS, check_model, member_weights, named, policy_weights
 from convbench.options.specs import load_plugins
@@ -355,8 +356,8 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
         yield said_of_loss(job.recipe.loss)
     unit = job.recipe.data.unit
     part = Part(len(learnt.items))
-    by_weight = sorted(learnt.items, key=lambda item: -item[1]) if part.share < 1 else learnt.items
-    weighed = replace(learnt, items=part.of(by_weight))
+    items = by_weight(learnt.items) if part.share < 1 else learnt.items
+    weighed = replace(learnt, items=part.of(items))
     rows = training_rows(weighed, job.chat, job.longest, unit, recorded_for(job), job.others)
     yield from part.describe("conversations, evenly by weight,", rows.counts)
     several = rows.counts["conversations of several rows"]

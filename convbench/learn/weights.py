@@ -14,6 +14,7 @@ from convbench.learn.logged import Logged
 from convbench.learn.select import Selection
 from convbench.learn.shaping import shaped
 from convbench.learn.ties import Ties, equals, settle
+from convbench.learn.weighed import Weighing, weights_of
 from convbench.schema.recipe import TieRule, Weighting
 from convbench.store.credit import turn_advantages
 from convbench.views import policy_turns
@@ -29,7 +30,7 @@ class Weighted:
     """Conversations with their weights, and what was left out."""
 
     selection: Selection
-    items: tuple[tuple[Logged, float], ...]
+    items: Sequence[tuple[Logged, float]]
     skipped: dict[str, int] = field(default_factory=dict)
     flat_tasks: float = 0.0
     """Share of tasks whose rewards do not differ (standard deviation 0)."""
@@ -96,23 +97,24 @@ def _weigh(
     whole: bool = False,
 ) -> Weighted:
     """Apply a rule that is told the task's name too; to all conversations at once where `whole`."""
-    items: list[tuple[Logged, float]] = []
+    weighing = Weighing(selection.logged)
     skipped: Counter[str] = Counter()
     tasks = selection.tasks()
     flat = sum(
         len(some) > 1 and len({item.reward for item in some}) == 1 for some in tasks.values()
     )
-    groups = {"": list(selection.logged)} if whole else tasks
+    groups: Mapping[str, Sequence[Logged]] = {"": selection.logged} if whole else tasks
     for task, logged in groups.items():
         rewards = [item.reward for item in logged]
         for item, weight in zip(logged, rule(task, rewards), strict=True):
             if weight is None:
                 skipped["weighted out"] += 1
             else:
-                items.append((item, weight))
+                weighing.add(item, weight)
+    items = weighing.items()
     if not items:
         raise TrainError("no conversation is left after weighting; look at `weighting`")
-    return Weighted(selection, tuple(items), dict(skipped), flat / len(tasks))
+    return Weighted(selection, items, dict(skipped), flat / len(tasks))
 
 
 def composed(selection: Selection, by: Weighting, seed: int = 0) -> Weighted:
@@ -227,10 +229,10 @@ def swift(selection: Selection, weighting: Weighting) -> Weighted:
     return replace(weighted, skipped=skipped | (weighted.skipped if weighted.by_turn else {}))
 
 
-def _all_of(weighted: Weighted) -> list[float]:
+def _all_of(weighted: Weighted) -> Sequence[float]:
     """Return every weight: the turns' where they have their own."""
     turns = [w for some in weighted.by_turn.values() for w in some if w is not None]
-    return turns or [weight for _, weight in weighted.items]
+    return turns or weights_of(weighted.items)
 
 
 def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> Weighted:
@@ -240,7 +242,7 @@ def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> We
     by_turn: dict[str, list[float | None]] = {}
     tasks = selection.tasks()
     flat = sum(len(some) > 1 and len(set(map(_rewards, some))) == 1 for some in tasks.values())
-    for logged in [list(selection.logged)] if whole else tasks.values():
+    for logged in [selection.logged] if whole else tasks.values():
         rewards = [_rewards(item) for item in logged]
         for item in logged:
             by_turn[item.conversation_id] = [None] * len(item.turns)
@@ -249,16 +251,17 @@ def weigh_turns(selection: Selection, rule: Weigh, *, whole: bool = False) -> We
             found = rule([item.turns[t] for item in there])
             for item, weight in zip(there, found, strict=True):
                 by_turn[item.conversation_id][t] = weight
-    kept, items = Counter[str](), []
+    kept, weighing = Counter[str](), Weighing(selection.logged)
     for item in selection.logged:
         known = [w for w in by_turn[item.conversation_id] if w is not None]
         kept["turns weighted out"] += len(item.turns) - len(known)
         if known:
-            items.append((item, fmean(known)))
+            weighing.add(item, fmean(known))
+    items = weighing.items()
     if not items:
         raise TrainError("no turn is left after weighting; look at `weighting`")
     turns = {name: tuple(found) for name, found in by_turn.items()}
-    return Weighted(selection, tuple(items), dict(+kept), flat / len(tasks), by_turn=turns)
+    return Weighted(selection, items, dict(+kept), flat / len(tasks), by_turn=turns)
 
 
 def _rewards(item: Logged) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from convbench.schema import Verdict
 from convbench.store.keys import Hashes, Ordinals
+from convbench.store.texts import Texts
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What most verdicts have of details: one mapping for all of them."""
@@ -201,22 +202,6 @@ class Verdicts:
             )))  # fmt: skip
             one = self._before[one]
         return dict(reversed(found))
-
-
-class Texts:
-    """Texts, one after the other in one buffer."""
-
-    def __init__(self) -> None:
-        self._all, self._ends = bytearray(), array("q", [0])
-
-    def add(self, text: str) -> None:
-        """Add a text."""
-        self._all += text.encode("utf-8", "surrogatepass")
-        self._ends.append(len(self._all))
-
-    def __getitem__(self, at: int) -> str:
-        start, end = self._ends[at], self._ends[at + 1]
-        return self._all[start:end].decode("utf-8", "surrogatepass")
 
 
 class Kinds(Generic[T]):

@@ -8,13 +8,18 @@ from pathlib import Path
 
 from convbench.learn import weights
 from convbench.learn.given import Given, the_judge
+from convbench.learn.log import Log
 from convbench.learn.logged import Kept
 from convbench.learn.part import Part
-from convbench.learn.select import collect
+from convbench.learn.select import Selection, collect
+from convbench.learn.weighed import by_weight
 from convbench.schema.recipe import Data, Weighting
+from convbench.stats.columns import BLOCK
 from convbench.store import Run
 from convbench.store.jsonl import Appender
+from convbench.store.run import Told
 from tests.publish.runs import conversation, example, failed, verdict, write_run
+from tests.support.memory import held
 
 
 def log(folder: Path) -> Run:
@@ -38,18 +43,63 @@ def test_a_log_that_is_read_where_it_lies_is_the_same_log(tmp_path: Path) -> Non
     """The same conversations in the same order with the same rewards, questions and weights, and
     none of them in memory."""
     run, data = log(tmp_path / "run"), Data(judge="rules")
-    held, kept = collect(run, data), collect(run, data, large=0)
-    assert len(held.logged) > 60
-    assert held.skipped == kept.skipped == {"not in split train": 16, "failed": 1, "not judged": 1}
+    whole, kept = collect(run, data), collect(run, data, large=0)
+    assert len(whole.logged) > 60
+    assert whole.skipped == kept.skipped == {"not in split train": 16, "failed": 1, "not judged": 1}
     assert all(isinstance(item.talk, Kept) and item.asked is None for item in kept.logged)
-    assert not any(isinstance(item.talk, Kept) for item in held.logged)
-    for one, other in zip(held.logged, kept.logged, strict=True):
+    assert not any(isinstance(item.talk, Kept) for item in whole.logged)
+    for one, other in zip(whole.logged, kept.logged, strict=True):
         assert one.conversation == other.conversation
         assert one.example == other.example
         assert (one.reward, one.task, one.conversation_id) == (
             other.reward, other.task, other.conversation_id)  # fmt: skip
-    first, second = (weights.swift(found, Weighting()) for found in (held, kept))
-    assert [weight for _, weight in first.items] == [weight for _, weight in second.items]
+    tasks, found = whole.tasks(), kept.tasks()
+    assert [(name, len(some)) for name, some in tasks.items()] == [
+        (name, len(some)) for name, some in found.items()]  # fmt: skip
+    assert [item.conversation for item in found["q31"]] == [
+        item.conversation for item in tasks["q31"]]  # fmt: skip
+    assert "q4" not in found, "of split test"
+    first, second = (weights.swift(found, Weighting()) for found in (whole, kept))
+    for order in (lambda items: items, by_weight):
+        assert [(item.conversation, weight) for item, weight in order(first.items)] == [
+            (item.conversation, weight) for item, weight in order(second.items)]  # fmt: skip
+
+
+def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
+    """With their own rewards, those of their turns too, and the question of their own."""
+    keys = [(n, f"q{n}/1#{branch}") for n in range(12) for branch in "bca"]
+    random.Random(1).shuffle(keys)
+    talks = [
+        conversation(n, 1, key=key, conversation_id=key, said=f"{key} {'x' * 999}")
+        for n, key in keys
+    ]
+    run = write_run(tmp_path / "run", examples=[example(n) for n in range(12)], conversations=talks)
+    whole, kept = Log(run), Log(run, large=0)
+    for number, told in enumerate(run.told()):
+        for one in (whole, kept):
+            one.add(told, number / 7, (number / 3,) * (number % 2))
+    first, second = whole.items(), kept.items()
+    assert [item.conversation.key for item in first[:3]] == ["q0/1#a", "q0/1#b", "q0/1#c"]
+    for one, other in zip(first, second, strict=True):
+        assert (one.conversation, one.reward, one.turns) == (
+            other.conversation, other.reward, other.turns)  # fmt: skip
+        assert one.example == other.example
+
+
+def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path: Path) -> None:
+    """Sorted, weighed, and in the order of weights."""
+    run, talk = log(tmp_path / "run"), conversation(1)
+
+    def weighed(count: int) -> None:
+        kept = Log(run, large=0)
+        for n in range(count):
+            name = f"q{n // 2 * 7919 % count}"
+            one = talk.model_copy(update={"example_id": name, "sample": n % 2})
+            kept.add(Told(run.conversations_file, 0, b"", one), n * 7919 % 100 / 100, ())
+        found = weights.swift(Selection(run, "rules", kept.items()), Weighting())
+        assert len(by_weight(found.items)) == count
+
+    assert held(weighed, BLOCK + 500, 2 * BLOCK + 500) < 200
 
 
 def test_a_reward_alone_is_kept_in_few_bytes(tmp_path: Path) -> None:

@@ -1,0 +1,232 @@
+"""A run's log: conversations that are held, or read where they lie, in the order that counts.
+
+That order is by question and sample: the order in which they ended hangs on the machine, and a
+training's batches on the order of its rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from convbench.learn.logged import Kept, Logged
+from convbench.stats.columns import Column
+from convbench.store.places import size_of
+from convbench.store.run import Run, Told
+from convbench.store.talks import Talks
+from convbench.store.texts import Texts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LARGE = 32 << 20
+"""Bytes of conversations that are held in memory."""
+
+
+class Log:
+    """Takes conversations in whatever order, and gives them as items in theirs."""
+
+    def __init__(self, run: Run, large: int = LARGE) -> None:
+        self._run = run
+        self._large = sum(map(size_of, run.files("conversations.jsonl"))) > large
+        self._held: list[Logged] = []
+        self._names, self._name = Texts(), ""
+        """Of questions, again where another one's conversations stood between; the newest."""
+        self._questions, self._files = Column(array("i")), Column(array("i"))
+        self._samples, self._starts = Column(array("q")), Column(array("q"))
+        self._lengths, self._rewards = Column(array("q")), Column(array("d"))
+        self._turns: dict[int, tuple[float, ...]] = {}
+        self._paths: dict[Path, int] = {}
+
+    def add(self, told: Told, reward: float, turns: tuple[float, ...]) -> None:
+        """Add a conversation with its rewards."""
+        talk = told.conversation
+        if not self._large:
+            self._held.append(Logged(talk, self._run.examples[talk.example_id], reward, turns))
+            return
+        if turns:
+            self._turns[len(self._rewards)] = turns
+        if talk.example_id != self._name or not len(self._names):
+            self._name = talk.example_id
+            self._names.add(self._name)
+        self._questions.append(len(self._names) - 1)
+        self._rewards.append(reward)
+        self._starts.append(told.start)
+        self._samples.append(talk.sample)
+        self._lengths.append(len(told.line))
+        self._files.append(self._paths.setdefault(told.path, len(self._paths)))
+
+    def items(self) -> Sequence[Logged]:
+        """Return them in order."""
+        if self._large:
+            return self._kept() if len(self._rewards) else ()
+        found = sorted(self._held, key=lambda item: (item.talk.example_id, item.talk.sample))
+        ordered: list[Logged] = []
+        for _, some in groupby(found, key=lambda item: item.talk.example_id):
+            group = list(some)
+            if len({item.talk.sample for item in group}) < len(group):  # branches of one
+                group.sort(key=lambda item: (item.talk.sample, item.conversation.key))
+            ordered += group
+        return tuple(ordered)
+
+    def _kept(self) -> KeptLog:
+        import numpy as np
+
+        names = [self._names[at] for at in range(len(self._names))]
+        alphabet = np.argsort(np.array(names, dtype=object), kind="stable")
+        ordered, rank = Texts(), np.zeros(len(names), np.int32)
+        for number, at in enumerate(alphabet):
+            if number == 0 or names[at] != names[alphabet[number - 1]]:
+                ordered.add(names[at])
+            rank[at] = len(ordered) - 1
+        del names, alphabet
+        samples, questions = self._samples.whole(), rank[self._questions.whole()]
+        order = np.lexsort((samples, questions))
+        questions, samples = questions[order], samples[order]
+        talks = [Talks(path) for path in self._paths]
+        turns = self._turns and {
+            place: self._turns[at] for place, at in enumerate(order.tolist()) if at in self._turns
+        }
+        more = (self._starts, self._lengths, self._files, self._rewards)
+        columns = [questions, samples, *(column.whole()[order] for column in more)]
+        return KeptLog(self._run, talks, ordered, columns, turns)
+
+
+class KeptLog(Sequence[Logged]):
+    """Conversations in order that lie in files: memory holds 40 bytes of each, and an item is made
+    when it is looked at."""
+
+    def __init__(
+        self,
+        run: Run,
+        talks: Sequence[Talks],
+        names: Texts,
+        columns: Sequence[NDArray[Any]],
+        turns: dict[int, tuple[float, ...]],
+    ) -> None:
+        """`names` of questions in order. `columns` are of each conversation its question's place
+        among them, its sample, first byte, length, file's number and reward; `turns` by
+        conversation the rewards of its turns, where it has some."""
+        self._run, self._talks, self._names = run, talks, names
+        self._turns = turns
+        self._columns = [array(c.dtype.char, c.tobytes()) for c in columns]  # quicker to look at
+        self._settle()
+
+    def _settle(self) -> None:
+        """Put those of one question and sample, which are branches, in the order of their keys."""
+        import numpy as np
+
+        questions, samples = (np.frombuffer(c, c.typecode) for c in self._columns[:2])
+        alike = (questions[1:] == questions[:-1]) & (samples[1:] == samples[:-1])
+        done = 0
+        for first in np.flatnonzero(alike).tolist():
+            if first < done:
+                continue
+            done = first + 1
+            while done < len(self) and alike[done - 1]:
+                done += 1
+            places = sorted(range(first, done), key=lambda at: self[at].conversation.key)
+            turns = [self._turns.pop(at, ()) for at in places]
+            for column in self._columns:
+                column[first:done] = array(column.typecode, [column[at] for at in places])
+            self._turns.update((first + n, some) for n, some in enumerate(turns) if some)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    @overload
+    def __getitem__(self, at: int) -> Logged: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Logged, ...]: ...
+    def __getitem__(self, at: int | slice) -> Logged | tuple[Logged, ...]:
+        places = range(len(self))[at]
+        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
+
+    def __iter__(self) -> Iterator[Logged]:
+        return map(self._made, range(len(self)))
+
+    def _made(self, at: int) -> Logged:
+        question, sample, start, length, file, reward = (c[at] for c in self._columns)
+        name = self._names[question]
+        kept = Kept(name, sample, self._run, self._talks[file], start, length, at)
+        return Logged(kept, None, reward, self._turns.get(at, ()))
+
+    def tasks(self) -> Mapping[str, Sequence[Logged]]:
+        """The conversations by question."""
+        import numpy as np
+
+        questions = np.frombuffer(self._columns[0], self._columns[0].typecode)
+        starts = np.searchsorted(questions, np.arange(len(self._names) + 1))
+        return KeptTasks(self, self._names, array("q", starts.tobytes()))
+
+
+class KeptTask(Sequence[Logged]):
+    """The conversations of one question, each made when it is looked at."""
+
+    def __init__(self, log: KeptLog, places: range) -> None:
+        self._log, self._places = log, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, at: int) -> Logged: ...
+    @overload
+    def __getitem__(self, at: slice) -> KeptTask: ...
+    def __getitem__(self, at: int | slice) -> Logged | KeptTask:
+        places = self._places[at]
+        return self._log[places] if isinstance(places, int) else KeptTask(self._log, places)
+
+    def __iter__(self) -> Iterator[Logged]:
+        return map(self._log.__getitem__, self._places)
+
+
+class KeptTasks(Mapping[str, Sequence[Logged]]):
+    """A log by question."""
+
+    def __init__(self, log: KeptLog, names: Texts, starts: array[int]) -> None:
+        self._log, self._names, self._starts = log, names, starts
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._names[at] for at in range(len(self)))
+
+    def __getitem__(self, name: str) -> Sequence[Logged]:
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._names[middle] < name else (low, middle)
+        if low == len(self) or self._names[low] != name:
+            raise KeyError(name)
+        return self.at(low)
+
+    def at(self, number: int) -> Sequence[Logged]:
+        """Return the conversations of the question at a place."""
+        return KeptTask(self._log, range(self._starts[number], self._starts[number + 1]))
+
+    def values(self) -> ValuesView[Sequence[Logged]]:
+        """Those of each question, in order."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[str, Sequence[Logged]]:
+        """The same with the question's name."""
+        return _Items(self)
+
+
+class _Values(ValuesView[Sequence[Logged]]):
+    _mapping: KeptTasks
+
+    def __iter__(self) -> Iterator[Sequence[Logged]]:
+        return map(self._mapping.at, range(len(self._mapping)))
+
+
+class _Items(ItemsView[str, Sequence[Logged]]):
+    _mapping: KeptTasks
+
+    def __iter__(self) -> Iterator[tuple[str, Sequence[Logged]]]:
+        return zip(self._mapping, self._mapping.values(), strict=True)
