@@ -6,11 +6,13 @@ some, are what a judge should have said: verdicts from labels (`human:FILE`) and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from convbench.judge.gold.units import gold_of
 from convbench.judge.kinds import kind_of
@@ -21,6 +23,7 @@ from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.schema import JudgeSpec
 from convbench.stats.agreement import Agreement, agreement, alpha
+from convbench.stats.columns import Column
 from convbench.stats.duels import wins
 from convbench.stats.estimate import Estimate
 from convbench.stats.leaning import length_bias, self_preference
@@ -28,6 +31,8 @@ from convbench.stats.votes import Votes, votes
 
 Against = Literal["people", "other judges", "nothing"]
 """What a judge's score is compared with, to see how it leans."""
+NONE = -1
+"""What stands for no count of words."""
 ENOUGH = 10
 """Fewest labelled conversations that stand for what a judge should have said."""
 
@@ -62,15 +67,45 @@ class PanelOf:
     moved: tuple[Moved, ...]
 
 
-@dataclass(frozen=True)
-class _Said:
+class _Said(NamedTuple):
     """One conversation as everybody scored it, 0 to 1."""
 
-    group: str
+    group: Hashable
     words: int | None
     family: str | None
     scores: Mapping[str, float]
     people: float | None
+
+
+class _All:
+    """What everybody said of all conversations, in columns; each is made again when it is looked
+    at."""
+
+    def __init__(self, judges: Sequence[str], said: Iterable[_Said]) -> None:
+        self.columns = {name: Column(array("d")) for name in judges}
+        """By judge a score of each, nan where there is none."""
+        self._groups, self._words = Column(array("q")), Column(array("q"))
+        self._families, self._known = Column(array("i")), list[str | None]()
+        self._people = Column(array("d"))
+        for one in said:
+            for name, column in self.columns.items():
+                column.append(one.scores.get(name, math.nan))
+            self._groups.append(hash(one.group))
+            self._words.append(NONE if one.words is None else one.words)
+            if one.family not in self._known:
+                self._known.append(one.family)
+            self._families.append(self._known.index(one.family))
+            self._people.append(math.nan if one.people is None else one.people)
+
+    def __iter__(self) -> Iterator[_Said]:
+        names = tuple(self.columns)
+        for group, words, family, people, *scores in zip(
+            self._groups, self._words, self._families, self._people, *self.columns.values(),
+            strict=True,
+        ):  # fmt: skip
+            found = {name: s for name, s in zip(names, scores, strict=True) if s == s}
+            yield _Said(group, None if words == NONE else words, self._known[family], found,
+                        people if people == people else None)  # fmt: skip
 
 
 def panel_of(section: Section) -> PanelOf | None:
@@ -78,19 +113,18 @@ def panel_of(section: Section) -> PanelOf | None:
     that compared nothing."""
     specs = {name: judge_spec(section.policies, name) for name in section.judges}
     judges = [name for name, spec in specs.items() if spec is not None and _scores_talk(spec)]
-    labelled = sum(one.people is not None for one in _said(section, judges, specs))
+    said = _All(judges, _said(section, judges, specs))
+    labelled = sum(one.people is not None for one in said)
     firsts = _firsts(section)
     if len(judges) < 2 and labelled < ENOUGH and not firsts:
         return None
-    said = list(_said(section, judges, specs))
     errors, by_people = _errors(said, judges)
-    rows = [[one.scores.get(name) for one in said] for name in judges]
     moved = [_moved(name, said, specs.get(name), firsts.get(name)) for name in judges]
     moved += [Moved(name, "nothing", 0, None, None, first)
               for name, first in firsts.items() if name not in judges]  # fmt: skip
     return PanelOf(
         tuple(_agreed(said, *pair) for pair in combinations(judges, 2)),
-        alpha(rows) if len(judges) > 1 else None,
+        alpha(list(said.columns.values())) if len(judges) > 1 else None,
         votes(errors),
         by_people,
         labelled,
@@ -157,57 +191,63 @@ def _family(policy: Policy) -> str | None:
 
 
 def _errors(
-    said: Sequence[_Said], judges: Sequence[str]
-) -> tuple[list[tuple[str, list[float]]], bool]:
+    said: _All, judges: Sequence[str]
+) -> tuple[Iterator[tuple[Hashable, list[float]]], bool]:
     """Return each judge's error on the conversations that all scored, and whether people say what
     was right; else the scores themselves."""
-    whole = [one for one in said if len(one.scores) == len(judges)]
-    labelled = [one for one in whole if one.people is not None]
-    if len(labelled) >= ENOUGH:
-        return [
-            (one.group, [one.scores[name] - (one.people or 0.0) for name in judges])
-            for one in labelled
-        ], True
-    return [(one.group, [one.scores[name] for name in judges]) for one in whole], False
+    whole = (one for one in said if len(one.scores) == len(judges))
+    people = sum(one.people is not None for one in said if len(one.scores) == len(judges))
+    if people >= ENOUGH:
+        return (
+            (one.group, [one.scores[name] - one.people for name in judges])
+            for one in whole
+            if one.people is not None
+        ), True
+    return ((one.group, [one.scores[name] for name in judges]) for one in whole), False
 
 
-def _agreed(said: Sequence[_Said], first: str, second: str) -> Agreement:
-    both = [one for one in said if first in one.scores and second in one.scores]
-    return agreement(
-        (first, second), [one.group for one in both],
-        [one.scores[first] for one in both], [one.scores[second] for one in both],
-    )  # fmt: skip
+def _agreed(said: _All, first: str, second: str) -> Agreement:
+    groups, one, other = Column(array("q")), Column(array("d")), Column(array("d"))
+    for row in said:
+        if first in row.scores and second in row.scores:
+            groups.append(hash(row.group))
+            one.append(row.scores[first])
+            other.append(row.scores[second])
+    return agreement((first, second), groups, one, other)
 
 
-def _moved(
-    judge: str, said: Sequence[_Said], spec: JudgeSpec | None, first: Estimate | None
-) -> Moved:
+def _moved(judge: str, said: _All, spec: JudgeSpec | None, first: Estimate | None) -> Moved:
     """Return how a judge leans with length and with its own family."""
-    mine = [one for one in said if judge in one.scores]
-    against, leans = _leans(judge, mine)
+    against, leans = _leans(judge, said)
     own = family_of(spec.model if spec else None)
-    families = [(one.group, one.family == own, lean) for one, lean in leans if one.family]
+    families = ((one.group, one.family == own, lean) for one, lean in leans() if one.family)
     return Moved(
         judge,
         against,
-        len(leans),
-        length_bias((one.group, one.words, lean) for one, lean in leans if one.words is not None),
+        sum(1 for _ in leans()),
+        length_bias((one.group, one.words, lean) for one, lean in leans() if one.words is not None),
         self_preference(families) if own else None,
         first,
     )
 
 
-def _leans(judge: str, mine: Sequence[_Said]) -> tuple[Against, list[tuple[_Said, float]]]:
-    labelled = [(one, one.scores[judge] - one.people) for one in mine if one.people is not None]
-    if len(labelled) >= ENOUGH:
-        return "people", labelled
-    beside = [one for one in mine if len(one.scores) > 1]
-    if beside:
-        return "other judges", [
+def _leans(judge: str, said: _All) -> tuple[Against, Callable[[], Iterator[tuple[_Said, float]]]]:
+    """Return what a judge's scores are compared with, and what gives how far each is from that."""
+
+    def mine() -> Iterator[_Said]:
+        return (one for one in said if judge in one.scores)
+
+    if sum(one.people is not None for one in mine()) >= ENOUGH:
+        return "people", lambda: (
+            (one, one.scores[judge] - one.people) for one in mine() if one.people is not None
+        )
+    if any(len(one.scores) > 1 for one in mine()):
+        return "other judges", lambda: (
             (one, one.scores[judge] - fmean(v for k, v in one.scores.items() if k != judge))
-            for one in beside
-        ]
-    return "nothing", [(one, one.scores[judge]) for one in mine]
+            for one in mine()
+            if len(one.scores) > 1
+        )
+    return "nothing", lambda: ((one, one.scores[judge]) for one in mine())
 
 
 def _firsts(section: Section) -> dict[str, Estimate]:

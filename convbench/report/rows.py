@@ -1,4 +1,4 @@
-"""What a policy did, conversation by conversation, in columns: some hundred bytes of each."""
+"""What a policy did, conversation by conversation, in a file: 16 bytes of each are held."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, overload
 
 from convbench.schema import Verdict
 from convbench.store.keys import Hashes, Ordinals
-from convbench.store.texts import Texts
+from convbench.store.stored import Stored
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """What most verdicts have of details: one mapping for all of them."""
 UNKNOWN = -1
-"""What stands for None among whole numbers."""
-
-T = TypeVar("T")
+"""What stands for no place."""
+Given = tuple[tuple[float, ...], float | None, bool, dict[str, Any] | None]
+"""Scores, reward, whether it failed, and details."""
 
 
 class Scored(NamedTuple):
@@ -77,25 +77,26 @@ class Observations(Sequence[Observation]):
 
 
 class Rows(Observations):
-    """A policy's observations. They lie in columns and are made again each time they are looked
+    """A policy's observations. They lie in a file and are made again each time they are looked
     at."""
 
     def __init__(self) -> None:
-        self._units, self._groups, self._talks = Texts(), Texts(), Texts()
-        self._told: Kinds[tuple[Any, ...]] = Kinds()
+        self._rows: Stored[tuple[str, str, str, int | None, int]] = Stored()
+        """Unit, group, talk, words, and the number of what is told."""
+        self._told: list[tuple[Any, ...]] = []
         """Temperature, how it ended and flags, of which few differ."""
-        self._words = array("q")
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._ids = Hashes()
         self.verdicts, self.reviews = Verdicts(), Verdicts()
 
     def add(self, row: Observation) -> None:
         """Add one, without what judges said of it."""
-        self._units.add(row.unit)
-        self._groups.add(row.group)
-        self._talks.add(row.talk)
-        self._told.add((row.temperature, row.failed, row.correct, row.unparsed, row.thinking,
-                        row.reasoned, row.flags))  # fmt: skip
-        self._words.append(UNKNOWN if row.words is None else row.words)
+        told = (row.temperature, row.failed, row.correct, row.unparsed, row.thinking,
+                row.reasoned, row.flags)  # fmt: skip
+        number = self._numbers.setdefault(told, len(self._told))
+        if number == len(self._told):
+            self._told.append(told)
+        self._rows.add((row.unit, row.group, row.talk, row.words, number))
         self._ids.add(row.talk)
 
     def places(self) -> Callable[[str], int | None]:
@@ -104,23 +105,20 @@ class Rows(Observations):
 
         def place(talk: str) -> int | None:
             at = ordinals.of(talk)
-            return at if at is not None and self._talks[at] == talk else None
+            return at if at is not None and self._rows[at][2] == talk else None
 
         return place
 
     def __len__(self) -> int:
-        return len(self._words)
+        return len(self._rows)
 
     def __iter__(self) -> Iterator[Observation]:
         return map(self._made, range(len(self)))
 
     def _made(self, at: int) -> Observation:
-        told, words = self._told[at], self._words[at]
-        names = self._units[at], self._groups[at]
+        unit, group, talk, words, number = self._rows[at]
         said = self.verdicts.of(at), self.reviews.of(at)
-        return Observation._make(
-            (*names, *told, *said, self._talks[at], None if words == UNKNOWN else words)
-        )
+        return Observation._make((unit, group, *self._told[number], *said, talk, words))
 
 
 def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Observation]:
@@ -154,70 +152,40 @@ def _of(head: str, row: Observation) -> Observation:
 
 
 class Verdicts:
-    """What judges said, in columns: some 35 bytes of a verdict and 8 of each score."""
+    """What judges said, in a file: memory holds 8 bytes of a conversation."""
 
     def __init__(self) -> None:
-        self._last = array("i")
-        """The newest verdict on each conversation, 0 for none; and the one before each verdict."""
-        self._before, self._failed = array("i", [0]), bytearray(1)
-        self._heads: Kinds[tuple[str, str, tuple[str, ...]]] = Kinds()
+        self._last = array("q")
+        """The newest verdict on each conversation, UNKNOWN for none."""
+        self._given: Stored[tuple[int, int, Given]] = Stored()
+        """The one before it on its conversation, whose it is, and what was given."""
+        self._heads: list[tuple[str, str, tuple[str, ...]]] = []
         """Judge, fingerprint and what it scores."""
-        self._heads.add(("", "", ()))
-        self._rewards, self._starts = array("d", [0.0]), array("q", [0])
-        self._bare = bytearray(1)
-        """Whether there is no reward."""
-        self._scores = array("d")
-        self._details: dict[int, Mapping[str, Any]] = {}
+        self._numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
 
     def add(self, at: int, verdict: Verdict) -> None:
         """Add a verdict on the conversation at a place."""
         missing = at + 1 - len(self._last)
         if missing > 0:
-            self._last.frombytes(bytes(missing * self._last.itemsize))
-        self._before.append(self._last[at])
-        self._last[at] = len(self._failed)
-        if verdict.details:
-            self._details[len(self._failed)] = verdict.details
-        self._failed.append(verdict.failure is not None)
-        self._heads.add((verdict.judge, verdict.fingerprint, tuple(verdict.scores)))
-        self._bare.append(verdict.reward is None)
-        self._rewards.append(verdict.reward or 0.0)
-        self._starts.append(len(self._scores))
-        self._scores.extend(verdict.scores.values())
+            self._last.extend([UNKNOWN] * missing)
+        head = (verdict.judge, verdict.fingerprint, tuple(verdict.scores))
+        number = self._numbers.setdefault(head, len(self._heads))
+        if number == len(self._heads):
+            self._heads.append(head)
+        given = (tuple(verdict.scores.values()), verdict.reward, verdict.failure is not None,
+                 dict(verdict.details) or None)  # fmt: skip
+        self._last[at] = self._given.add((self._last[at], number, given))
 
     def of(self, at: int) -> Mapping[str, Scored]:
         """Return what judges said of the conversation at a place, those that came first before."""
-        one = self._last[at] if at < len(self._last) else 0
-        if not one:
+        one = self._last[at] if at < len(self._last) else UNKNOWN
+        if one == UNKNOWN:
             return NOTHING
         found: list[tuple[str, Scored]] = []
-        while one:
-            judge, fingerprint, names = self._heads[one]
-            start = self._starts[one]
-            scores = self._scores[start : start + len(names)]
-            reward = None if self._bare[one] else self._rewards[one]
-            found.append((judge, Scored(
-                fingerprint, dict(zip(names, scores, strict=True)), reward,
-                bool(self._failed[one]), self._details.get(one, NOTHING),
-            )))  # fmt: skip
-            one = self._before[one]
-        return dict(reversed(found))
-
-
-class Kinds(Generic[T]):
-    """Values of which few differ: each once, and 4 bytes a place."""
-
-    def __init__(self) -> None:
-        self._all: list[T] = []
-        self._number: dict[T, int] = {}
-        self._at = array("i")
-
-    def add(self, value: T) -> None:
-        """Add a value."""
-        number = self._number.setdefault(value, len(self._all))
-        if number == len(self._all):
-            self._all.append(value)
-        self._at.append(number)
-
-    def __getitem__(self, at: int) -> T:
-        return self._all[self._at[at]]
+        while one != UNKNOWN:
+            one, number, (values, reward, failed, details) = self._given[one]
+            judge, mark, names = self._heads[number]
+            scores = dict(zip(names, values, strict=True))
+            found.append((judge, Scored._make((mark, scores, reward, failed, details or NOTHING))))
+        found.reverse()
+        return dict(found)

@@ -12,7 +12,7 @@ import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from convbench.errors import RunError
 
@@ -24,6 +24,8 @@ FEW = 4096
 """So many are gone through without loading numpy."""
 BLOCK = 1 << 13
 """Numbers that a column holds in memory, and that are read at once."""
+AT_ONCE = BLOCK * 8
+"""Bytes that are held before they are written."""
 PART, PARTS = 1 << 14, 64
 """Numbers of one part, about, and into how many parts a column is taken at most."""
 
@@ -37,7 +39,7 @@ class Column(Generic[N]):
         """`kind` is an empty array of the type of number: `Column(array("q"))`."""
         self._last: array[N] = kind
         self._wide = kind.itemsize
-        self._file: IO[bytes] | None = None
+        self._file: Spilled | None = None
         self._there = 0
         """Numbers in the file: whole blocks."""
         self.extend(numbers)
@@ -82,27 +84,80 @@ class Column(Generic[N]):
         return found
 
     def _write(self) -> None:
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-            left = memoryview(self._last).cast("B")
-            at = self._there * self._wide
-            while left:
-                written = os.pwrite(self._file.fileno(), left, at)
-                left, at = left[written:], at + written
-        except OSError as error:
-            raise RunError(
-                f"{tempfile.gettempdir()}: a temporary file cannot be written: "
-                f"{error.strerror or error}; expected room there, or another folder in TMPDIR"
-            ) from None
+        if self._file is None:
+            self._file = Spilled()
+        self._file.append(memoryview(self._last).cast("B"))
         self._there += len(self._last)
         self._last = self._last[:0]
 
     def _read(self, at: int) -> array[N]:
         assert self._file is not None
         found = self._last[:0]
-        found.frombytes(os.pread(self._file.fileno(), BLOCK * self._wide, at * self._wide))
+        found.frombytes(self._file.read(at * self._wide, (at + BLOCK) * self._wide))
         return found
+
+
+class Bytes:
+    """Bytes, one after the other."""
+
+    def __init__(self) -> None:
+        self._last = bytearray()
+        self._file: Spilled | None = None
+        self._there = 0
+
+    def add(self, more: bytes) -> None:
+        """Add some behind the others."""
+        self._last += more
+        if len(self._last) >= AT_ONCE:
+            if self._file is None:
+                self._file = Spilled()
+            self._file.append(memoryview(self._last))
+            self._there += len(self._last)
+            self._last = bytearray()
+
+    def __len__(self) -> int:
+        return self._there + len(self._last)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return those from one byte to before another."""
+        found = b""
+        if start < self._there:
+            assert self._file is not None
+            found = self._file.read(start, min(end, self._there))
+        if end > self._there:
+            found += self._last[max(0, start - self._there) : end - self._there]
+        return found
+
+
+class Spilled:
+    """A temporary file without a name."""
+
+    def __init__(self) -> None:
+        try:
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise _no_room(error) from None
+        self._size = 0
+
+    def append(self, some: memoryview) -> None:
+        """Write some bytes at its end."""
+        try:
+            while some:
+                written = os.pwrite(self._file.fileno(), some, self._size)
+                some, self._size = some[written:], self._size + written
+        except OSError as error:
+            raise _no_room(error) from None
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from one to before another, those that are there."""
+        return os.pread(self._file.fileno(), end - start, start)
+
+
+def _no_room(error: OSError) -> RunError:
+    return RunError(
+        f"{tempfile.gettempdir()}: a temporary file cannot be written: "
+        f"{error.strerror or error}; expected room there, or another folder in TMPDIR"
+    )
 
 
 def parts_of(count: int) -> int:
@@ -119,6 +174,14 @@ def in_part(block: array[int], number: int, parts: int) -> NDArray[np.bool_]:
 
     found: NDArray[np.bool_] = np.frombuffer(block, block.typecode) & (parts - 1) == number
     return found
+
+
+def places_in(block: array[int], number: int, parts: int) -> Iterable[int]:
+    """Return where these whole numbers belong to a part."""
+    if parts == 1:
+        return range(len(block))
+    places: list[int] = in_part(block, number, parts).nonzero()[0].tolist()
+    return places
 
 
 def part_of(numbers: Column[int], number: int, parts: int) -> NDArray[Any]:

@@ -7,13 +7,13 @@ mean of the panel's other judges, which says how this judge differs from them an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from convbench.stats.estimate import Estimate
 from convbench.stats.jackknife import Moments, jackknife
 
 
-def self_preference(rows: Iterable[tuple[str, bool, float]]) -> Estimate | None:
+def self_preference(rows: Iterable[tuple[Hashable, bool, float]]) -> Estimate | None:
     """Return how much higher a judge leans on conversations of its own model family.
 
     `rows` are (group, whether the conversation is its family's, lean): the difference of the two
@@ -27,7 +27,7 @@ def self_preference(rows: Iterable[tuple[str, bool, float]]) -> Estimate | None:
     return jackknife(moments, _apart)
 
 
-def length_bias(rows: Iterable[tuple[str, int, float]]) -> Estimate | None:
+def length_bias(rows: Iterable[tuple[Hashable, int, float]]) -> Estimate | None:
     """Return how much higher a judge leans on a conversation of twice as many words.
 
     `rows` are (group, words, lean): the slope of a line over log2 of the words, over groups. None

@@ -10,9 +10,9 @@ lower bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 from convbench.stats.estimate import Estimate
 from convbench.stats.jackknife import Moments, jackknife
@@ -34,26 +34,28 @@ class Votes:
     groups: int
 
 
-def votes(rows: Sequence[tuple[str, Sequence[float]]]) -> Votes | None:
+def votes(rows: Iterable[tuple[Hashable, Sequence[float]]]) -> Votes | None:
     """Return the worth of a panel from (group, each judge's error on one conversation).
 
     None with fewer than two judges, or where a judge's errors never vary. The interval is that of
     the mean correlation, on Fisher's scale, over groups.
     """
-    judges = len(rows[0][1]) if rows else 0
+    coming = iter(rows)
+    first = next(coming, None)
+    judges = len(first[1]) if first is not None else 0
     if judges < 2:
         return None
     pairs = list(combinations(range(judges), 2))
 
     def mean_correlation(sums: Moments) -> float | None:
-        n, first = sums[0], sums[1 : 1 + judges]
+        n, once = sums[0], sums[1 : 1 + judges]
         square = sums[1 + judges : 1 + 2 * judges]
-        spread = [s - a * a / n for a, s in zip(first, square, strict=True)] if n > 2 else []
+        spread = [s - a * a / n for a, s in zip(once, square, strict=True)] if n > 2 else []
         # What is left of equal numbers is rounding, no variance.
         if not spread or any(v <= 1e-12 * max(1.0, s) for v, s in zip(spread, square, strict=True)):
             return None
         found = (
-            (along - first[a] * first[b] / n) / math.sqrt(spread[a] * spread[b])
+            (along - once[a] * once[b] / n) / math.sqrt(spread[a] * spread[b])
             for (a, b), along in zip(pairs, sums[1 + 2 * judges :], strict=True)
         )
         return math.fsum(found) / len(pairs)
@@ -62,10 +64,10 @@ def votes(rows: Sequence[tuple[str, Sequence[float]]]) -> Votes | None:
         found = mean_correlation(sums)
         return None if found is None else math.atanh(min(max(found, -0.999999), 0.999999))
 
-    moments = [
+    moments = (
         (group, (1.0, *x, *(v * v for v in x), *(x[a] * x[b] for a, b in pairs)))
-        for group, x in rows
-    ]
+        for group, x in chain([first] if first is not None else (), coming)
+    )
     found = jackknife(moments, scaled)
     if found is None:
         return None

@@ -16,6 +16,7 @@ from convbench.errors import RunError
 from convbench.stats.agreement import spearman
 from convbench.stats.columns import BLOCK, PART, Column, gathered, parts_of, scattered
 from convbench.stats.estimate import estimate
+from convbench.stats.jackknife import jackknife
 from convbench.store.keys import Hashes, Names, Ordinals
 from tests.support.memory import held
 
@@ -96,6 +97,23 @@ def test_an_estimate_in_parts_is_the_same_to_the_last_bit() -> None:
     assert found is not None
     assert (found.mean, found.n, found.groups) == (mean, MANY, len(sums))
     assert found.error == math.sqrt(len(sums) / (len(sums) - 1) * squares) / MANY
+
+
+def test_a_jackknife_in_parts_is_the_same_to_the_last_bit() -> None:
+    draw = random.Random(4)
+    rows = [(f"g{draw.randrange(MANY // 3)}", (1.0, draw.random())) for _ in range(MANY)]
+    sums: dict[str, list[float]] = {}
+    for group, moments in rows:
+        into = sums.setdefault(group, [0.0, 0.0])
+        into[0], into[1] = into[0] + moments[0], into[1] + moments[1]
+    n, total = (math.fsum(part) for part in zip(*sums.values(), strict=True))
+    left = [(total - value) / (n - count) for count, value in sums.values()]
+    mean, groups = math.fsum(left) / len(left), len(left)
+    found = jackknife(rows, lambda s: s[1] / s[0])
+    assert found is not None
+    assert (found.mean, found.n, found.groups) == (total / n, MANY, groups)
+    squares = math.fsum((one - mean) ** 2 for one in left)
+    assert found.error == math.sqrt((groups - 1) / groups * squares)
 
 
 def test_ranks_of_many_are_those_of_few() -> None:

@@ -25,6 +25,7 @@ from convbench.report.sections import Section
 from convbench.report.tables.cells import NONE, column, measures_of, number
 from convbench.stats.constant import constant_answer
 from convbench.stats.estimate import ErrorKind, Estimate, over
+from convbench.store.keys import Names
 
 ERRORS = {
     "clustered": "standard error clustered by group (question, dialogue, passage)",
@@ -120,7 +121,7 @@ def _judged(
 
 def _size(section: Section) -> str:
     first = section.base or section.policies[0]
-    groups = len({row.group for row in first.rows})
+    groups = len(Names(row.group for row in first.rows))
     split = "all splits" if section.split == "all" else f"{section.split} split"
     return f"{split}, {len(first.rows)} conversations of {first.name} about {groups} groups"
 

@@ -1,0 +1,56 @@
+"""What a report holds of each conversation."""
+
+from __future__ import annotations
+
+from convbench.report.judges import _agreed, _All, _Said
+from convbench.report.measures import metric
+from convbench.report.rows import Observation, Rows
+from convbench.schema import Verdict
+from convbench.stats.columns import BLOCK
+from convbench.stats.leaning import length_bias
+from convbench.stats.votes import votes
+from tests.support.memory import held
+
+GIVEN = [
+    Verdict(conversation_id="c", judge=judge, fingerprint="f", reward=0.5,
+            scores={"overall": 5.0, "accuracy": score})
+    for judge, score in (("one", 4.0), ("two", 3.0))
+]  # fmt: skip
+
+
+def rows_of(count: int) -> Rows:
+    """Conversations, four about each question, that two judges scored."""
+    rows = Rows()
+    for n in range(count):
+        rows.add(Observation(f"q{n // 4}#{n % 4}@1", f"g{n // 4}", 1.0, failed=False, correct=True,
+                             unparsed=False, thinking=False, reasoned=False, flags=(),
+                             talk=f"c{n}", words=n))  # fmt: skip
+        for verdict in GIVEN:
+            rows.verdicts.add(n, verdict)
+    return rows
+
+
+def test_rows_and_their_means_take_some_bytes_of_each_conversation() -> None:
+    def mean(count: int) -> None:
+        rows = rows_of(count)
+        found = metric("two", "accuracy").over(rows)
+        assert found is not None
+        assert (found.mean, found.n, found.groups) == (3.0, count, count // 4)
+
+    assert held(mean, BLOCK + 400, 2 * BLOCK + 400) < 80
+
+
+def test_what_judges_say_together_takes_few_bytes_of_each_conversation() -> None:
+    def compared(count: int) -> None:
+        said = _All(("one", "two"), (
+            _Said(f"g{n // 4}", n, "gpt", {"one": n % 7 / 7, "two": n % 9 / 9}, None)
+            for n in range(count)
+        ))  # fmt: skip
+        assert _agreed(said, "one", "two").common == count
+        worth = votes((one.group, list(one.scores.values())) for one in said)
+        assert worth is not None
+        assert worth.groups == count // 4
+        longer = length_bias((o.group, o.words, o.scores["one"]) for o in said if o.words)
+        assert longer is not None
+
+    assert held(compared, BLOCK + 400, 3 * BLOCK + 400) < 80
