@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from convbench.sandbox import Limits, Outcome, agree, arun
 
@@ -39,26 +38,8 @@ def commonest(wanted: Sequence[Outcome]) -> float:
 async def constant_scores(
     calls: tuple[str, ...], wanted: Sequence[Outcome], limits: Limits
 ) -> dict[str, float]:
-    """Return the share of the tests that each constant passes, for those that pass any.
-
-    `wanted` are the reference's outcomes. Run once for the samples of a task.
-    """
-    kept = _kept(calls, tuple(map(repr, wanted)), limits)
-    if not kept:
-        kept.append(await _run(calls, wanted, limits))
-    return kept[0]
-
-
-@lru_cache(maxsize=4096)
-def _kept(
-    calls: tuple[str, ...], wanted: tuple[str, ...], limits: Limits
-) -> list[dict[str, float]]:
-    return []
-
-
-async def _run(
-    calls: tuple[str, ...], wanted: Sequence[Outcome], limits: Limits
-) -> dict[str, float]:
+    """Return the share of the tests that each constant passes, for those that pass any. `wanted`
+    are the reference's outcomes."""
     names = {name for call in calls for name in _CALLED.findall(call)} - set(dir(builtins))
     asked = [f"(_with({name!r}), (\n{call}\n))[1]" for name in CONSTANTS for call in calls]
     found = await arun([_CODE.format(called=sorted(names))], asked, limits)

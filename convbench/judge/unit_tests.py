@@ -17,6 +17,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -50,11 +51,12 @@ async def score(
     paper = _papers(args.pop("checker", "ours"), spec.name)
     limits = _limits({**args, "scope": "function" if paper else "module"}, spec.name)
     try:
-        wanted = await _reference(str(code), calls, limits)
+        task = _kept(str(code), calls, limits)
+        wanted = await task.reference()
         if not paper:  # there the answer fails what the reference cannot do
             check_reference(wanted, example.example_id)
         found = await arun(answer_code(conversation, protocol), calls, limits)
-        constants = await constant_scores(calls, wanted, limits)
+        constants, constant = await task.floor()
         if paper:  # an exception passes nothing there
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
     except MissingDependency as error:
@@ -66,7 +68,7 @@ async def score(
     scores = {
         "overall": sum(passed) / len(passed),
         "accuracy": float(all(passed)),
-        "constant": max([commonest(wanted), *constants.values()]),
+        "constant": max([constant, *constants.values()]),
     }
     why = [None if ok else outcome.why for ok, outcome in zip(passed, found, strict=True)]
     reasons = Counter(reason for reason in why if reason)
@@ -135,14 +137,32 @@ def _limits(args: Mapping[str, Any], name: str) -> Limits:
         raise RunError(f"judge {name}: args: {error}; see convbench.sandbox.Limits") from None
 
 
+@dataclass
+class _Task:
+    """What is alike for all answers to a task: run and compared once for its samples."""
+
+    code: str
+    calls: tuple[str, ...]
+    limits: Limits
+    wanted: list[Outcome] | None = None
+    constants: dict[str, float] | None = None
+    constant: float = 0.0
+
+    async def reference(self) -> list[Outcome]:
+        """Return the outcomes of its reference."""
+        if self.wanted is None:
+            self.wanted = await arun([self.code], self.calls, self.limits)
+        return self.wanted
+
+    async def floor(self) -> tuple[dict[str, float], float]:
+        """Return what usual constants score on its tests, and what the commonest output does."""
+        if self.constants is None:
+            wanted = await self.reference()
+            self.constants = await constant_scores(self.calls, wanted, self.limits)
+            self.constant = commonest(wanted)
+        return self.constants, self.constant
+
+
 @lru_cache(maxsize=4096)
-def _kept(code: str, calls: tuple[str, ...], limits: Limits) -> list[Outcome]:
-    """Outcomes of references that have run, shared by the samples of a question."""
-    return []
-
-
-async def _reference(code: str, calls: tuple[str, ...], limits: Limits) -> list[Outcome]:
-    kept = _kept(code, calls, limits)
-    if not kept:
-        kept[:] = await arun([code], calls, limits)
-    return kept
+def _kept(code: str, calls: tuple[str, ...], limits: Limits) -> _Task:
+    return _Task(code, calls, limits)

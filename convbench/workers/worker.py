@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,6 +38,9 @@ from convbench.workers.heart import Heart, new_name
 BUILD, CANDIDATES = "build", "candidates"
 LOOK_S = (0.2, 5.0)
 """Seconds between two looks for a shard that is free, at least and at most."""
+PATIENCE = 4
+"""A worker that found none looks again after this part of the time that it has waited: who waits
+for the last shard of another is not asleep long after that is done."""
 ENDS = (BudgetError, FatalModelError, MissingDependency)
 """What ends a worker, and not its shard alone."""
 
@@ -91,6 +95,7 @@ class Worker:
         random.shuffle(order)
         before = set(listed(self.run.path).stopped.values())
         finished: set[int] = set()
+        since: float | None = None
 
         def left_alone(entry: Entry) -> bool:
             return entry.why not in before or entry.worker == self.name
@@ -104,11 +109,14 @@ class Worker:
                         self.run.path, order, tasks, self.name, self.watch, finished, left_alone
                     )
                     if held is not None:
+                        since = None
                         await self._shard(held)
                     elif self._over():
                         break
                     else:
-                        await asyncio.sleep(self._pause())
+                        now = time.monotonic()
+                        since = now if since is None else since
+                        await asyncio.sleep(pause(self.plan.lease_s, now - since))
         finally:
             await self.kept.aclose()
             self.buckets.close()
@@ -124,10 +132,6 @@ class Worker:
     def _hopeless(self, entry: Entry) -> bool:
         """Whether a shard lost too many workers, the last one too."""
         return entry.lost >= MOST_LOST and self.watch.silent(entry)
-
-    def _pause(self) -> float:
-        least, most = LOOK_S
-        return min(most, max(least, self.plan.lease_s / 6)) * random.uniform(0.7, 1.3)
 
     async def _shard(self, held: Held) -> None:
         """Do what is to be done with a shard, and give it back however that ends."""
@@ -220,6 +224,13 @@ class Worker:
             self.worked.done += status.done
             self.worked.failed += status.failed
             self.worked.calls += status.calls
+
+
+def pause(lease_s: float, waited: float) -> float:
+    """Return how many seconds to wait before another look for a free shard, after so many."""
+    least, most = LOOK_S
+    wait = min(most, lease_s / 6, waited / PATIENCE)
+    return max(least, wait) * random.uniform(0.7, 1.3)
 
 
 class LostShard(RunError):

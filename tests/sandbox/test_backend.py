@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from convbench import views
 from convbench.catalog import load
 from convbench.errors import DataError, RunError
 from convbench.judge import judge_conversation, resolve_judge
-from convbench.judge.unit_tests import answer_code
+from convbench.judge.unit_tests import _kept, _limits, answer_code
 from convbench.judge.unit_tests import tests as calls_of
 from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokens
 from convbench.sandbox import Limits, agree, check_reference, run
@@ -65,17 +66,29 @@ def judged(answer: str, **hidden: object) -> Verdict:
     return asyncio.run(_judged(answer, **hidden))
 
 
+def _task() -> Any:
+    """What is alike for all answers to this task: run and compared once."""
+    args = resolve_judge("unit-tests").spec.args
+    limits = {k: v for k, v in args.items() if k not in ("reference", "tests", "checker")}
+    return _kept(REFERENCE, tuple(CALLS.values()), _limits({**limits, "scope": "module"}, "x"))
+
+
 @needs_wall
 def test_the_reward_is_the_share_of_tests() -> None:
     right = judged("thought OUTPUT: I WANT TO ANSWER:\n```python\n" + REFERENCE + "\n```\nDone.")
     assert right.scores == {"overall": 1.0, "accuracy": 1.0, "constant": 0.1}
     assert right.reward == 1.0
+    once = _task()
+    had = once.wanted, once.constants
+    assert None not in had
     half = judged("I WANT TO ANSWER: def add(a, b):\n    return a + b if a < 5 else None")
     assert half.scores == {"overall": 0.5, "accuracy": 0.0, "constant": 0.1}
     counts = {"passed": 5, "tests": 10, "reasons": {"another output": 5}}
     assert half.details == {**counts, "constants": {"False": 0.1, "0": 0.1}}
     broken = judged("I WANT TO ANSWER: def add(a, b:")
     assert broken.reward == 0
+    assert _task() is once
+    assert (once.wanted is had[0], once.constants is had[1]) == (True, True)
     assert list(broken.details["reasons"]) == [
         "raised SyntaxError: '(' was never closed (answer, line 1)"
     ]

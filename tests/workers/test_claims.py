@@ -24,6 +24,7 @@ from convbench.store.claims import (
 )
 from convbench.store.exclusive import Register, put_once
 from convbench.store.shards import ShardPlan, ShardTask, write_plan
+from convbench.workers.worker import LOOK_S, PATIENCE, pause
 
 
 @pytest.fixture
@@ -175,3 +176,14 @@ def test_who_slept_through_the_clearing_does_not_win(tmp_path: Path) -> None:
     assert put_once(tmp_path / "once", b"a")
     assert not put_once(tmp_path / "once", b"b")
     assert (tmp_path / "once").read_bytes() == b"a"
+
+
+def test_who_waits_for_the_last_shard_looks_again_soon_and_spares_the_disk() -> None:
+    """After a quarter of the time waited, so that nobody sleeps long once there is nothing left."""
+    for lease_s in (1.0, 120.0):
+        waited, looks = 0.0, 0
+        while waited < 600:
+            wait = pause(lease_s, waited)
+            assert LOOK_S[0] * 0.7 <= wait <= max(LOOK_S[0], waited / PATIENCE) * 1.3
+            waited, looks = waited + wait, looks + 1
+        assert lease_s < 10 or looks < 250
