@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from convbench.judge.model import LEFT_OUT, TEMPERATURE
 from convbench.publish.portions import Portions
 from convbench.schema.example import SPLITS
+from convbench.stats.columns import Column
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store import Run
 from convbench.store.limits import interruptible
@@ -77,14 +78,14 @@ def figures(portions: Portions) -> Figures:
     """Count and average a run, for its card."""
     run = portions.whole
     talks, spent, unknown = _Talks(), _Sum(), False
-    given: dict[tuple[str, str], _Given] = {}
+    given: defaultdict[tuple[str, str], _Given] = defaultdict(_Given)
     asking = paid([run])
     for portion in portions.talks:
         with connect([portion], ("conversations", "verdicts")) as connection:
             for row in _dicts(connection, TALKS):
                 talks.add(row)
             for row in _dicts(connection, GIVEN):
-                given.setdefault((row["judge"], str(row["split"])), _Given()).add(row)
+                given[row["judge"], str(row["split"])].add(row)
             usd, some_unknown = connection.execute(JUDGING, [asking]).fetchall()[0]
             spent.add(usd or 0.0)
             unknown = unknown or bool(some_unknown)
@@ -115,7 +116,7 @@ class _Sum:
     """A sum that is None where there is nothing, or any of it is unknown."""
 
     def __init__(self) -> None:
-        self._known, self._unknown = array("d"), False
+        self._known, self._unknown = Column(array("d")), False
 
     def add(self, value: float | None) -> None:
         if value is None:
@@ -125,14 +126,14 @@ class _Sum:
 
     @property
     def total(self) -> float | None:
-        return math.fsum(self._known) if self._known and not self._unknown else None
+        return math.fsum(self._known) if len(self._known) and not self._unknown else None
 
 
 class _Values:
-    """Values with their groups, 16 bytes each."""
+    """Values with their groups."""
 
     def __init__(self) -> None:
-        self._groups, self._values = array("q"), array("d")
+        self._groups, self._values = Column(array("q")), Column(array("d"))
 
     def add(self, group: str, value: float) -> None:
         self._groups.append(hash(group))
@@ -195,7 +196,9 @@ class _Talks:
                             (self.completion, "completion_tokens")):  # fmt: skip
             total.add(row[name])
         key = row["split"], row["temperature"]
-        self.parts.setdefault(key, _Part(*key)).add(row)
+        if key not in self.parts:
+            self.parts[key] = _Part(*key)
+        self.parts[key].add(row)
 
 
 class _Given:

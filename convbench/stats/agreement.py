@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from convbench.stats.coincidences import alpha_of_many
 from convbench.stats.columns import Column
 from convbench.stats.estimate import Estimate, estimate
 
@@ -67,6 +68,10 @@ def alpha(
     two ratings, or all ratings are equal. Krippendorff, "Computing Krippendorff's
     alpha-reliability" (2011): 1 - observed / expected disagreement of coincidences.
     """
+    if level in ("ordinal", "interval") and ratings and len(ratings[0]) >= FEW:
+        held = [r for r in ratings if isinstance(r, Column)]
+        if len(held) == len(ratings):
+            return alpha_of_many(held, level)
     pairs: Counter[tuple[float, float]] = Counter()
     for unit in zip(*ratings, strict=True):
         counts = Counter(value for value in unit if value is not None and value == value)

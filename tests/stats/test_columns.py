@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from convbench.errors import RunError
-from convbench.stats.agreement import spearman
+from convbench.stats.agreement import alpha, spearman
 from convbench.stats.columns import BLOCK, PART, Column, gathered, parts_of, scattered
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
@@ -123,3 +123,21 @@ def test_ranks_of_many_are_those_of_few() -> None:
     found = spearman(Column(array("d"), first), Column(array("d"), second))
     assert found == pytest.approx(spearmanr(first, second).statistic, abs=1e-12)
     assert found == spearman(first, second)
+
+
+@pytest.mark.parametrize("raters", [2, 3])
+def test_alpha_of_many_is_that_of_few(raters: int) -> None:
+    """With ratings that are missing, of some hundred values or of as many as there are ratings."""
+    draw = random.Random(5)
+    for digits in (2, 9):
+        truth = [draw.random() for _ in range(2 * BLOCK)]
+        ratings = [
+            [math.nan if draw.random() < 0.1 else round(t + draw.random() / 3, digits)
+             for t in truth]
+            for _ in range(raters)
+        ]  # fmt: skip
+        found = alpha([Column(array("d"), one) for one in ratings])
+        assert found == pytest.approx(alpha(ratings), abs=1e-14)
+    nothing = Column(array("d"), [math.nan] * BLOCK)
+    same = Column(array("d"), [0.5] * BLOCK)
+    assert alpha([nothing, nothing]) is alpha([same, same]) is alpha([same, nothing]) is None
