@@ -20,7 +20,7 @@ Rewards = tuple[float, tuple[float, ...]]
 
 class Given:
     """The newest verdicts of one judge, by conversation. Of one whose reward alone is asked for,
-    memory holds 24 bytes."""
+    memory holds 20 bytes."""
 
     def __init__(self, run: Run, judge: str, data: Data) -> None:
         self._run, self._data, reviewers = run, data, run.reviewers()

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from convbench.errors import RunError
-from convbench.stats.columns import Column, in_part, part_of, parts_of
+from convbench.stats.columns import PART, Column, in_part, part_of, parts_of
 from convbench.store.shape import an_object
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ class Hashes:
         import numpy as np
 
         found = array("q", [0]) * len(self.all)
-        view = np.frombuffer(found, np.int64)
-        view[:] = self.all.whole()
+        view, start = np.frombuffer(found, np.int64), 0
+        for block in self.all.blocks():
+            view[start : start + len(block)] = block
+            start += len(block)
         view.sort()
         return found
 
@@ -110,12 +112,23 @@ def _again(ordered: array[int]) -> list[int]:
     return again
 
 
+def _repeats(ordered: array[int]) -> int:
+    """Return how many are equal to the one before them."""
+    if len(ordered) < FEW:
+        return len(_again(ordered))
+    import numpy as np
+
+    found = np.frombuffer(ordered, np.int64)
+    some = (found[start : start + PART + 1] for start in range(0, len(found), PART))
+    return sum(int(np.count_nonzero(one[1:] == one[:-1])) for one in some)
+
+
 class Names(Collection[str]):
     """A set of names that tells which are in it and how many, and not their texts."""
 
     def __init__(self, names: Iterable[str] | Hashes = ()) -> None:
         self._ordered = (names if isinstance(names, Hashes) else Hashes(names)).in_order()
-        self._again = len(_again(self._ordered))
+        self._again = _repeats(self._ordered)
 
     def __contains__(self, name: object) -> bool:
         found = hash(name)

@@ -73,6 +73,8 @@ def test_names_are_found_in_parts_as_in_a_mapping() -> None:
         found = Ordinals(asked)
         assert [-1 if (at := found.of(name)) is None else at for name in wanted] == expected
         assert [name in Names(asked) for name in wanted] == [at >= 0 for at in expected]
+        assert len(Names([*few, *few[:700], *few[::-1]])) == len(few)
+    assert held(lambda count: len(Names(["a", "b"] * count)), 2 * BLOCK, 6 * BLOCK) < 40
 
 
 @pytest.mark.parametrize("count", [1000, MANY])
