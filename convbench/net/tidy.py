@@ -58,7 +58,7 @@ def _plain(value: Any) -> Any:
 
 def text(value: str) -> str:
     """Return a text that UTF-8 can hold: pairs of surrogates joined, lone ones U+FFFD."""
-    if not _SURROGATE.search(value):
+    if value.isascii() or not _SURROGATE.search(value):
         return value
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

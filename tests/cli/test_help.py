@@ -47,11 +47,12 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
     for word, file in files.items():
         assert f'@command("{word}"' in (folder / f"{file}.py").read_text()
     code = (
-        "import contextlib, pathlib, sys\nfrom convbench.cli import main\n"
+        "import contextlib, gc, pathlib, sys\nfrom convbench.cli import main\n"
         "for words in (['tag', '-h'], ['tag', '-h'], ['no-such-word']):\n"
         "    sys.argv = ['convbench', *words]\n"
         "    with contextlib.suppress(SystemExit):\n"
         "        main()\n"
+        "    assert gc.get_threshold() == (20_000, 2, 2)\n"
         f"    print(*(one for one in {sorted(set(files.values()))} if f'convbench.cli.{{one}}' "
         "in sys.modules))\n"
         "    pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
