@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from convbench.stats.columns import Column, in_part, parts_of
+from convbench.stats.columns import PART, Column, in_part, parts_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,14 +17,10 @@ def alpha_of_many(
     ratings: Sequence[Column[float]], level: Literal["ordinal", "interval"]
 ) -> float | None:
     """Return `agreement.alpha`, with nan for a missing rating. Memory holds 24 bytes of each value
-    that there is, however often, and while they are found 16 of each rating of one rater."""
+    that there is, however often."""
     import numpy as np
 
-    values = np.empty(0)
-    for column in ratings:
-        whole = column.whole()
-        values = np.union1d(values, whole[whole == whole])
-        del whole
+    values = _distinct(ratings)
     if not len(values):
         return None
     codes, weights = _pairs(ratings, values)
@@ -47,6 +43,21 @@ def alpha_of_many(
         for product in (weight * (rank[one] - rank[other]) ** 2).tolist()
     )
     return None if chance == 0 else 1 - (count - 1) * seen / chance
+
+
+def _distinct(ratings: Sequence[Column[float]]) -> NDArray[Any]:
+    """Return the values that there are, in order."""
+    import numpy as np
+
+    values, size = np.empty(0), 0
+    coming: list[NDArray[Any]] = []
+    for block in (block for column in ratings for block in column.blocks()):
+        some = np.unique(np.frombuffer(block, np.float64))
+        coming.append(some[some == some])
+        size += len(coming[-1])
+        if size > max(len(values), PART):
+            values, coming, size = np.unique(np.concatenate([values, *coming])), [], 0
+    return np.unique(np.concatenate([values, *coming]))
 
 
 def _pairs(
