@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from convbench.learn.logged import Kept, Logged
 from convbench.stats.columns import Column
+from convbench.store.made import Made
 from convbench.store.places import size_of
 from convbench.store.run import Run, Told
 from convbench.store.talks import Talks
@@ -95,7 +96,7 @@ class Log:
         return KeptLog(self._run, talks, ordered, columns, turns)
 
 
-class KeptLog(Sequence[Logged]):
+class KeptLog(Made[Logged]):
     """Conversations in order that lie in files: memory holds 40 bytes of each, and an item is made
     when it is looked at."""
 
@@ -136,17 +137,6 @@ class KeptLog(Sequence[Logged]):
 
     def __len__(self) -> int:
         return len(self._columns[0])
-
-    @overload
-    def __getitem__(self, at: int) -> Logged: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Logged, ...]: ...
-    def __getitem__(self, at: int | slice) -> Logged | tuple[Logged, ...]:
-        places = range(len(self))[at]
-        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
-
-    def __iter__(self) -> Iterator[Logged]:
-        return map(self._made, range(len(self)))
 
     def _made(self, at: int) -> Logged:
         question, sample, start, length, file, reward = (c[at] for c in self._columns)

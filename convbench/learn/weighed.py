@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import overload
+from collections.abc import Sequence
 
 from convbench.learn.log import KeptLog
 from convbench.learn.logged import Kept, Logged
+from convbench.store.made import Made
 
 Item = tuple[Logged, float]
 
 
-class KeptItems(Sequence[Item]):
+class KeptItems(Made[Item]):
     """Conversations of a log that lies in files, with their weights; an item is made when it is
     looked at."""
 
@@ -22,17 +22,6 @@ class KeptItems(Sequence[Item]):
 
     def __len__(self) -> int:
         return len(self._places)
-
-    @overload
-    def __getitem__(self, at: int) -> Item: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Item, ...]: ...
-    def __getitem__(self, at: int | slice) -> Item | tuple[Item, ...]:
-        places = range(len(self))[at]
-        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
-
-    def __iter__(self) -> Iterator[Item]:
-        return map(self._made, range(len(self)))
 
     def _made(self, at: int) -> Item:
         return self._log[self._places[at]], self.weights[at]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from convbench.schema import Verdict
 from convbench.store.keys import Hashes, Ordinals
+from convbench.store.made import Made
 from convbench.store.stored import Stored
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -60,23 +60,7 @@ class Observation(NamedTuple):
     """Words of the policy's turns."""
 
 
-class Observations(Sequence[Observation]):
-    """Observations that are made when they are looked at: of a place, by `_made`."""
-
-    @overload
-    def __getitem__(self, at: int) -> Observation: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Observation, ...]: ...
-    def __getitem__(self, at: int | slice) -> Observation | tuple[Observation, ...]:
-        places = range(len(self))[at]
-        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
-
-    @abstractmethod
-    def _made(self, at: int) -> Observation:
-        """Return the one at a place from 0."""
-
-
-class Rows(Observations):
+class Rows(Made[Observation]):
     """A policy's observations. They lie in a file and are made again each time they are looked
     at."""
 
@@ -126,7 +110,7 @@ def at(rows: Iterable[Observation], temperature: float | None) -> Iterator[Obser
     return (row for row in rows if row.temperature == temperature)
 
 
-class Pooled(Observations):
+class Pooled(Made[Observation]):
     """Observations of several policies as one's, each by another name of its unit."""
 
     def __init__(self, parts: Sequence[tuple[str, Sequence[Observation]]]) -> None:

@@ -1,0 +1,28 @@
+"""Sequences whose items are made when they are looked at."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Made(Sequence[T]):
+    """Items that are made when they are looked at: of a place, by `_made`."""
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
+        places = range(len(self))[at]
+        return self._made(places) if isinstance(places, int) else tuple(map(self._made, places))
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._made, range(len(self)))
+
+    @abstractmethod
+    def _made(self, at: int) -> T:
+        """Return the one at a place from 0."""
