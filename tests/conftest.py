@@ -10,6 +10,9 @@ import pytest
 
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def pytest_report_header() -> str:
     """Say where rows of public sets come from."""
