@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from convbench.stats.coincidences import alpha_of_many
-from convbench.stats.columns import Column
+from convbench.stats.columns import FEW, Column
 from convbench.stats.estimate import Estimate, estimate
 
 Numbers = Sequence[float] | Column[float] | Column[int]
@@ -20,8 +20,6 @@ Level = Literal["nominal", "ordinal", "interval", "ratio"]
 
 SAME = 1e-9
 """Distance of two scores that are equal."""
-FEW = 4096
-"""So many numbers are ranked without loading numpy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEW = 4096
-"""So many are gone through without loading numpy."""
+"""So many numbers are summed, sorted or ranked without loading numpy."""
 BLOCK = 1 << 13
 """Numbers that a column holds in memory, and that are read at once."""
 AT_ONCE = BLOCK * 8

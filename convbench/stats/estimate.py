@@ -22,14 +22,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from convbench.stats.columns import Column, in_part, parts_of
+from convbench.stats.columns import FEW, Column, in_part, parts_of
 from convbench.stats.special import sign_test, t_critical, t_two_sided
 
 ErrorKind = Literal["clustered", "naive"]
 LEVEL = 0.95
 """Level of all intervals."""
-FEW = 4096
-"""So many pairs are summed without loading numpy."""
 
 
 @dataclass(frozen=True, slots=True)
