@@ -21,7 +21,7 @@ from convbench.judge.compare import Compared
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score
-from convbench.judge.pending import unscored
+from convbench.judge.pending import waiting
 from convbench.judge.ready import ready
 from convbench.judge.resolve import DEFAULT
 from convbench.models.aliases import resolve
@@ -92,7 +92,7 @@ def judge_with(
 
     All that have something to score are looked at before the first one asks.
     """
-    ready([item for item in judges if unscored(run, item)[0]], calls, run)
+    ready([item for item in judges if waiting(run, item)], calls, run)
     result = JudgeResult(run)
     result.judged = have(run, judges, calls)
     metric = headline(run)

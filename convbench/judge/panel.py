@@ -12,7 +12,7 @@ from typing import Any
 from convbench.answers import grade_texts
 from convbench.schema import Conversation, JudgeSpec, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import Agreement, agreement, alpha, spearman
-from convbench.stats.columns import Column, gathered, scattered
+from convbench.stats.columns import Column, scattered
 from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store.keys import Hashes, Names
@@ -103,8 +103,7 @@ def panel(
 
     Conversations that failed have nothing to be judged and do not count. `groups` tells each
     example's independent unit; without it each is its own. `specs` tells by fingerprint what each
-    judge's headline is and its scale; without one it is `metric`, as it stands. Memory holds 8
-    to 12 bytes of each, the rest lies in files.
+    judge's headline is and its scale; without one it is `metric`, as it stands. All lies in files.
     """
     ids, words = Hashes(), Column(array("i"))
     tasks, units = Column(array("q")), Column(array("q"))
@@ -124,11 +123,12 @@ def panel(
     headline: dict[str, Column[float]] = {}
     for judge, given in by_judge.items():
         spec = (specs or {}).get(given.fingerprint)
-        head = given.column(spec.headline if spec else metric)
         at = ids.places(given.names)
+        head = given.column(spec.headline if spec else metric)
+        head = scattered(head, at, len(ids.all), math.nan)
         means.append(_means(judge, given, at, (words, tasks, units), head))
         if not (spec and spec.relative):
-            headline[judge] = _share(head, at, len(ids.all), spec)
+            headline[judge] = _share(head, spec)
     return Panel(
         metric,
         tuple(means),
@@ -137,14 +137,10 @@ def panel(
     )
 
 
-def _share(
-    given: Column[float], at: array[int], count: int, spec: JudgeSpec | None
-) -> Column[float]:
-    """Return a judge's headline of each of `count` conversations, nan where there is none, brought
-    to 0 to 1 by its scale. `at` are the places of the conversations of its verdicts."""
+def _share(head: Column[float], spec: JudgeSpec | None) -> Column[float]:
+    """Return a judge's headline scores brought to 0 to 1 by its scale."""
     low, high = spec.limits(spec.headline) if spec else (0.0, 1.0)
-    found = scattered(given, at, count)
-    return Column(array("d"), ((value - low) / (high - low) for value in found))
+    return Column(array("d"), ((value - low) / (high - low) for value in head))
 
 
 def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
@@ -156,22 +152,21 @@ def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
 def _means(
     judge: str,
     given: _Given,
-    at: array[int],
+    at: Column[int],
     talks: tuple[Column[int], Column[int], Column[int]],
     head: Column[float],
 ) -> JudgeMeans:
-    """Return what a judge gave. `talks` are words, example and unit of every conversation, `at` the
-    places of its verdicts' conversations among them, `head` its headline scores."""
+    """Return what a judge gave. `talks` are words, example and unit of every conversation, `head`
+    its headline scores of them, nan where there is none, `at` the places of its verdicts'
+    conversations among them."""
     words, tasks, units = talks
     means = {name: _mean(column) for name, column in given.columns()}
-    rewards = zip(gathered(units, at), given.rewards, strict=True)
+    rewards = zip(units, scattered(given.rewards, at, len(units), math.nan), strict=True)
     scores, lengths = Column(array("d")), Column(array("i"))
-    for length, score in zip(gathered(words, at), head, strict=True):
+    for length, score in zip(words, head, strict=True):
         if score == score:
             scores.append(score)
             lengths.append(length)
-    constants = given.constants
-    asked = list(gathered(tasks, array("q", (at[one] for one, *_ in constants))))
     return JudgeMeans(
         judge=judge,
         scored=given.good,
@@ -180,8 +175,7 @@ def _means(
         reward=estimate((unit, reward) for unit, reward in rewards if reward == reward),
         length=spearman(scores, lengths),
         constant=constant_answer(
-            (str(task), scored, told)
-            for task, (_, scored, told) in zip(asked, constants, strict=True)
+            (str(tasks[at[place]]), scored, told) for place, scored, told in given.constants
         ),
     )
 

@@ -64,7 +64,8 @@ def _pairs(
     ratings: Sequence[Column[float]], values: NDArray[Any]
 ) -> tuple[Column[int], Column[float]]:
     """Return every two ratings of one unit, as (place of the one's value * values + place of the
-    other's), with one over the unit's other ratings."""
+    other's), with one over the unit's other ratings; those alike that stand near each other as
+    one, or many would be alike in all their lowest bits."""
     import numpy as np
 
     codes, weights = Column(array("q")), Column(array("d"))
@@ -76,8 +77,10 @@ def _pairs(
             for other in range(len(given)):
                 if one != other:
                     both = there[one] & there[other]
-                    codes.extend((place[one] * len(values) + place[other])[both].tolist())
-                    weights.extend((1 / others[both]).tolist())
+                    some = (place[one] * len(values) + place[other])[both]
+                    found, at = np.unique(some, return_inverse=True)
+                    codes.extend(found.tolist())
+                    weights.extend(np.bincount(at, 1 / others[both], len(found)).tolist())
     return codes, weights
 
 

@@ -6,7 +6,6 @@ What needs all numbers at once takes them in parts: those whose lowest bits are 
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from array import array
@@ -67,12 +66,36 @@ class Column(Generic[N]):
         for block in self.blocks():
             yield from block
 
+    def __getitem__(self, at: int) -> N:
+        """Return the number at a place from 0."""
+        return self.some(at, at + 1)[0]
+
+    def some(self, start: int, end: int) -> array[N]:
+        """Return those from one place to before another."""
+        found = self._last[:0]
+        if start < self._there:
+            assert self._file is not None
+            until = min(end, self._there) * self._wide
+            found.frombytes(self._file.read(start * self._wide, until))
+        if end > self._there:
+            found.extend(self._last[max(0, start - self._there) : end - self._there])
+        return found
+
     def blocks(self) -> Iterator[array[N]]:
         """Yield them `BLOCK` at a time, and what is left."""
         for at in range(0, self._there, BLOCK):
-            yield self._read(at)
+            yield self.some(at, at + BLOCK)
         if self._last:
             yield self._last[:]
+
+    @property
+    def kind(self) -> str:
+        """The type of number, as an array names it."""
+        return self._last.typecode
+
+    def empty(self) -> Column[N]:
+        """Return a column of the same type of number, without any."""
+        return Column(self._last[:0])
 
     def whole(self) -> NDArray[Any]:
         """Return all of them in memory."""
@@ -89,12 +112,6 @@ class Column(Generic[N]):
         self._file.append(memoryview(self._last).cast("B"))
         self._there += len(self._last)
         self._last = self._last[:0]
-
-    def _read(self, at: int) -> array[N]:
-        assert self._file is not None
-        found = self._last[:0]
-        found.frombytes(self._file.read(at * self._wide, (at + BLOCK) * self._wide))
-        return found
 
 
 class Bytes:
@@ -137,20 +154,20 @@ class Spilled:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         except OSError as error:
             raise _no_room(error) from None
-        self._size = 0
+        self._number, self._size = self._file.fileno(), 0
 
     def append(self, some: memoryview) -> None:
         """Write some bytes at its end."""
         try:
             while some:
-                written = os.pwrite(self._file.fileno(), some, self._size)
+                written = os.pwrite(self._number, some, self._size)
                 some, self._size = some[written:], self._size + written
         except OSError as error:
             raise _no_room(error) from None
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes from one to before another, those that are there."""
-        return os.pread(self._file.fileno(), end - start, start)
+        return os.pread(self._number, end - start, start)
 
 
 def _no_room(error: OSError) -> RunError:
@@ -192,38 +209,25 @@ def part_of(numbers: Column[int], number: int, parts: int) -> NDArray[Any]:
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def gathered(column: Column[N], places: array[int]) -> Iterator[N]:
-    """Yield the numbers that stand at these places, in their order. Memory holds the column."""
-    if len(column) < FEW:
-        held = list(column)
-        yield from (held[at] for at in places)
-        return
-    import numpy as np
-
-    whole, at = column.whole(), np.frombuffer(places, places.typecode)
-    for start in range(0, len(at), BLOCK):
-        yield from whole[at[start : start + BLOCK]].tolist()
-
-
-def scattered(numbers: Column[float], places: array[int], count: int) -> Column[float]:
-    """Return a column of `count` numbers: each at its place, nan where none is."""
-    found = Column(array("d"))
+def scattered(numbers: Column[N], places: Column[int], count: int, missing: N) -> Column[N]:
+    """Return a column of `count` numbers: each at its place, none where that is below 0, and
+    `missing` where none is."""
+    found = numbers.empty()
     if count < FEW:
-        held = [math.nan] * count
+        held = [missing] * count
         for at, number in zip(places, numbers, strict=True):
-            held[at] = number
+            if at >= 0:
+                held[at] = number
         found.extend(held)
         return found
     import numpy as np
 
-    every, size = np.frombuffer(places, places.typecode), max(PART, -(-count // PARTS))
+    size = max(PART, -(-count // PARTS))
     for start in range(0, count, size):
-        some = np.full(min(size, count - start), math.nan)
-        done = 0
-        for block in numbers.blocks():
-            here = every[done : done + len(block)] - start
+        some = np.full(min(size, count - start), missing, numbers.kind)
+        for block, there in zip(numbers.blocks(), places.blocks(), strict=True):
+            here = np.frombuffer(there, there.typecode) - start
             inside = (here >= 0) & (here < len(some))
-            some[here[inside]] = np.frombuffer(block, np.float64)[inside]
-            done += len(block)
+            some[here[inside]] = np.frombuffer(block, block.typecode)[inside]
         found.extend(some.tolist())
     return found

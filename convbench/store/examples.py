@@ -12,7 +12,7 @@ from convbench.errors import RunError
 from convbench.schema import Example
 from convbench.stats.columns import Column
 from convbench.store.jsonl import lines, placed
-from convbench.store.keys import Hashes, named
+from convbench.store.keys import Hashes, Ordinals, named
 from convbench.store.places import Places, size_of
 from convbench.store.shape import an_object, checked
 
@@ -44,24 +44,21 @@ def _twice(path: Path, number: int, name: str) -> RunError:
 
 
 class ExampleFile(Mapping[str, Example]):
-    """Questions by example_id; memory holds 20 bytes of each."""
+    """Questions by example_id, which are looked up in temporary files."""
 
     def __init__(self, path: Path) -> None:
-        import numpy as np
-
         self.path = path
-        hashes, starts, lengths = Hashes(), Column(array("q")), Column(array("i"))
+        hashes = Hashes()
+        self._starts, self._lengths = Column(array("q")), Column(array("i"))
         for number, start, line in placed(path):
             hashes.add(named(f"{path}:{number}", line, KEY)[0])
-            starts.append(start)
-            lengths.append(len(line))
+            self._starts.append(start)
+            self._lengths.append(len(line))
         self._refuse_twice(hashes)
-        self._hashes = hashes.all.whole()
-        order = np.argsort(self._hashes)
-        self._hashes.sort()
-        self._starts = starts.whole()[order]
-        self._lengths = lengths.whole()[order]
+        self._ordinals = Ordinals(hashes)
         self._kept: OrderedDict[str, Example] = OrderedDict()
+        self._there = ""
+        """The name that was found last: conversations about one question stand together."""
 
     def _refuse_twice(self, hashes: Hashes) -> None:
         twice = hashes.repeated()
@@ -88,22 +85,22 @@ class ExampleFile(Mapping[str, Example]):
         return found
 
     def _read(self, name: str) -> Example:
-        at = int(self._hashes.searchsorted(hash(name)))
-        while at < len(self._hashes) and self._hashes[at] == hash(name):
-            start = int(self._starts[at])
-            line = self._places.read(start, int(self._lengths[at]))
+        for at in self._ordinals.every(name):
+            start = self._starts[at]
+            line = self._places.read(start, self._lengths[at])
             found = checked(f"{self.path}: byte {start}", line, Example)
             if found.example_id == name:
                 return found
-            at += 1
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
-        at = int(self._hashes.searchsorted(hash(name)))
-        return at < len(self._hashes) and bool(self._hashes[at] == hash(name))
+        if not isinstance(name, str) or (name != self._there and self._ordinals.of(name) is None):
+            return False
+        self._there = name
+        return True
 
     def __len__(self) -> int:
-        return len(self._hashes)
+        return len(self._starts)
 
     def __iter__(self) -> Iterator[str]:
         return (found.example_id for found in self._all())

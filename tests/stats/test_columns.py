@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from scipy.stats import spearmanr
 
 from convbench.errors import RunError
 from convbench.stats.agreement import alpha, spearman
-from convbench.stats.columns import BLOCK, PART, Column, gathered, parts_of, scattered
+from convbench.stats.columns import BLOCK, PART, Column, parts_of, scattered
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
 from convbench.store.keys import Hashes, Names, Ordinals
@@ -35,6 +36,11 @@ def test_a_column_is_what_was_added(count: int) -> None:
         assert len(column) == count
         assert list(column) == list(column) == numbers
         assert column.whole().tolist() == numbers
+        places = (0, count // 3, BLOCK - 1, BLOCK, count - 1)
+        assert [column[at] for at in places if 0 <= at < count] == [
+            numbers[at] for at in places if 0 <= at < count
+        ]
+        assert column.some(count // 3, count).tolist() == numbers[count // 3 :]
         reading = iter(column)
         begun = list(islice(reading, count // 2))
         column.append(-1.0)
@@ -72,19 +78,33 @@ def test_names_are_found_in_parts_as_in_a_mapping() -> None:
         assert list(asked.places(Hashes(wanted))) == expected
         found = Ordinals(asked)
         assert [-1 if (at := found.of(name)) is None else at for name in wanted] == expected
-        assert [name in Names(asked) for name in wanted] == [at >= 0 for at in expected]
+        there = Names(asked)
+        assert [name in there for name in wanted] == [at >= 0 for at in expected]
         assert len(Names([*few, *few[:700], *few[::-1]])) == len(few)
-    assert held(lambda count: len(Names(["a", "b"] * count)), 2 * BLOCK, 6 * BLOCK) < 40
+        again = Ordinals(Hashes([*few, *few[:700]]))
+        assert sorted(again.every(few[699])) == [699, len(few) + 699]
+        assert list(again.every("nobody")) == []
+
+
+@pytest.mark.parametrize("made", [Names, lambda names: Ordinals(Hashes(names))])
+def test_names_that_are_looked_up_take_a_byte_each(made: Callable[[Iterable[str]], object]) -> None:
+    """Beyond what one part of them takes while they are put in order."""
+    names = [f"c{n}" for n in range(7 * PART)]
+    assert held(lambda count: made(islice(names, count)), 2 * PART, 7 * PART) < 4
+    assert len(Names(["a", "b"] * MANY)) == 2
 
 
 @pytest.mark.parametrize("count", [1000, MANY])
-def test_numbers_are_gathered_and_scattered(count: int) -> None:
-    order = array("i", range(count))
+def test_numbers_are_scattered(count: int) -> None:
+    order = list(range(count))
     random.Random(1).shuffle(order)
     numbers = Column(array("d"), (n / 7 for n in range(count)))
-    put = scattered(numbers, order, count + 1)
-    assert list(gathered(put, order)) == list(numbers)
-    assert math.isnan(list(put)[-1])
+    put = scattered(numbers, Column(array("q"), [-1, *order[1:]]), count + 1, math.nan)
+    assert [put[at] for at in order[1:]] == list(numbers)[1:]
+    assert math.isnan(put[order[0]])
+    assert math.isnan(put[count])
+    whole = scattered(Column(array("b"), [3]), Column(array("q"), [count - 1]), count, -1)
+    assert (set(list(whole)[:-1]), whole[count - 1]) == ({-1}, 3)
 
 
 def test_an_estimate_in_parts_is_the_same_to_the_last_bit() -> None:
@@ -120,11 +140,20 @@ def test_a_jackknife_in_parts_is_the_same_to_the_last_bit() -> None:
 
 def test_ranks_of_many_are_those_of_few() -> None:
     draw = random.Random(3)
-    first = [draw.randrange(50) / 50 for _ in range(3 * BLOCK)]
-    second = [value + draw.randrange(9) for value in first]
-    found = spearman(Column(array("d"), first), Column(array("d"), second))
-    assert found == pytest.approx(spearmanr(first, second).statistic, abs=1e-12)
-    assert found == spearman(first, second)
+    few = [draw.randrange(50) / 50 for _ in range(MANY)]
+    more = [value + draw.randrange(9) for value in few]
+    every = [value if draw.random() < 0.5 else draw.random() for value in few]
+    for second in (more, every):  # of few values, of one range; of as many as there are, of several
+        found = spearman(Column(array("d"), few), Column(array("d"), second))
+        assert found == pytest.approx(spearmanr(few, second).statistic, abs=1e-12)
+        assert found == spearman(few, second)
+    column = Column(array("d"), [draw.random() for _ in range(6 * PART)])
+
+    def ranked(count: int) -> None:
+        some = Column(array("d"), islice(column, count))
+        spearman(some, some)
+
+    assert held(ranked, 2 * PART, 6 * PART) < 4
 
 
 @pytest.mark.parametrize("raters", [2, 3])
@@ -140,6 +169,12 @@ def test_alpha_of_many_is_that_of_few(raters: int) -> None:
         ]  # fmt: skip
         found = alpha([Column(array("d"), one) for one in ratings])
         assert found == pytest.approx(alpha(ratings), abs=1e-14)
+    rated = [draw.randrange(9) / 9 for _ in range(6 * BLOCK)]
+    held_of_each = held(
+        lambda count: alpha([Column(array("d"), islice(rated, count))] * raters), 2 * BLOCK,
+        6 * BLOCK,
+    )  # fmt: skip
+    assert held_of_each < 4
     nothing = Column(array("d"), [math.nan] * BLOCK)
     same = Column(array("d"), [0.5] * BLOCK)
     assert alpha([nothing, nothing]) is alpha([same, same]) is alpha([same, nothing]) is None
