@@ -86,7 +86,10 @@ def _gradient(
         ids, mask = padded([rows[i] for i in part], model.device)
         labels = padded([wanted[i] for i in part], model.device, AWAY)[0]
         with clock.passing():
-            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
+            with torch.autocast(
+                model.device.type, torch.bfloat16, enabled=inner.precision == "bf16"
+            ):
+                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
             loss = torch.nn.functional.cross_entropy(
                 logits.reshape(-1, logits.shape[-1]).float(), labels.reshape(-1), reduction="none"
             )

@@ -40,6 +40,10 @@ class Inner(Noun):
     """Batches in a step."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """Clipping of the gradient's norm; 0 turns it off."""
+    precision: Literal["auto", "bf16"] = "auto"
+    """In what training computes: `auto` as the weights are, `bf16` under autocast, in
+    some two thirds of the time on a CPU with AVX512-BF16 or AMX. Adapters and AdamW keep float32;
+    questions are asked in the weights' own."""
     seeds: int = Field(default=3, ge=1)
     """Adapters of one edit, each with its own start and order; accuracy is their mean. They
     train side by side in one batch."""

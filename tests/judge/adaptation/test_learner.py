@@ -78,6 +78,17 @@ def test_what_an_edit_says_is_learnt(learner: Learner) -> None:
     assert 0 < found.passes < found.seconds
 
 
+def test_bfloat16_computes_nearly_what_float32_does(learner: Learner) -> None:
+    from convbench.judge.adaptation.clock import Clock
+
+    inner = INNER.model_copy(update={"seeds": 1, "epochs": 10, "learning_rate": 3e-4})
+    exact, _ = learner.train(A, inner, Clock())
+    rough, _ = learner.train(A, inner.model_copy(update={"precision": "bf16"}), Clock())
+    assert rough.flat.dtype == exact.flat.dtype == torch.float32
+    apart = float((rough.flat - exact.flat).norm() / exact.flat.norm())
+    assert 0 < apart < 0.1, "other arithmetic, nearly the same updates"
+
+
 def test_seeds_side_by_side_are_seeds_alone(learner: Learner) -> None:
     """Seed 1 trained beside seed 0 gives the replies it gives alone."""
     both = learner.adapt(A, KOSAN, INNER)
