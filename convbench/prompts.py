@@ -58,6 +58,8 @@ def fields(example: Example, task: TaskSpec, mode: Mode, turns: int) -> dict[str
 
 def hidden(example: Example, sees: tuple[str, ...]) -> dict[str, Any]:
     """Return the hidden fields a speaker may use, `answer` among them only if named."""
+    if not sees:
+        return {}
     reference = {**example.hidden, "answer": example.answer}
     missing = [name for name in sees if name not in reference]
     if missing:

@@ -109,6 +109,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; exit code 0 only on success."""
+    gc.disable()
     gc.set_threshold(*RARELY)
     arguments = sys.argv[1:]
     verbose = "--verbose" in arguments or bool(os.environ.get("CONVBENCH_VERBOSE"))
@@ -134,6 +135,8 @@ def _run(arguments: list[str], debug: bool) -> None:
     from convbench.cli.defaults import default_map, given
 
     load(() if given() else arguments)  # such a file may name any command
+    gc.freeze()  # what is loaded stays: no later look for cycles goes over it again
+    gc.enable()
     if not debug:
         app(args=arguments, default_map=default_map())
         return

@@ -6,12 +6,11 @@ import dataclasses
 from pathlib import Path
 
 from convbench.options.build import BuildOptions
+from convbench.options.spread import first_address
 from convbench.rollout.build import BuildResult, Load
 from convbench.rollout.build import build as build_run
-from convbench.rollout.fill import fill
 from convbench.store.shards import is_sharded
 from convbench.tasks.load import load_examples
-from convbench.workers.spread import Spreading, first_address
 
 __all__ = ["BuildResult", "build"]
 
@@ -21,11 +20,19 @@ def build(options: BuildOptions, load: Load = load_examples) -> BuildResult:
 
     Raises ConvbenchError subclasses.
     """
-    spreading = Spreading(options.spread, options.calls, options.specs)
-    sharded = options.run is not None and is_sharded(options.run)
     one = dataclasses.replace(options, calls=first_address(options.calls))
-    result = build_run(one, load, spreading.build if sharded or spreading.said else fill)
-    if result.preview is not None and spreading.said:
+    if options.spread.said or (options.run is not None and is_sharded(options.run)):
+        return _spread(options, one, load)
+    return build_run(one, load)
+
+
+def _spread(options: BuildOptions, one: BuildOptions, load: Load) -> BuildResult:
+    """Have workers make the conversations, on shards; `one` is what this process does alone."""
+    from convbench.workers.spread import Spreading
+
+    spreading = Spreading(options.spread, options.calls, options.specs)
+    result = build_run(one, load, spreading.build)
+    if result.preview is not None and options.spread.said:
         name = options.run or Path("RUN")
         found = result.preview
         result.foreseen = spreading.foresee(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError
@@ -14,17 +15,20 @@ from convbench.judge.all import (
     controls_with,
     judge_with,
     judge_with_model,
+    score_here,
 )
-from convbench.judge.contests import contests
-from convbench.judge.preview import preview
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
+from convbench.options.spread import first_address
 from convbench.store import Run, find_run
-from convbench.workers.forecast import Foreseen
-from convbench.workers.spread import Spreading, first_address, judging
+from convbench.store.shards import is_sharded
+
+if TYPE_CHECKING:
+    from convbench.workers.forecast import Foreseen
+    from convbench.workers.spread import Spreading
 
 
 def judge(options: JudgeOptions) -> JudgeResult:
@@ -35,13 +39,15 @@ def judge(options: JudgeOptions) -> JudgeResult:
     """
     load_plugins(options.specs)
     if options.pairwise:
+        from convbench.judge.contests import contests
+
         return contests(options)
     if options.until_decided:
         raise RunError("--until-decided: found no --pairwise A B; expected two policies to compare")
     run = find_run(options.run)
     _something(run)
     named = _names(run, options)
-    spreading = Spreading(options.spread, options.calls, options.specs)
+    spreading = _spreading(options, run)
     options = dataclasses.replace(options, calls=first_address(options.calls))
     judges = [judge_with_model(name, options.specs, options.calls, run) for name in named]
     for item in judges:
@@ -49,21 +55,34 @@ def judge(options: JudgeOptions) -> JudgeResult:
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
     _batched(judges, options)
     if options.dry_run:
+        from convbench.judge.preview import preview
+
         previews = [preview(run, item, options.calls) for item in judges]
         return JudgeResult(run, previews=previews, foreseen=_foreseen(spreading, run, previews))
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.naming(*typed)
-    result = judge_with(run, judges, calls, judging(spreading, run))
+    result = judge_with(run, judges, calls, spreading.judge if spreading else score_here)
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
         controls_with(result, judges, calls)
     return result
 
 
-def _foreseen(spreading: Spreading, run: Run, previews: Sequence[JudgePreview]) -> Foreseen | None:
+def _spreading(options: JudgeOptions, run: Run) -> Spreading | None:
+    """Return the work on shards that the user asked for or that the run has; None for neither."""
+    if not (options.spread.said or is_sharded(run.path)):
+        return None
+    from convbench.workers.spread import Spreading
+
+    return Spreading(options.spread, options.calls, options.specs)
+
+
+def _foreseen(
+    spreading: Spreading | None, run: Run, previews: Sequence[JudgePreview]
+) -> Foreseen | None:
     """Return what the verdicts that models give would take by workers, where the user asked for
     some; None where no model is asked."""
     asked = [one for one in previews if one.model is not None]
-    if not spreading.wanted(run) or not asked:
+    if spreading is None or not asked:
         return None
     dollars = [one.usd for one in asked]
     return spreading.foresee(

@@ -59,7 +59,8 @@ def said(completion: Completion) -> tuple[Usage, int]:
     thoughts."""
     told = Usage(completion.prompt_tokens, completion.completion_tokens, completion.cost_usd)
     thoughts = completion.reasoning.text if completion.reasoning else ""
-    return told, len((thoughts + text_of(completion.content)).encode("utf-8", "replace"))
+    text = thoughts + text_of(completion.content)
+    return told, len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def believed(completion: Completion, told: Usage) -> Completion:

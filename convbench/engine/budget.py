@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from convbench.engine.booking import Booked
+from convbench.engine.gate import idle
 from convbench.engine.need import Estimate, Rates, Size
 from convbench.errors import BudgetError
 from convbench.models.batch import Batches
@@ -146,6 +147,12 @@ class Budget:
         with self._lock:
             if not self._waiting and self._admitted(rates, size):
                 return
+        with idle():
+            await self._queue(rates, size)
+
+    async def _queue(self, rates: Rates, size: Size) -> None:
+        """Wait until one that is released makes room."""
+        with self._lock:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((rates, size, waiter))
         try:

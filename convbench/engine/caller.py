@@ -225,10 +225,10 @@ class _Call:
         async with self.limiter.slot() as sent:
             enter()
             budget, buckets = self.caller.budget, self.caller.buckets
-            with idle():
-                if buckets is not None:
+            if buckets is not None:
+                with idle():
                     await buckets.wait(self.model.endpoint)
-                await budget.reserve(self.rates, self.size)
+            await budget.reserve(self.rates, self.size)
             try:
                 enter()
                 reply = await self._booked()
@@ -262,6 +262,8 @@ class _Call:
 
     def _tell(self, since: float, text: str, *values: object) -> None:
         """Tell a debug log of one attempt."""
+        if not log.isEnabledFor(logging.DEBUG):
+            return
         took = time.monotonic() - since
         log.debug("%s %s: %.3f s, " + text, self.model.ref, self.key, took, *values)
 

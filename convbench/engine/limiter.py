@@ -35,6 +35,9 @@ class Limiter:
 
     async def take(self) -> None:
         """Wait for a free place and take it."""
+        if self._free() and not self._waiting:
+            self.state.in_flight += 1
+            return
         with idle():
             await self._acquire()
 
@@ -68,9 +71,7 @@ class Limiter:
         return not paused and self.state.in_flight < self.state.limit
 
     async def _acquire(self) -> None:
-        if self._free() and not self._waiting:
-            self.state.in_flight += 1
-            return
+        """Wait until one that leaves, or the end of a pause, gives this call its place."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self._wake()

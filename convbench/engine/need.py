@@ -66,7 +66,8 @@ def _measured(messages: Sequence[Message]) -> tuple[int, int]:
     text = images = 0
     for message in messages:
         content = message["content"]
-        text += len(text_of(content).encode("utf-8", "replace"))
+        said = text_of(content)
+        text += len(said) if said.isascii() else len(said.encode("utf-8", "replace"))
         text += sum(len(call.arguments.encode()) + 64 for call in message.get("tool_calls", ()))
         if not isinstance(content, str):
             images += sum(isinstance(part, ImagePart) for part in content)

@@ -41,6 +41,8 @@ _TOKENS = re.compile(
 )
 """How control tokens of chat templates begin (and end), and the marks of a transcript. Each way
 begins with its sign, so that the others are passed over quickly."""
+_USUAL = re.compile(r"[\n -~]*+")
+"""Text without signs that cannot be seen: looked through as a whole, and most texts are."""
 _SELECTORS = re.compile("[\U000e0100-\U000e01ef]")
 """Signs that count as printable, and cannot be seen."""
 _JOINERS = "\u200c\u200d"
@@ -98,7 +100,10 @@ def nonce(seed: int, key: str, text: str) -> str:
 
 def quoted(text: str) -> str:
     """Return a text as quoted lines; one without any is a single empty one."""
-    return "\n".join((QUOTED + plain(line)).rstrip(" ") for line in text.splitlines() or [""])
+    lines = text.splitlines() or [""]
+    if not _USUAL.fullmatch(text) or _TOKENS.search(text):
+        lines = [plain(line) for line in lines]
+    return "\n".join([(QUOTED + line).rstrip(" ") for line in lines])
 
 
 def plain(line: str) -> str:

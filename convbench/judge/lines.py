@@ -18,6 +18,8 @@ _HEAD = re.compile(
     r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|,(?=\s*\d)|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
 )
 _UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
+_NUMBERED = frozenset("#0123456789")
+"""Signs before a label by which it is a heading, or numbered."""
 _SCORE_ASIDE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
 
 
@@ -65,7 +67,7 @@ def _line(raw: str) -> Line:
         shown=head["label"].strip(),
         rest=rest,
         linked=head["link"].lower() not in ("", "is", ","),
-        set_apart=bool(set(marks) & set("#0123456789")) or "**" in marks or "__" in marks,
+        set_apart=not _NUMBERED.isdisjoint(marks) or "**" in marks or "__" in marks,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -67,6 +67,22 @@ class Spread:
         ),
     ] = None  # fmt: skip
     """Most calls a second of a machine to one endpoint."""
+
+    @property
+    def said(self) -> bool:
+        """Whether the user asked for shards or workers."""
+        return self.shards is not None or self.on is not None
+
+
+def addresses(said: str | None) -> tuple[str, ...]:
+    """Return the addresses that `--api-base` names, one or several with commas between."""
+    return tuple(one for one in (said or "").split(",") if one)
+
+
+def first_address(calls: CallOptions) -> CallOptions:
+    """Return options with the first of several addresses, for what one process does."""
+    many = addresses(calls.api_base)
+    return replace(calls, api_base=many[0]) if len(many) > 1 else calls
 
 
 @dataclass(frozen=True)

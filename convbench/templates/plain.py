@@ -52,6 +52,10 @@ def plain(value: object, budget: Budget, depth: int = 0) -> Plain:
         return value  # type: ignore[return-value]
     if depth >= DEEPEST:
         raise Refused(f"a field is nested more than {DEEPEST} deep")
+    if type(value) is tuple or type(value) is list:  # most, ahead of what is asked of few
+        return [plain(item, budget, depth + 1) for item in value]
+    if isinstance(value, BaseModel):
+        return _mapping(_entries(value) or (), budget, depth)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Integral | Real):
@@ -67,10 +71,10 @@ def plain(value: object, budget: Budget, depth: int = 0) -> Plain:
 
 def _entries(value: object) -> Iterable[tuple[object, object]] | None:
     """Return the fields of a record or the entries of a mapping, None for another value."""
-    if isinstance(value, Mapping):
-        return value.items()
     if isinstance(value, BaseModel):
         return [(name, getattr(value, name)) for name in type(value).model_fields]
+    if isinstance(value, Mapping):
+        return value.items()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None
@@ -84,6 +88,10 @@ def _mapping(
         if isinstance(key, str):
             key = str.__str__(key)
         if type(key) not in _EXACT:
+            continue
+        if type(item) in _EXACT:
+            budget.spend(STEP)
+            out[key] = item  # type: ignore[assignment]
             continue
         with suppress(Formless):
             out[key] = plain(item, budget, depth + 1)

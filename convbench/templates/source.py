@@ -50,6 +50,8 @@ class Source:
     tree: nodes.Node
     names: frozenset[str]
     """Every name that it mentions: no other field is copied into its world."""
+    text: str | None = None
+    """What a template says that is nothing but text; None of another."""
 
 
 @lru_cache(maxsize=256)
@@ -70,11 +72,21 @@ def _parsed(text: str, *, whole: bool) -> Source:
     try:
         text.encode()  # half a surrogate pair can be neither stored nor sent
         tree = _JINJA.parse(text) if whole else _one(text)
-        return Source(tree, _checked(tree))
+        return Source(tree, _checked(tree), _constant(tree))
     except RecursionError:
         raise Refused(f"nested more than {NESTED} deep") from None
     except (TemplateError, ValueError, OverflowError, MemoryError) as error:
         raise Refused(str(error)) from None
+
+
+def _constant(tree: nodes.Node) -> str | None:
+    """Return the text of a template that is nothing else; None of another, or of an expression."""
+    body = tree.body if isinstance(tree, nodes.Template) else [tree]
+    if not all(isinstance(node, nodes.Output) for node in body):
+        return None
+    printed = [item for node in body for item in node.nodes]  # type: ignore[attr-defined]
+    data = [item.data for item in printed if isinstance(item, nodes.TemplateData)]
+    return "".join(data) if len(data) == len(printed) else None
 
 
 def _one(text: str) -> nodes.Expr:

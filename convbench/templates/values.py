@@ -40,6 +40,13 @@ class Values:
             raise Missing(_told(node))
         return found
 
+    def named(self, node: nodes.Name) -> Any:
+        """Return what a name holds, which most expressions are."""
+        found = self.scope.get(node.name, ABSENT)
+        if found is ABSENT:
+            raise Missing(node.name)
+        return found
+
     def maybe(self, node: nodes.Node) -> Any:
         """Return what a name or an entry holds, or that it is absent."""
         if isinstance(node, nodes.Name):
@@ -210,7 +217,8 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "//": operator.floordiv, "%": operator.mod,
 }  # fmt: skip
 _VALUES: Final[dict[type, Callable[[Values, Any], Any]]] = {
-    **dict.fromkeys((nodes.Name, nodes.Getattr, nodes.Getitem), Values.present),
+    nodes.Name: Values.named,
+    **dict.fromkeys((nodes.Getattr, nodes.Getitem), Values.present),
     nodes.Const: lambda _walk, node: node.value,
     nodes.TemplateData: lambda _walk, node: node.data,
     **dict.fromkeys((nodes.List, nodes.Tuple), Values.listed),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jinja2 import TemplateError, nodes
@@ -21,42 +20,36 @@ _FAULTS: Final = (
 
 def fill(source: Source, fields: Mapping[str, object]) -> str:
     """Return the text of a template; Missing for a field that is not there, Refused otherwise."""
+    if source.text is not None:
+        return source.text
     body: list[nodes.Node] = source.tree.body  # type: ignore[attr-defined]
-    if not source.names and (text := _constant(body)) is not None:
-        return text
     walk = _started(source, fields)
-    with _one_kind():
+    with _ONE_KIND:
         walk.run(body)
     return "".join(walk.out)
-
-
-def _constant(body: list[nodes.Node]) -> str | None:
-    """Return the text of a template that is nothing else; None of another."""
-    printed = [item for node in body if isinstance(node, nodes.Output) for item in node.nodes]
-    if not all(isinstance(node, nodes.Output) for node in body):
-        return None
-    data = [item.data for item in printed if isinstance(item, nodes.TemplateData)]
-    return "".join(data) if len(data) == len(printed) else None
 
 
 def evaluate(source: Source, fields: Mapping[str, object]) -> Plain:
     """Return the value of an expression."""
     walk = _started(source, fields)
-    with _one_kind():
+    with _ONE_KIND:
         return walk.value(source.tree)  # type: ignore[no-any-return]
 
 
-@contextmanager
-def _one_kind() -> Iterator[None]:
+class _OneKind:
     """Turn whatever Python raises on a template's behalf into Refused."""
-    try:
-        yield
-    except Refused:
-        raise
-    except RecursionError:
-        raise Refused("nested too deeply") from None
-    except _FAULTS as error:
-        raise Refused(str(error) or type(error).__name__) from None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RecursionError):
+            raise Refused("nested too deeply") from None
+        if isinstance(error, _FAULTS) and not isinstance(error, Refused):
+            raise Refused(str(error) or type(error).__name__) from None
+
+
+_ONE_KIND: Final = _OneKind()
 
 
 def _started(source: Source, fields: Mapping[str, object]) -> _Walk:
@@ -83,10 +76,11 @@ class _Walk(Values):
     def output(self, node: nodes.Output) -> None:
         """Print values."""
         for item in node.nodes:
-            if isinstance(item, nodes.TemplateData):
+            if type(item) is nodes.TemplateData:
                 self.put(item.data)
             else:
-                self.put(self.shown(self.value(item)))
+                value = self.value(item)
+                self.put(value if type(value) is str else self.shown(value))
 
     def put(self, text: str) -> None:
         """Add to the output, which has a longest length."""

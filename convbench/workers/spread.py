@@ -33,7 +33,7 @@ from convbench.store.shards import ShardPlan, ShardTask, read_plan, shard_of, wr
 from convbench.workers.board import Watching
 from convbench.workers.forecast import Foreseen, earlier_runs, forecast, measured
 from convbench.workers.on import Crew, Place, place_of
-from convbench.workers.worker import BUILD, CANDIDATES, Worked, Worker, addresses, spent_in
+from convbench.workers.worker import BUILD, CANDIDATES, Worked, Worker, spent_in
 
 LOOK_S = 0.3
 """Seconds between two looks at workers that run elsewhere."""
@@ -58,14 +58,9 @@ class Spreading:
     calls: CallOptions
     specs: SpecOptions
 
-    @property
-    def said(self) -> bool:
-        """Whether the user asked for shards or workers."""
-        return self.spread.shards is not None or self.spread.on is not None
-
     def wanted(self, run: Run) -> bool:
         """Whether the work is to be done shard by shard."""
-        return self.said or shards.is_sharded(run.path)
+        return self.spread.said or shards.is_sharded(run.path)
 
     def build(self, run: Run, calls: CallOptions) -> Built:
         """Have the conversations that a run lacks."""
@@ -291,12 +286,6 @@ def reason(run: Run, found: Listed, started: Started) -> ConvbenchError:
                         f"{run.path / shards.FOLDER / shards.WORKERS}")  # fmt: skip
     said = f": {started.told[-1]}" if started.told else "; start more workers, or resume"
     return RunError(head + said)
-
-
-def first_address(calls: CallOptions) -> CallOptions:
-    """Return options with the first of several addresses, for what one process does."""
-    many = addresses(calls.api_base)
-    return replace(calls, api_base=many[0]) if len(many) > 1 else calls
 
 
 def judging(options: Spreading, run: Run) -> Judges:

@@ -26,6 +26,7 @@ from convbench.errors import (
 from convbench.judge.loop import score
 from convbench.judge.resolve import Judge, again
 from convbench.options.shared import CallOptions
+from convbench.options.spread import addresses
 from convbench.rollout.calls import Kept
 from convbench.rollout.candidates import sampled
 from convbench.rollout.fill import filled
@@ -254,11 +255,6 @@ def spent_in(folder: Path) -> Estimate:
     finally:
         journal.close()
     return Estimate(tokens, usd)
-
-
-def addresses(said: str | None) -> tuple[str, ...]:
-    """Return the addresses that `--api-base` names, one or several with commas between."""
-    return tuple(one for one in (said or "").split(",") if one)
 
 
 def judge_of(run: Run, task: ShardTask) -> Judge:

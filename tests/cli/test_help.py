@@ -53,9 +53,12 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "    with contextlib.suppress(SystemExit):\n"
         "        main()\n"
         "    assert gc.get_threshold() == (20_000, 2, 2)\n"
+        "    assert gc.isenabled() and gc.get_freeze_count() > 10_000\n"
         f"    print(*(one for one in {sorted(set(files.values()))} if f'convbench.cli.{{one}}' "
         "in sys.modules))\n"
         "    pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
+        "import convbench.commands.build, convbench.commands.judge\n"
+        "assert 'convbench.workers.spread' not in sys.modules  # a process that works alone\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,

@@ -6,7 +6,7 @@ import pytest
 
 from convbench.judge import judge_messages, resolve_judge
 from convbench.judge.attacks import ATTACKS, TENS
-from convbench.judge.fence import QUOTED, nonce
+from convbench.judge.fence import QUOTED, nonce, plain, quoted
 from convbench.judge.rubric import Complaint, parse
 from convbench.schema import Reasoning, Turn, text_of
 
@@ -119,3 +119,20 @@ def test_the_rubric_as_printed_is_what_old_verdicts_were_given_by():
     assert "SO FAR —\n\nTeacher: Well?\n\nAssistant: one\n\n— END" in text_of(user["content"])
     assert resolve_judge("rubric-as-printed@x/y").fingerprint == "c9c7d57ddc2235d1"
     assert resolve_judge("rubric@x/y").fingerprint != "c9c7d57ddc2235d1"
+
+
+LINES = (
+    *SAID.values(),
+    "",
+    "a\r\nb\x85c\u2028d",
+    "tab\there",
+    "ends in blanks   ",
+    "<\ntranscript>",
+)
+
+
+@pytest.mark.parametrize("text", [*LINES, "\n".join(LINES)])
+def test_a_text_quoted_as_a_whole_is_quoted_as_line_by_line(text):
+    assert quoted(text) == "\n".join(
+        (QUOTED + plain(line)).rstrip(" ") for line in text.splitlines() or [""]
+    )

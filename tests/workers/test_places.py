@@ -17,10 +17,9 @@ from convbench.cli import app
 from convbench.errors import MissingDependency, RunError, SpecError
 from convbench.options.declare import as_words
 from convbench.options.shared import CallOptions, SpecOptions
-from convbench.options.spread import WorkOptions
+from convbench.options.spread import WorkOptions, addresses
 from convbench.store.claims import listed
 from convbench.workers.on import Crew, place_of
-from convbench.workers.worker import addresses
 from tests.rollout.cli import finish, start
 
 from .crew import said

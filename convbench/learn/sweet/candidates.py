@@ -124,7 +124,7 @@ def sample(
             for item, turn, rounds, number in lacking(selection, settings, file)]  # fmt: skip
     if not jobs:
         return
-    if spreading is not None and spreading.said:
+    if spreading is not None and spreading.spread.said:
         done = _by_workers(run, recipe, settings, jobs, file, spreading)
     else:
         done = run_loop(lambda: _here(run, recipe, settings, jobs, file, calls))
