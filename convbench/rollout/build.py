@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -80,18 +80,18 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
     existing = _existing(options.run)
     if existing is None:
         manifest, loaded = begun(options, load)
-        examples: Mapping[str, Example] = {e.example_id: e for e in loaded.examples}
+        examples: Iterable[Example] = loaded.examples
     else:
         manifest, loaded = resume(existing, options), None
-        examples = existing.examples
+        examples = existing.examples.values()
     result = BuildResult(options.run, manifest, existing is not None, loaded)
-    result.splits = counted(e.split for e in examples.values())
+    result.splits = counted(e.split for e in examples)
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
     # A resumed run's questions are read as needed: one tells whether its prompts render.
     looked_at = None if existing is None or options.dry_run else 1
-    wanted = (e for e in examples.values() if manifest.split in ("all", e.split))
-    some = list(islice(wanted, looked_at))
+    wanted = (e for e in examples if manifest.split in ("all", e.split))
+    some = islice(wanted, looked_at)
     first = preview(manifest, some, options.specs.folders, batch=options.calls.batch)
     if options.dry_run:
         result.preview = first
@@ -102,7 +102,7 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         asked = (one.model for one in manifest.cast.values() if one.model != SCRIPT)
         raise FatalModelError(no_batches(*asked))
     if existing is None:
-        run = Run.create(run.path, manifest, list(examples.values()))
+        run = Run.create(run.path, manifest, examples)
     if options.tags or options.note is not None:
         write_label(run, options.tags, note=options.note)
     result.path = run.path
@@ -173,8 +173,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
     )
     manifest = make_manifest(task, with_offered(protocol), options.shape, cast)
     loaded = load(task, manifest.seed)
-    wanted = [e for e in loaded.examples if manifest.split in ("all", e.split)]
-    if not wanted:
+    if not any(manifest.split in ("all", e.split) for e in loaded.examples):
         raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")
     return manifest.model_copy(
         update={

@@ -16,6 +16,7 @@ from convbench.rollout.play import failed, play
 from convbench.rollout.toolbox import open_tools, tools_of
 from convbench.rollout.wanted import wanted
 from convbench.schema import Conversation
+from convbench.stats.alike import alike
 from convbench.store import Run
 from convbench.store.keys import Names
 
@@ -113,9 +114,8 @@ def _count(built: Built, policy: str, conversation: Conversation) -> None:
 
 def identical_samples(run: Run) -> int:
     """Return the number of examples all of whose samples say the same, word for word."""
-    said: dict[str, dict[int, int]] = {}
-    for conversation in run.conversations():
-        if conversation.failure is None:
-            words = hash(str([turn.content for turn in conversation.turns]))
-            said.setdefault(conversation.example_id, {})[conversation.sample] = words
-    return sum(1 for texts in said.values() if len(texts) > 1 and len(set(texts.values())) == 1)
+    return alike(
+        (conversation.example_id, str([turn.content for turn in conversation.turns]))
+        for conversation in run.conversations()
+        if conversation.failure is None and conversation.branch is None
+    )

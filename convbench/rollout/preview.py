@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from convbench.engine.jobs import run as run_loop
@@ -64,7 +65,7 @@ class Preview:
 
 def preview(
     manifest: RunManifest,
-    examples: list[Example],
+    examples: Iterable[Example],
     specs: Sequence[Path] = (),
     *,
     batch: bool = False,
@@ -74,9 +75,10 @@ def preview(
 
     Replies are not known, so each stands as a mark; loops are walked to their end.
     """
-    wanted = [e for e in examples if manifest.split in ("all", e.split)]
-    calls, played = _calls(manifest, wanted[0])
-    count = sum(manifest.samples_of(example.split) for example in wanted)
+    wanted = (e for e in examples if manifest.split in ("all", e.split))
+    first = next(wanted)
+    calls, played = _calls(manifest, first)
+    count = sum(manifest.samples_of(example.split) for example in chain([first], wanted))
     limit = {name: _limit(manifest, name) for name in manifest.cast}
     prompt, completion, usd = 0, 0, 0.0
     unpriced: set[str] = set()
@@ -97,7 +99,7 @@ def preview(
             usd += cost * count
         earlier += limit[call.speaker]
     return Preview(
-        example=wanted[0],
+        example=first,
         calls=calls,
         conversations=count,
         total_calls=len(calls) * count,

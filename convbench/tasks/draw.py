@@ -21,7 +21,18 @@ def draw(
     seed: int,
     rejected: Counter[str] | None = None,
 ) -> list[Example]:
-    """Return the drawn examples with their splits, in the seeded order.
+    """Return the drawn examples with their splits, in the seeded order; `choose` says the rest."""
+    chosen, splits = choose(task, questions, seed, rejected)
+    return [example_of(task, item, splits[item.key]) for item in chosen]
+
+
+def choose(
+    task: TaskSpec,
+    questions: Sequence[Question],
+    seed: int,
+    rejected: Counter[str] | None = None,
+) -> tuple[Sequence[Question], Mapping[str, Split]]:
+    """Return the drawn questions in the seeded order, and their splits by key.
 
     What is left out for its split's sake is counted in `rejected`. Raises DataError where there
     are fewer questions than `sample.count`, in all or of an official split.
@@ -38,7 +49,7 @@ def draw(
         chosen = ordered if task.sample.count == "all" else ordered[: task.sample.count]
     if splits is None:
         splits = by_fraction(task, chosen, seed)
-    return [example_of(task, item, splits[item.key]) for item in chosen]
+    return chosen, splits
 
 
 def _apart(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,13 +15,19 @@ from convbench.hub.rows import open_rows
 from convbench.hub.tables import Rows, weight
 from convbench.schema import Example, TaskSpec, fingerprint
 from convbench.store.limits import address_space
-from convbench.tasks.draw import draw, example_of
+from convbench.store.texts import Texts
+from convbench.tasks.draw import choose, example_of
+from convbench.tasks.drawn import Drawn
 from convbench.tasks.mapping import Question, question
-from convbench.tasks.splits import asked
+from convbench.tasks.splits import ORDER, asked
 from convbench.templates import Refused, expression
 
 MEMORY = 4 << 30
 """Bytes that reading a source may take beside what the process has."""
+MANY = 4096
+"""Questions that are held in memory; more lie in a file."""
+NONE: dict[str, Any] = {}
+"""What the questions of a draw say beside what it goes by."""
 KEPT = 1 << 30
 """Bytes of the rows of drawn questions."""
 
@@ -29,7 +36,7 @@ KEPT = 1 << 30
 class Loaded:
     """A task's examples and how they came to be."""
 
-    examples: list[Example]
+    examples: Sequence[Example]
     revision: str
     """Commit of the source, or a hash of its rows."""
     rows: int
@@ -65,16 +72,23 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
     rejected: Counter[str] = Counter()
     found = _questions(task, made, rejected, light=again)
     try:
-        examples = draw(task, [item for item, _ in found.values()], seed, rejected)
+        chosen, splits = choose(task, [item for item, _ in found.values()], seed, rejected)
     except DataError as error:
         left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
         raise DataError(
             f"{error} (of {counted.count} rows: {left})" if left else str(error)
         ) from None
     count = counted.count
-    if again:
-        examples = _whole(task, counted, examples, {key: at for key, (_, at) in found.items()})
-    return Loaded(examples, revision, count, dict(rejected))
+    if not again:
+        examples = [example_of(task, item, splits[item.key]) for item in chosen]
+        return Loaded(examples, revision, count, dict(rejected))
+    places = array("q", (found[item.key][1] for item in chosen))
+    keys = Texts()
+    for item in chosen:
+        keys.add(item.key)
+    known = bytes(ORDER.index(splits[item.key]) for item in chosen)
+    del found, chosen, splits
+    return Loaded(_whole(task, counted, places, keys, known), revision, count, dict(rejected))
 
 
 class _Counted:
@@ -110,7 +124,7 @@ def _questions(
         if item.key not in found:
             if light:
                 words = _digest(asked(item)).hex()
-                item = replace(item, question=words, choices=(), inputs={}, hidden={})
+                item = replace(item, question=words, choices=(), inputs=NONE, hidden=NONE)
             else:
                 total = _held(task, total, row)
             found[item.key], marks[item.key] = (item, place), mark
@@ -129,23 +143,31 @@ def _digest(text: str) -> bytes:
 
 
 def _whole(
-    task: TaskSpec, rows: Iterable[Mapping[str, Any]], drawn: Sequence[Example],
-    places: Mapping[str, int],
-) -> list[Example]:  # fmt: skip
-    """Return the drawn examples with all that they hold, read from their rows."""
-    wanted = {places[example.example_id]: example for example in drawn}
-    made: dict[str, Example] = {}
-    total = 0
+    task: TaskSpec, rows: Iterable[Mapping[str, Any]], places: array[int], keys: Texts,
+    splits: bytes,
+) -> Sequence[Example]:  # fmt: skip
+    """Return the drawn examples with all that they hold, read from their rows: `places` in the
+    order of the draw, as are their `keys` and the numbers of their splits; many in a file."""
+    ordered = array("q", sorted(range(len(places)), key=places.__getitem__))
+    added = array("q", bytes(8 * len(ordered)))
+    for nth, one in enumerate(ordered):
+        added[one] = nth
+    made, total = Drawn(added), 0
+    wanted = iter(ordered)
+    at: int | None = next(wanted, None)
     for place, row in enumerate(rows):
-        if place in wanted:
+        if at is None:
+            break
+        if place == places[at]:
             total = _held(task, total, row)
             item = question(task, row)
-            if isinstance(item, str) or item.key != wanted[place].example_id:
-                raise DataError(f"task {task.name}: the rows changed while they were read")
-            made[item.key] = example_of(task, item, wanted[place].split)
-            if len(made) == len(wanted):
+            if isinstance(item, str) or item.key != keys[at]:
                 break
-    return [made[example.example_id] for example in drawn]
+            made.add(example_of(task, item, ORDER[splits[at]]))
+            at = next(wanted, None)
+    if at is not None:
+        raise DataError(f"task {task.name}: the rows changed while they were read")
+    return made if len(made) > MANY else list(made)
 
 
 def _held(task: TaskSpec, total: int, row: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from scipy.stats import spearmanr
 
 from convbench.errors import RunError
 from convbench.stats.agreement import alpha, spearman
+from convbench.stats.alike import alike
 from convbench.stats.columns import BLOCK, PART, Column, parts_of, scattered
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
@@ -136,6 +137,19 @@ def test_a_jackknife_in_parts_is_the_same_to_the_last_bit() -> None:
     assert (found.mean, found.n, found.groups) == (total / n, MANY, groups)
     squares = math.fsum((one - mean) ** 2 for one in left)
     assert found.error == math.sqrt((groups - 1) / groups * squares)
+
+
+def test_groups_that_say_one_thing_alone_are_counted() -> None:
+    """In parts as all at once: several values, all equal."""
+    draw = random.Random(6)
+    for count in (1000, MANY):
+        pairs = [(f"q{draw.randrange(count // 3)}", draw.randrange(2)) for _ in range(count)]
+        said: dict[str, list[int]] = {}
+        for group, value in pairs:
+            said.setdefault(group, []).append(value)
+        expected = sum(len(some) > 1 and len(set(some)) == 1 for some in said.values())
+        assert alike(pairs) == expected > count // 20
+    assert alike([]) == alike([("a", 1), ("b", 1)]) == 0
 
 
 def test_ranks_of_many_are_those_of_few() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from convbench import catalog, prompts
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
 from convbench.tasks.draw import draw
-from convbench.tasks.load import load_examples
+from convbench.tasks.drawn import Drawn
+from convbench.tasks.load import MANY, load_examples
 from convbench.tasks.mapping import question
 from tests.excerpts import Source
 from tests.rollout.table import played, protocol_of
+from tests.support.memory import held
 
 
 def task(name: str, **sets: Any) -> TaskSpec:
@@ -241,6 +245,31 @@ def test_the_same_question_counts_once(tmp_path: Path) -> None:
     assert loaded.rejected == {"repeated": 2}
 
 
+def test_many_questions_lie_in_a_file(tmp_path: Path) -> None:
+    """Each as it is where all are held, in the order of the draw."""
+    rows = [arc("ABCD", "C", question=f"Which of {n}? " + "word " * 99) for n in range(MANY + 9)]
+    rows = [{**row, "id": f"q{n}"} for n, row in enumerate(rows)]
+    file = jsonl(tmp_path / "rows.jsonl", rows)
+
+    def load(count: int | str) -> Sequence[Example]:
+        return load_examples(task("arc", source__file=file, sample__count=count), 3).examples
+
+    every = load("all")
+    items = [question(task("arc"), row) for row in rows]
+    said = draw(task("arc", sample__count="all"), [i for i in items if not isinstance(i, str)], 3)
+    assert isinstance(every, Drawn)
+    assert list(every) == said
+    assert every[-3] == said[-3]
+    assert [e.example_id for e in load(9)] == [e.example_id for e in said[:9]]
+
+    def added(count: int) -> None:
+        some = Drawn(array("q", range(count)))
+        for _ in range(count):
+            some.add(said[0])
+
+    assert held(added, 4000, 12_000) < 40
+
+
 def test_two_rows_of_one_key_are_said(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "rows.jsonl", [arc("AB", "A"), arc("AB", "B")])
     with pytest.raises(DataError, match=r"two rows have the key 'ours'"):
@@ -311,7 +340,7 @@ def test_a_copy_of_mmlu_without_validation_says_so(hub_rows: Source) -> None:
 def test_science_questions_with_a_hint_show_it(hub_rows: Source) -> None:
     place = str(hub_rows.place / "derek-thomas__ScienceQA/default")
     made = task("sciqa", source__file=place, sample__count="all")
-    examples: list[Example] = load_examples(made, 0).examples
+    examples = load_examples(made, 0).examples
     shown = [e.question for e in examples if e.question.startswith("Context: ")]
     assert 0 < len(shown) < len(examples)
     assert all("\n" in text for text in shown)
