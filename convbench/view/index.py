@@ -272,24 +272,44 @@ def _place(connection: DuckDBPyConnection) -> list[Places]:
 
 
 def _statements(judges: Sequence[str]) -> Iterator[str]:
-    """Put the parsed conversations in the place of the view that parses them each time."""
+    """Put the parsed conversations in the place of the view that parses them each time.
+
+    What is numbered, graded or grouped has no texts, for DuckDB holds much of it in memory; texts
+    go by once, at the end, and in the order of the file.
+    """
+    yield """
+    CREATE TEMP TABLE asked AS
+    SELECT run_no, example_id, question, rowid AS place,
+      dense_rank() OVER (ORDER BY question) AS worded
+    FROM raw.examples
+    """
+    yield """
+    CREATE TEMP TABLE numbered AS
+    SELECT run_no, k.conversation_id,
+      row_number() OVER (ORDER BY run_no, x.place, k.sample, k.conversation_id) - 1 AS n,
+      dense_rank() OVER (ORDER BY r.task, k.example_id, x.worded) AS q
+    FROM raw.conversations k JOIN raw.runs r USING (run_no)
+      LEFT JOIN asked x USING (run_no, example_id)
+    """
+    yield "CREATE TEMP TABLE graded AS SELECT * FROM conversations"
+    yield f"CREATE TEMP TABLE given AS {rewarded(judges)}"
     columns = "".join(f", v.reward_{k}, v.failed_{k}" for k in range(len(judges)))
     yield f"""
     CREATE TABLE indexed AS
-    SELECT row_number() OVER (ORDER BY k.run_no, x.place, k.sample, k.conversation_id) - 1 AS n,
-      c.*, k.run_no, x.question, dense_rank() OVER (ORDER BY c.task, c.example_id, x.question) AS q,
-      lower(concat_ws(chr(10), c.example_id, x.question, k.said)) AS text{columns}
-    FROM conversations c
-      JOIN (SELECT run_no, run, sample, conversation_id, example_id, array_to_string(
-              [said(t.content) FOR t IN turns IF t.finish_reason <> 'scripted'], chr(10)) AS said
-            FROM raw.conversations JOIN raw.runs USING (run_no)) k
-        ON k.run = c.run AND k.conversation_id = c.conversation_id
-      LEFT JOIN (SELECT run_no, example_id, question, rowid AS place FROM raw.examples) x
-        ON x.run_no = k.run_no AND x.example_id = c.example_id
-      LEFT JOIN ({rewarded(judges)}) v
-        ON v.run_no = k.run_no AND v.conversation_id = c.conversation_id
-    ORDER BY n
+    SELECT o.n, c.*, k.run_no, x.question, o.q,
+      lower(concat_ws(chr(10), c.example_id, x.question, array_to_string(
+        [said(t.content) FOR t IN k.turns IF t.finish_reason <> 'scripted'], chr(10)))) AS text
+      {columns}
+    FROM raw.conversations k JOIN raw.runs r USING (run_no)
+      JOIN graded c ON c.run = r.run AND c.conversation_id = k.conversation_id
+      JOIN numbered o ON o.run_no = k.run_no AND o.conversation_id = k.conversation_id
+      LEFT JOIN asked x ON x.run_no = k.run_no AND x.example_id = c.example_id
+      LEFT JOIN given v ON v.run_no = k.run_no AND v.conversation_id = k.conversation_id
     """
+    yield "DROP TABLE given"
+    yield "DROP TABLE graded"
+    yield "DROP TABLE numbered"
+    yield "DROP TABLE asked"
     yield "DROP VIEW conversations"
     yield "ALTER TABLE indexed RENAME TO conversations"
 

@@ -8,14 +8,18 @@ run that is made of the one of 10,000 there, copied under new names.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.bench.bench import Row, Used, convbench, write_questions
+from tests.bench.bench import Row, Used, convbench, high_water, installed, write_questions
 from tests.bench.logs import inflate, write_logs
 from tests.support.hub_server import HubServer
 
@@ -28,6 +32,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "the same again": ("judge", "--judge", "rules", "--quiet"),
     "query": ("query", "select split, count(*), avg(n_turns) from conversations group by 1"),
     "report": ("report",),
+    "view, its index": (),
     "export --to openai": ("export", "--to", "openai", "--out", "exported"),
     "publish --dry-run": ("publish", "me/set", "--dry-run", "--judge", "imported"),
     "pull": ("pull", "me/set", "--run", "pulled"),
@@ -81,7 +86,10 @@ def _measured(place: Path, count: int, name: str) -> tuple[Used, float, float | 
         if "--run" not in words:
             words = (*words, "run") if name == "report" else (*words, "--run", "run")
         started = time.monotonic()
-        used = _pulled(place, words) if name == "pull" else convbench(words, place)
+        if name == "pull":
+            used = _pulled(place, words)
+        else:
+            used = convbench(words, place) if COMMANDS[name] else _indexed(place)
         took = time.monotonic() - started
         weighed = {"publish --dry-run": place / "run" / "publish"}.get(name, place / "run")
         share = _bytes(weighed) / (place / "logs.jsonl").stat().st_size if name in OVER else None
@@ -98,6 +106,28 @@ def _pulled(place: Path, words: tuple[str, ...]) -> Used:
     with HubServer() as hub:
         hub.add_repo("me/set", {name: path.read_bytes() for name, path in files.items()})
         return convbench(words, place, hub.client_env(place / "hub"))
+
+
+def _indexed(place: Path) -> Used:
+    """Make the viewer's index of a run, in a process of its own as the viewer does."""
+    file, before = place / "index.duckdb", resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "convbench.view.kept"], stdin=subprocess.PIPE, env=installed(),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(json.dumps([str(file.resolve()), str((place / "run").resolve())]).encode())
+    process.stdin.close()
+    peak = 0.0
+    while process.poll() is None:
+        with contextlib.suppress(OSError, StopIteration):  # it has just ended
+            peak = max(peak, high_water(process.pid))
+        time.sleep(0.1)
+    file.unlink(missing_ok=True)
+    if process.returncode:
+        raise RuntimeError(f"the index of {place} was not made: exit code {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Used(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, peak)
 
 
 def _ready(place: Path, count: int, name: str) -> None:
