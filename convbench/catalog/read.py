@@ -37,13 +37,18 @@ class _Loader(_Base):  # type: ignore[misc]
 
 def read(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file; anything else is a SpecError that names the file."""
+    return parse(source(path), str(path))
+
+
+def source(path: Path) -> str:
+    """Return a spec file's text; SpecError where it cannot be read or is too long."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LIMIT:
         raise SpecError(f"{path}: found {len(data)} bytes; expected at most {LIMIT}")
-    return parse(data.decode("utf-8", errors="replace"), str(path))
+    return data.decode("utf-8", errors="replace")
 
 
 def parse(text: str, origin: str) -> dict[str, Any]:

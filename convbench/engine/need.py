@@ -50,7 +50,7 @@ class Estimate:
 def size_of(model: Model, messages: Sequence[Message], sampling: Sampling) -> Size:
     """Return the bounds of a call."""
     text, images = _measured(messages)
-    thoughts = sum(_thought(message) for message in messages)
+    thoughts = sum(_thought(message) for message in messages if "reasoning" in message)
     prompt = text + thoughts + MESSAGE_TOKENS * len(messages) + IMAGE_TOKENS * images
     return Size(text, prompt, sampling.max_tokens + model.headroom)
 
@@ -68,7 +68,8 @@ def _measured(messages: Sequence[Message]) -> tuple[int, int]:
         content = message["content"]
         said = text_of(content)
         text += len(said) if said.isascii() else len(said.encode("utf-8", "replace"))
-        text += sum(len(call.arguments.encode()) + 64 for call in message.get("tool_calls", ()))
+        for call in message.get("tool_calls", ()):
+            text += len(call.arguments.encode()) + 64
         if not isinstance(content, str):
             images += sum(isinstance(part, ImagePart) for part in content)
     return text, images

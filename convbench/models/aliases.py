@@ -6,6 +6,7 @@ import difflib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, Self
 
@@ -13,7 +14,7 @@ from pydantic import Field, model_validator
 
 from convbench.catalog.find import folders
 from convbench.catalog.load import check
-from convbench.catalog.read import read
+from convbench.catalog.read import parse, source
 from convbench.errors import FatalModelError
 from convbench.models import prices
 from convbench.models.gguf import is_gguf
@@ -126,7 +127,13 @@ def _files(specs: Sequence[Path]) -> Iterator[tuple[Path, AliasFile]]:
     found.insert(max(0, len(found) - 1), USER_FILE.expanduser())
     for path in found:
         if path.is_file():
-            yield path, check(AliasFile, read(path), str(path))
+            yield path, _content(source(path), str(path))
+
+
+@lru_cache(maxsize=16)
+def _content(text: str, origin: str) -> AliasFile:
+    """Return a file's aliases; a command resolves many names by the same few files."""
+    return check(AliasFile, parse(text, origin), origin)
 
 
 def resolve(

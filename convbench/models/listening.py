@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,24 @@ class Heard:
 LISTENER: ContextVar[Callable[[Heard], None] | None] = ContextVar("listener", default=None)
 
 
-class Talk:
-    """One request under way: what came back is noted here, if anything does."""
+class told:
+    """Tell whoever listens of a request, however it ends; what came back is noted here, if
+    anything does. A class and no generator, since every call talks."""
 
-    status: int | None = None
-    reply: bytes = b""
+    __slots__ = ("_listener", "_method", "_request", "_since", "_url", "reply", "status")
 
+    def __init__(self, method: str, url: str, request: object) -> None:
+        self._listener = LISTENER.get()
+        self._method, self._url, self._request = method, url, request
+        self.status: int | None = None
+        self.reply = b""
 
-@contextmanager
-def told(method: str, url: str, request: object) -> Iterator[Talk]:
-    """Tell whoever listens of a request, however it ends."""
-    listener, talk, since = LISTENER.get(), Talk(), time.monotonic()
-    try:
-        yield talk
-    finally:
-        if listener is not None:
-            sent = request if isinstance(request, bytes) else b""
-            took = time.monotonic() - since
-            listener(Heard(method, url, sent, talk.status, talk.reply, took))
+    def __enter__(self) -> Self:
+        self._since = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._listener is not None:
+            sent = self._request if isinstance(self._request, bytes) else b""
+            took = time.monotonic() - self._since
+            self._listener(Heard(self._method, self._url, sent, self.status, self.reply, took))

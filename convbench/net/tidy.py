@@ -65,6 +65,8 @@ def text(value: str) -> str:
 
 def count(value: object) -> int | None:
     """Return a count of tokens, however it is written; None where it is none."""
+    if value is None or type(value) is int:  # most, and the first would raise below
+        return value if value is not None and 0 <= value <= MOST else None
     try:
         found = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

@@ -49,6 +49,8 @@ class Play:
     left_out: dict[str, set[str]] = field(default_factory=dict)
     """By speaker, the parameters that were not sent."""
     stop: Stop | None = None
+    samplings: dict[str, Sampling] = field(default_factory=dict)
+    """By speaker, how its model is asked."""
 
     def __post_init__(self) -> None:
         self.base = prompts.fields(self.example, self.run.task, self.run.mode, self.run.turns)
@@ -58,6 +60,14 @@ class Play:
             )
             if text:
                 self.systems[name] = text
+
+    def sampling(self, speaker: str) -> Sampling:
+        """Return how this speaker's model is asked in this conversation."""
+        if speaker not in self.samplings:
+            self.samplings[speaker] = asked.sampling(
+                self.run, speaker, self.job.temperature, self.job.seed
+            )
+        return self.samplings[speaker]
 
     def values(self, speaker: str) -> dict[str, Any]:
         """Return what this speaker's templates may use, hidden fields only by `sees`."""
@@ -164,7 +174,7 @@ async def _speak(state: Play, step: Step) -> None:
         run.cast[step.speaker].replay,
     )
     key = f"{state.job.key}@{len(state.turns)}"
-    sampling = asked.sampling(run, step.speaker, state.job.temperature, state.job.seed)
+    sampling = state.sampling(step.speaker)
     said = [await speak(using, messages, sampling, key)]
     while len(said) < draws(step, sampling) and not _formed(said[-1]):
         drawn = asked.redrawn(sampling, state.job.seed, len(said))

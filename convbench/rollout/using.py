@@ -54,6 +54,8 @@ class Said:
 
     def total(self, name: str) -> Any:
         """Return the sum of a usage field over all replies, None where one is unknown."""
+        if not self.rounds:
+            return getattr(self.reply, name)
         values = [getattr(one, name) for one in (*self.rounds, self.reply)]
         return None if None in values else sum(values)
 

@@ -54,16 +54,18 @@ _ONE_KIND: Final = _OneKind()
 
 def _started(source: Source, fields: Mapping[str, object]) -> _Walk:
     budget = Budget()
-    return _Walk(budget, world(source.names, fields, budget))
+    return _Walk(budget, world(source.names, fields, budget), "loop" in source.names)
 
 
 class _Walk(Values):
     """One rendering: the output so far, beside what its expressions need."""
 
-    __slots__ = ("length", "out")
+    __slots__ = ("counts", "length", "out")
 
-    def __init__(self, budget: Budget, scope: dict[str, Any]) -> None:
+    def __init__(self, budget: Budget, scope: dict[str, Any], counts: bool) -> None:
         super().__init__(budget, scope)
+        self.counts = counts
+        """Whether anything asks for its place in a loop."""
         self.out: list[str] = []
         self.length = 0
 
@@ -106,7 +108,8 @@ class _Walk(Values):
             items = [item for item in items if self.passes(node, outer, item)]
         for index, item in enumerate(items):
             self.scope = self.inner(outer)
-            self.scope["loop"] = _position(items, index)
+            if self.counts:
+                self.scope["loop"] = _position(items, index)
             self.bind(node.target, item)
             self.run(node.body)
         self.scope = outer
