@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
 MORE = "ask a narrower question, or use convbench query"
+AT_ONCE = 40_000
+"""Conversations whose texts are indexed at once."""
 ORDERS = 16
 """Answers of `order` that are kept."""
 Say = Callable[[str], None]
@@ -231,7 +233,8 @@ def build_index(
     judges = [str(name[0]) for name in names]
     say("grading and indexing …")
     files = _place(connection)
-    for statement in _statements(judges):
+    counted = "SELECT coalesce(max(rowid), -1) + 1 FROM raw.conversations"
+    for statement in _statements(judges, int(connection.execute(counted).fetchall()[0][0])):
         connection.execute(statement)
     for run in unique:
         len(run.examples)  # where they lie is read now, not when the first conversation is opened
@@ -271,11 +274,11 @@ def _place(connection: DuckDBPyConnection) -> list[Places]:
     return [Places(Path(path)) for path, _ in read]
 
 
-def _statements(judges: Sequence[str]) -> Iterator[str]:
+def _statements(judges: Sequence[str], rows: int) -> Iterator[str]:
     """Put the parsed conversations in the place of the view that parses them each time.
 
-    What is numbered, graded or grouped has no texts, for DuckDB holds much of it in memory; texts
-    go by once, at the end, and in the order of the file.
+    What is numbered, graded or joined has no texts, for DuckDB holds much of it in memory; texts
+    are added at the end, some of the `rows` at a time, in the order of the file.
     """
     yield """
     CREATE TEMP TABLE asked AS
@@ -285,7 +288,7 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
     """
     yield """
     CREATE TEMP TABLE numbered AS
-    SELECT run_no, k.conversation_id,
+    SELECT run_no, k.conversation_id, k.rowid AS spot,
       row_number() OVER (ORDER BY run_no, x.place, k.sample, k.conversation_id) - 1 AS n,
       dense_rank() OVER (ORDER BY r.task, k.example_id, x.worded) AS q
     FROM raw.conversations k JOIN raw.runs r USING (run_no)
@@ -293,22 +296,29 @@ def _statements(judges: Sequence[str]) -> Iterator[str]:
     """
     yield "CREATE TEMP TABLE graded AS SELECT * FROM conversations"
     yield f"CREATE TEMP TABLE given AS {rewarded(judges)}"
-    columns = "".join(f", v.reward_{k}, v.failed_{k}" for k in range(len(judges)))
+    given = "".join(f", reward_{k}, failed_{k}" for k in range(len(judges)))
     yield f"""
-    CREATE TABLE indexed AS
-    SELECT o.n, c.*, k.run_no, x.question, o.q,
-      lower(concat_ws(chr(10), c.example_id, x.question, array_to_string(
-        [said(t.content) FOR t IN k.turns IF t.finish_reason <> 'scripted'], chr(10)))) AS text
-      {columns}
-    FROM raw.conversations k JOIN raw.runs r USING (run_no)
-      JOIN graded c ON c.run = r.run AND c.conversation_id = k.conversation_id
-      JOIN numbered o ON o.run_no = k.run_no AND o.conversation_id = k.conversation_id
-      LEFT JOIN asked x ON x.run_no = k.run_no AND x.example_id = c.example_id
-      LEFT JOIN given v ON v.run_no = k.run_no AND v.conversation_id = k.conversation_id
+    CREATE TEMP TABLE joined AS
+    SELECT o.n, c.*, o.run_no, o.q, o.spot{given}
+    FROM graded c JOIN raw.runs r USING (run)
+      JOIN numbered o ON o.run_no = r.run_no AND o.conversation_id = c.conversation_id
+      LEFT JOIN given v ON v.run_no = r.run_no AND v.conversation_id = c.conversation_id
     """
-    yield "DROP TABLE given"
-    yield "DROP TABLE graded"
-    yield "DROP TABLE numbered"
+    for name in ("given", "graded", "numbered"):
+        yield f"DROP TABLE {name}"
+    for start in range(0, max(rows, 1), AT_ONCE):
+        some = f"BETWEEN {start} AND {start + AT_ONCE - 1}"
+        yield f"""
+        {"INSERT INTO indexed" if start else "CREATE TABLE indexed AS"}
+        SELECT c.* EXCLUDE (q, spot{given}), x.question, c.q,
+          lower(concat_ws(chr(10), c.example_id, x.question, array_to_string(
+            [said(t.content) FOR t IN k.turns IF t.finish_reason <> 'scripted'], chr(10)))) AS text
+          {given}
+        FROM raw.conversations k JOIN joined c ON c.spot = k.rowid
+          LEFT JOIN asked x ON x.run_no = c.run_no AND x.example_id = c.example_id
+        WHERE k.rowid {some} AND c.spot {some}
+        """
+    yield "DROP TABLE joined"
     yield "DROP TABLE asked"
     yield "DROP VIEW conversations"
     yield "ALTER TABLE indexed RENAME TO conversations"
