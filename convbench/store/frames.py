@@ -10,7 +10,6 @@ import io
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -43,9 +42,9 @@ class Frame:
     """Bytes it holds, as it says itself."""
 
 
-@cache
 def compressor() -> ZstdCompressor:
-    """Return what makes frames, each with its size and a checksum."""
+    """Return what makes frames, each with its size and a checksum. For one thread alone: two that
+    share one crash."""
     import zstandard
 
     return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True)

@@ -136,10 +136,11 @@ def _compress_if_room(plain: Path) -> None:
     """Compress a part; where the disk has no room it stays as it is, which reads the same."""
     compressed = plain.with_name(plain.name + COMPRESSED)
     temporary = compressed.with_name(f".{compressed.name}.tmp")
+    own = compressor()
     try:
         with plain.open("rb") as source, temporary.open("wb") as target:
             for block in whole_lines(source):
-                target.write(compressor().compress(block))
+                target.write(own.compress(block))
             target.flush()
             os.fsync(target.fileno())
         temporary.replace(compressed)

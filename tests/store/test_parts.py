@@ -20,6 +20,7 @@ from convbench.store.jsonl import Appender, lines, placed
 from convbench.store.places import Places, size_of
 from convbench.store.query import query
 from tests.publish.runs import ANSWERS, conversation, example, failed, verdict, write_run
+from tests.rollout.cli import environment
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -53,6 +54,12 @@ def test_a_long_file_is_compressed_and_reads_the_same(tmp_path: Path) -> None:
     places = Places(path)
     for number, start, line in list(placed(path))[:: len(said) // 7]:
         assert places.read(start, len(line)) == line == said[number - 1]
+
+
+def test_files_that_are_compressed_at_once_do_not_harm_one_another(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tests.store.compress_at_once", str(tmp_path)]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def plain_left(path: Path, part: Path) -> None:
