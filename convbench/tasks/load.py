@@ -70,9 +70,9 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
     if task.rows.maker:
         made = function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
     rejected: Counter[str] = Counter()
-    found = _questions(task, made, rejected, light=again)
+    found, rows_at = _questions(task, made, rejected, light=again)
     try:
-        chosen, splits = choose(task, [item for item, _ in found.values()], seed, rejected)
+        chosen, splits = choose(task, found, seed, rejected)
     except DataError as error:
         left = ", ".join(f"{count} {why}" for why, count in sorted(rejected.items()))
         raise DataError(
@@ -82,12 +82,14 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
     if not again:
         examples = [example_of(task, item, splits[item.key]) for item in chosen]
         return Loaded(examples, revision, count, dict(rejected))
-    places = array("q", (found[item.key][1] for item in chosen))
+    known = bytes(ORDER.index(splits[item.key]) for item in chosen)
+    del splits
+    at = {item.key: place for item, place in zip(found, rows_at, strict=True)}
+    places = array("q", (at[item.key] for item in chosen))
     keys = Texts()
     for item in chosen:
         keys.add(item.key)
-    known = bytes(ORDER.index(splits[item.key]) for item in chosen)
-    del found, chosen, splits
+    del found, chosen, at
     return Loaded(_whole(task, counted, places, keys, known), revision, count, dict(rejected))
 
 
@@ -106,12 +108,12 @@ class _Counted:
 
 def _questions(
     task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, light: bool
-) -> dict[str, tuple[Question, int]]:
-    """Return (question, place of its row) by key; `light` questions hold only what a draw goes
-    by: two of the same words are still alike."""
-    found: dict[str, tuple[Question, int]] = {}
+) -> tuple[list[Question], array[int]]:
+    """Return the questions and the places of their rows; `light` questions hold only what a draw
+    goes by: two of the same words are still alike."""
+    found, places, total = [], array("q"), 0
+    seen: set[str] = set()
     marks: dict[str, bytes] = {}
-    total = 0
     for place, row in enumerate(made):
         if "reject" in row:
             rejected[str(row["reject"])] += 1
@@ -121,21 +123,27 @@ def _questions(
             rejected[item] += 1
             continue
         mark = _digest(repr(item)) if task.rows.key else b""  # else the key is what it says
-        if item.key not in found:
+        if item.key not in seen:
+            seen.add(item.key)
+            if mark:
+                marks[item.key] = mark
             if light:
                 words = _digest(asked(item)).hex()
-                item = replace(item, question=words, choices=(), inputs=NONE, hidden=NONE)
+                item = replace(
+                    item, question=words, choices=(), answer=None, inputs=NONE, hidden=NONE
+                )
             else:
                 total = _held(task, total, row)
-            found[item.key], marks[item.key] = (item, place), mark
+            found.append(item)
+            places.append(place)
             continue
-        if task.rows.key and marks[item.key] != mark:
+        if mark and marks[item.key] != mark:
             raise DataError(
                 f"task {task.name}: rows.key: two rows have the key {item.key!r}; expected "
                 "a key of its own for each"
             )
         rejected["repeated"] += 1
-    return found
+    return found, places
 
 
 def _digest(text: str) -> bytes:

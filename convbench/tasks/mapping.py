@@ -15,7 +15,7 @@ from convbench.schema import Choice, TaskSpec, fingerprint
 LABELS = "ABCDEFGHIJ"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """A question before it has a split."""
 

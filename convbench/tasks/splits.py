@@ -52,7 +52,8 @@ def asked(item: Question | Example) -> str:
     """Return what a question asks and shows beside its options, in lower-case words alone: equal
     for two questions where a policy that knows one knows the other."""
     shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
-    return " ".join(re.findall(r"\w+", " ".join(shown).casefold())) or item.question
+    words = " ".join(re.findall(r"\w+", " ".join(shown).casefold()))
+    return words if words and words != item.question else item.question  # no copy of what is held
 
 
 def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split, int]:
@@ -144,4 +145,7 @@ def units(questions: Iterable[Question]) -> dict[str, str]:
         first = by_words.setdefault(asked(item), item.group)
         low, high = sorted((head(first), head(item.group)))
         unit[high] = low
-    return {name: head(name) for name in unit}
+    by_words.clear()
+    for name in unit:
+        unit[name] = head(name)
+    return unit
