@@ -30,6 +30,8 @@ class ScriptedModel(Model):
 
     name = "scripted"
     priced = True
+    patient = True
+    """It never waits; clocks for it would only be set, and kept where nothing else waits."""
 
     def __init__(self, example: Mapping[str, Any] | None = None) -> None:
         self.ref = f"scripted:{self.name}"
