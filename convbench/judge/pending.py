@@ -61,8 +61,9 @@ def _scorable(run: Run, judge: Judge, failed: dict[str, Verdict]) -> Iterator[tu
 
 def _scored(run: Run, judge: Judge, failed: dict[str, Verdict]) -> Iterator[str]:
     """Yield what the judge gave scores; keep its verdicts that are failures."""
-    for verdict in run.verdicts(judge.fingerprint):
-        if verdict.failure is None:
-            yield verdict.conversation_id
-        else:
-            failed[verdict.conversation_id] = verdict
+    for verdict in run.verdicts():
+        if verdict.fingerprint == judge.fingerprint:
+            if verdict.failure is None:
+                yield verdict.conversation_id
+            else:
+                failed[verdict.conversation_id] = verdict

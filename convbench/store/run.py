@@ -195,14 +195,10 @@ class Run:
         marks = (named(f"{path}:{number}", line, key) for path, number, _, line, _ in found)
         return dict.fromkeys((judge, mark) for _, judge, mark in marks)
 
-    def verdicts(self, fingerprint: str | None = None) -> Iterator[Verdict]:
-        """Yield the newest verdict of every (conversation, judge); those of this fingerprint
-        alone, the others unread, where one is given."""
-        key, whose = ("conversation_id", "judge"), ("conversation_id", "judge", "fingerprint")
-        for path, number, _, line, mark in _newest_lines(self.files("verdicts.jsonl"), key):
-            where = f"{path}:{number}"
-            if fingerprint is None or named(where, line, whose)[2] == fingerprint:
-                yield _record(where, line, Verdict, key, mark)
+    def verdicts(self) -> Iterator[Verdict]:
+        """Yield the newest verdict of every (conversation, judge)."""
+        found = _newest(self.files("verdicts.jsonl"), Verdict, ("conversation_id", "judge"))
+        return (verdict for *_, verdict in found)
 
     def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
@@ -290,17 +286,10 @@ def _newest(
 ) -> Iterator[tuple[Path, int, int, bytes, Record]]:
     """Yield (file, line number, first byte, last line, the record in it) of every key."""
     for path, number, start, line, mark in _newest_lines(files, key):
-        yield path, number, start, line, _record(f"{path}:{number}", line, model, key, mark)
-
-
-def _record(
-    where: str, line: bytes, model: type[Record], key: tuple[str, ...], mark: int
-) -> Record:
-    """Return the record in a line whose key has this hash; RunError for another key."""
-    found = checked(where, line, model)
-    if hash(tuple(getattr(found, name) for name in key)) != mark:
-        raise RunError(f"{where}: found two values of {' or '.join(key)}; expected one")
-    return found
+        found = checked(f"{path}:{number}", line, model)
+        if hash(tuple(getattr(found, name) for name in key)) != mark:
+            raise RunError(f"{path}:{number}: found two values of {' or '.join(key)}; expected one")
+        yield path, number, start, line, found
 
 
 def _refuse_twice(files: Sequence[Path], twice: set[int]) -> None:
