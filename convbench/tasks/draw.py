@@ -15,17 +15,6 @@ ELSEWHERE = "also asked in the source's held-out rows"
 """Why a question of an official train (or validation) file is left out."""
 
 
-def draw(
-    task: TaskSpec,
-    questions: Sequence[Question],
-    seed: int,
-    rejected: Counter[str] | None = None,
-) -> list[Example]:
-    """Return the drawn examples with their splits, in the seeded order; `choose` says the rest."""
-    chosen, splits = choose(task, questions, seed, rejected)
-    return [example_of(task, item, splits[item.key]) for item in chosen]
-
-
 def choose(
     task: TaskSpec,
     questions: Sequence[Question],

@@ -53,7 +53,7 @@ def asked(item: Question | Example) -> str:
     for two questions where a policy that knows one knows the other."""
     shown = [item.question, *(str(item.inputs[name]) for name in sorted(item.inputs))]
     words = " ".join(re.findall(r"\w+", " ".join(shown).casefold()))
-    return words if words and words != item.question else item.question  # no copy of what is held
+    return item.question if words in ("", item.question) else words  # no copy of what is held
 
 
 def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split, int]:

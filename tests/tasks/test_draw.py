@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from convbench.errors import DataError
 from convbench.schema import Choice, TaskSpec
-from convbench.tasks.draw import draw
 from convbench.tasks.mapping import Question, question
 
-from .test_questions import arc, task
+from .test_questions import arc, draw, task
 
 
 def asked(count: int, per_group: int = 1) -> list[Question]:

@@ -14,10 +14,10 @@ import pytest
 from convbench import catalog, prompts
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
-from convbench.tasks.draw import draw
+from convbench.tasks.draw import choose, example_of
 from convbench.tasks.drawn import Drawn
 from convbench.tasks.load import MANY, load_examples
-from convbench.tasks.mapping import question
+from convbench.tasks.mapping import Question, question
 from tests.excerpts import Source
 from tests.rollout.table import played, protocol_of
 from tests.support.memory import held
@@ -34,6 +34,14 @@ def arc(labels: str, gold: str, **more: Any) -> dict[str, Any]:
     """A row of our own in ARC's schema."""
     choices = {"text": [f"option {x}" for x in labels], "label": list(labels)}
     return {"id": "ours", "question": "Which?", "choices": choices, "answerKey": gold, **more}
+
+
+def draw(
+    task: TaskSpec, questions: Sequence[Question], seed: int, rejected: Counter[str] | None = None
+) -> list[Example]:
+    """Return the drawn examples, as `load_examples` makes them of what was chosen."""
+    chosen, splits = choose(task, questions, seed, rejected)
+    return [example_of(task, item, splits[item.key]) for item in chosen]
 
 
 # -- labels and letters
