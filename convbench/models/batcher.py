@@ -31,6 +31,9 @@ IDLE = 1.125
 KEPT = 64
 """Steps for which an ended row's slot is left to its conversation's next turn, while the cache can
 grow instead."""
+SOON = 8
+"""Steps for which it is left where the cache cannot grow, as long as other rows run: a next turn
+that nobody else has to write comes back within few."""
 LOADING_S = 3.0
 """Seconds for which the end waits for weights."""
 MATES_S = 0.002
@@ -196,7 +199,7 @@ class Batch:
         fresh: set[object] = set()
         left: list[Generation] = []
         self.wanted = self.active + len(self.waiting)
-        for row in self.waiting:
+        for row in sorted(self.waiting, key=self._comes_new):  # before their slots are taken
             later = fresh.intersection(row.alike) and self._donor(row) is None
             if later or not self._seat(row):
                 left.append(row)
@@ -205,6 +208,11 @@ class Batch:
             fresh.update(row.names)
         self.waiting = left
         return group
+
+    def _comes_new(self, row: Generation) -> bool:
+        """Return whether no slot waits for this row with the turn before it."""
+        before = self.named.get(row.alike[0], ()) if row.alike else ()
+        return all(one.active for one in before)
 
     def _seat(self, row: Generation) -> bool:
         """Give a row a slot with as much of its beginning as there is; False for no room."""
@@ -255,7 +263,7 @@ class Batch:
 
     def _free(self, donor: Generation | None) -> int | None:
         """Return an empty slot, one whose row ended long ago, a new one, or that of the row that
-        ended longest ago."""
+        ended longest ago; None where its next turn may still come soon."""
         for slot, held in enumerate(self.held):
             if held is None:
                 return slot
@@ -267,7 +275,8 @@ class Batch:
             self.held.append(None)
             return len(self.held) - 1
         if oldest is not None:
-            return oldest.slot
+            coming = self.active and self.clock - oldest.parked <= SOON
+            return None if coming else oldest.slot
         return donor.slot if donor is not None and not donor.active else None
 
     def _grow(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -32,6 +33,8 @@ CALLS = "calls.jsonl"
 """A run's journal."""
 USUAL = 32
 """Calls in flight where nobody says."""
+AHEAD = 1.5
+"""Conversations under way for each call that may be in flight."""
 
 SCRIPT = "script"
 """Stands for a model where all of a speaker's steps are scripted."""
@@ -70,6 +73,19 @@ def at_once(options: CallOptions, models: Iterable[Model]) -> int:
     """Return how many jobs to have at once with these models."""
     own = [model.concurrency or USUAL for model in models]
     return options.concurrency or max(own, default=USUAL)
+
+
+def under_way(calls: int, models: Iterable[Model]) -> int:
+    """Return how many conversations to have under way for so many calls in flight.
+
+    Some more, so that a place that falls free is taken at once, by the turn that has waited
+    longest, until the last ones: as many would leave places empty while the last conversations
+    have their turns one after the other, and wherever two models take turns. A model that says
+    its own number keeps each conversation's cache, and gets no more than that.
+    """
+    if any(model.concurrency for model in models):
+        return calls
+    return math.ceil(calls * AHEAD)
 
 
 def raise_stop(jobs: Summary) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convbench.engine.jobs import run as run_loop
 from convbench.errors import RunError
 from convbench.options.shared import CallOptions
-from convbench.rollout.calls import at_once, calling, open_cast
+from convbench.rollout.calls import at_once, calling, open_cast, under_way
 from convbench.rollout.loop import Built, Planned, every_sample
 from convbench.rollout.loop import build as build_run
 from convbench.store import Run
@@ -31,4 +31,5 @@ async def filled(
     async with open_cast(run, options) as cast:
         many = at_once(options, cast.values())
         async with calling(run, options, label, many, cast.values()) as caller:
-            return await build_run(run, cast, caller, concurrency=many, planned=planned)
+            jobs = under_way(many, cast.values())
+            return await build_run(run, cast, caller, concurrency=jobs, planned=planned)

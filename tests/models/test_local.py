@@ -233,30 +233,49 @@ def test_the_cache_grows_within_its_memory(tmp_path: Path, monkeypatch: pytest.M
 def test_one_that_waits_for_its_next_turn_keeps_what_was_read(weights: Path) -> None:
     """Thirty conversations whose turns end at once and come back one by one read only what is new:
     tokens that went through the model, counted."""
-    from convbench.models.batcher import Batch
+    read, least = run(weights, lambda model: talked(model, 30, pause=1 / 500))
+    # a reply with special tokens in it is read anew from there on
+    assert 0 < read <= 1.05 * least
 
+
+def test_more_conversations_than_slots_keep_what_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot whose conversation comes back at once is not given to one that has not begun."""
+    from convbench.models import local
+
+    path = tiny.save(tmp_path)
+    monkeypatch.setattr(local, "CPU_MEMORY", 1 << 20)
+
+    async def work(model: LocalModel) -> tuple[float, float, int]:
+        read, least = await talked(model, 60)
+        return read, least, model._batcher._batch.cache.slots  # type: ignore[union-attr]
+
+    read, least, slots = run(path, work)
+    assert slots <= 30
+    assert read <= 1.15 * least
+
+
+async def talked(model: LocalModel, count: int, pause: float = 0.0) -> tuple[int, int]:
+    """Have conversations of three turns at once, each of which waits `pause` times its number
+    between two; return the tokens that went through the model, and how many differ."""
     lengths = []
 
-    async def converse(model: LocalModel, number: int) -> None:
+    async def converse(number: int) -> None:
         messages = prompt(number)
         sampling = Sampling(temperature=0, max_tokens=4)
         for turn in range(3):
             reply = await model.complete(messages, sampling, key=f"q{number}/{turn}")
             messages += [{"role": "assistant", "content": reply.content},
                          {"role": "user", "content": words(turn, 5)}]  # fmt: skip
-            await asyncio.sleep(number / 500)
+            await asyncio.sleep(number * pause)
         lengths.append(reply.prompt_tokens + reply.completion_tokens)
 
-    async def work(model: LocalModel) -> int:
-        await asyncio.gather(*(converse(model, number) for number in range(30)))
-        batch = model._batcher._batch  # type: ignore[union-attr]
-        assert isinstance(batch, Batch)
-        return batch.read
-
-    read = run(weights, work)
-    shared = 29 * len(words(-1, 12).split())
-    # a reply with special tokens in it is read anew from there on
-    assert 0 < read <= 1.05 * (sum(lengths) - shared)
+    await asyncio.gather(*(converse(number) for number in range(count)))
+    shared = (count - 1) * len(words(-1, 12).split())
+    assert model._batcher is not None
+    assert model._batcher._batch is not None
+    return model._batcher._batch.read, sum(lengths) - shared
 
 
 def test_cancelled_calls_leave_and_others_go_on(weights: Path) -> None:
