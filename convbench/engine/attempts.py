@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,13 @@ class Attempts:
         booked = booked or Booked(0, 0.0)
         self._write({"attempt": name, "tokens": booked.tokens, "usd": booked.usd, "lost": why})
 
-    def totals(self, replied: Iterable[str]) -> tuple[int, float]:
-        """Return tokens and known dollars of the attempts that have no reply."""
+    def totals(self, replied: Container[str]) -> tuple[int, float]:
+        """Return tokens and known dollars of attempts without a reply; memory holds those."""
         found: dict[str, tuple[int, float]] = {}
         for line in self._lines.read():
             record = parse(line)
-            if "attempt" in record:
-                found[str(record["attempt"])] = amount(record)
-        for name in replied:
-            found.pop(name, None)
+            if "attempt" in record and (name := str(record["attempt"])) not in replied:
+                found[name] = amount(record)
         return sum(tokens for tokens, _ in found.values()), sum(usd for _, usd in found.values())
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from convbench.schema import (
     ToolCall,
     text_of,
 )
+from convbench.store.keys import Hashes, Names
 from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile
 
@@ -81,17 +82,18 @@ class Journal:
     def totals(self) -> tuple[int, float]:
         """Return tokens and known dollars of every call, of every attempt that gave no reply and of
         batches whose replies are not there yet, for a run-wide budget."""
-        tokens, usd = 0, 0.0
-        replied: list[str] = []
+        tokens, usd, hashes = 0, 0.0, Hashes()
         for line in self._lines.read():
             record = _parse(line) or {}
             booked = record.get("booked")
             booked = booked if isinstance(booked, dict) else _told(record)
             more_tokens, more_usd = amount(booked)
             tokens, usd = tokens + more_tokens, usd + more_usd
-            replied.append(str(record.get("attempt")))
+            if "attempt" in record:
+                hashes.add(str(record["attempt"]))
+        replied = Names(hashes)
         lost_tokens, lost_usd = self.attempts.totals(replied)
-        sent_tokens, sent_usd = totals(self.submitted.read(), frozenset(replied))
+        sent_tokens, sent_usd = totals(self.submitted.read(), replied)
         return tokens + lost_tokens + sent_tokens, usd + lost_usd + sent_usd
 
     def replied(self, marks: Collection[str]) -> set[str]:

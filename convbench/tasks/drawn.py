@@ -5,26 +5,28 @@ from __future__ import annotations
 from array import array
 
 from convbench.schema import Example
-from convbench.stats.columns import Bytes
+from convbench.stats.columns import Bytes, Column
 from convbench.store.made import Made
 
 
 class Drawn(Made[Example]):
-    """Questions in an order that is told before they are added: memory holds 16 bytes of each."""
+    """So many questions in the order of a draw, added in any: memory holds 4 bytes of each."""
 
-    def __init__(self, places: array[int]) -> None:
-        """`places` says of each, in their order, as the how manieth it is added."""
-        self._places, self._all, self._ends = places, Bytes(), array("q", [0])
+    def __init__(self, count: int) -> None:
+        self._added = array("i", [0]) * count
+        """Of each, as the how manieth it was added."""
+        self._all, self._ends = Bytes(), Column(array("q"), [0])
 
-    def add(self, example: Example) -> None:
-        """Add the next one."""
+    def add(self, at: int, example: Example) -> None:
+        """Add the one that the draw has at a place from 0."""
+        self._added[at] = len(self._ends) - 1
         self._all.add(example.model_dump_json().encode())
         self._ends.append(len(self._all))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._added)
 
     def _made(self, at: int) -> Example:
-        place = self._places[at]
-        start, end = self._ends[place : place + 2]
+        nth = self._added[at]
+        start, end = self._ends.some(nth, nth + 2)
         return Example.model_validate_json(self._all.read(start, end))

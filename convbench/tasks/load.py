@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from convbench.catalog import function
@@ -14,20 +13,20 @@ from convbench.errors import DataError
 from convbench.hub.rows import open_rows
 from convbench.hub.tables import Rows, weight
 from convbench.schema import Example, TaskSpec, fingerprint
+from convbench.stats.columns import Bytes, Column
 from convbench.store.limits import address_space
-from convbench.store.texts import Texts
+from convbench.store.numbered import Numbered
 from convbench.tasks.draw import choose, example_of
 from convbench.tasks.drawn import Drawn
+from convbench.tasks.found import Found, digest
 from convbench.tasks.mapping import Question, question
-from convbench.tasks.splits import ORDER, asked
+from convbench.tasks.splits import ORDER
 from convbench.templates import Refused, expression
 
 MEMORY = 4 << 30
 """Bytes that reading a source may take beside what the process has."""
 MANY = 4096
 """Questions that are held in memory; more lie in a file."""
-NONE: dict[str, Any] = {}
-"""What the questions of a draw say beside what it goes by."""
 KEPT = 1 << 30
 """Bytes of the rows of drawn questions."""
 
@@ -70,7 +69,7 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
     if task.rows.maker:
         made = function(task.rows.maker, downloaded=downloaded)(counted, seed=seed)
     rejected: Counter[str] = Counter()
-    found, rows_at = _questions(task, made, rejected, light=again)
+    found, places, held = _questions(task, made, rejected, hold=not again)
     try:
         chosen, splits = choose(task, found, seed, rejected)
     except DataError as error:
@@ -79,18 +78,12 @@ def _load(task: TaskSpec, seed: int, downloaded: bool) -> Loaded:
             f"{error} (of {counted.count} rows: {left})" if left else str(error)
         ) from None
     count = counted.count
-    if not again:
-        examples = [example_of(task, item, splits[item.key]) for item in chosen]
-        return Loaded(examples, revision, count, dict(rejected))
-    known = bytes(ORDER.index(splits[item.key]) for item in chosen)
-    del splits
-    at = {item.key: place for item, place in zip(found, rows_at, strict=True)}
-    places = array("q", (at[item.key] for item in chosen))
-    keys = Texts()
-    for item in chosen:
-        keys.add(item.key)
-    del found, chosen, at
-    return Loaded(_whole(task, counted, places, keys, known), revision, count, dict(rejected))
+    examples: Sequence[Example] = (
+        _whole(task, counted, found.keys, places, chosen, splits)
+        if again
+        else [example_of(task, held[n], ORDER[s]) for n, s in zip(chosen, splits, strict=True)]
+    )
+    return Loaded(examples, revision, count, dict(rejected))
 
 
 class _Counted:
@@ -107,13 +100,12 @@ class _Counted:
 
 
 def _questions(
-    task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, light: bool
-) -> tuple[list[Question], array[int]]:
-    """Return the questions and the places of their rows; `light` questions hold only what a draw
-    goes by: two of the same words are still alike."""
-    found, places, total = [], array("q"), 0
-    seen: set[str] = set()
-    marks: dict[str, bytes] = {}
+    task: TaskSpec, made: Iterable[Mapping[str, Any]], rejected: Counter[str], *, hold: bool
+) -> tuple[Found, Column[int], list[Question]]:
+    """Return what the draw goes by, the place of each question's row and, where they are to be
+    held, the questions."""
+    found, places, held, total = Found(), Column(array("q")), list[Question](), 0
+    marks = Bytes()
     for place, row in enumerate(made):
         if "reject" in row:
             rejected[str(row["reject"])] += 1
@@ -122,58 +114,50 @@ def _questions(
         if isinstance(item, str):
             rejected[item] += 1
             continue
-        mark = _digest(repr(item)) if task.rows.key else b""  # else the key is what it says
-        if item.key not in seen:
-            seen.add(item.key)
-            if mark:
-                marks[item.key] = mark
-            if light:
-                words = _digest(asked(item)).hex()
-                item = replace(
-                    item, question=words, choices=(), answer=None, inputs=NONE, hidden=NONE
-                )
-            else:
-                total = _held(task, total, row)
-            found.append(item)
+        number = found.add(item)
+        mark = digest(repr(item)) if task.rows.key else b""  # else the key is what it says
+        if number == len(places):
             places.append(place)
+            marks.add(mark)
+            if hold:
+                total = _held(task, total, row)
+                held.append(item)
             continue
-        if mark and marks[item.key] != mark:
+        if mark != marks.read(number * len(mark), (number + 1) * len(mark)):
             raise DataError(
                 f"task {task.name}: rows.key: two rows have the key {item.key!r}; expected "
                 "a key of its own for each"
             )
         rejected["repeated"] += 1
-    return found, places
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
+    return found, places, held
 
 
 def _whole(
-    task: TaskSpec, rows: Iterable[Mapping[str, Any]], places: array[int], keys: Texts,
-    splits: bytes,
+    task: TaskSpec, rows: Iterable[Mapping[str, Any]], keys: Numbered, places: Iterable[int],
+    chosen: Sequence[int], splits: bytes,
 ) -> Sequence[Example]:  # fmt: skip
-    """Return the drawn examples with all that they hold, read from their rows: `places` in the
-    order of the draw, as are their `keys` and the numbers of their splits; many in a file."""
-    ordered = array("q", sorted(range(len(places)), key=places.__getitem__))
-    added = array("q", bytes(8 * len(ordered)))
-    for nth, one in enumerate(ordered):
-        added[one] = nth
-    made, total = Drawn(added), 0
-    wanted = iter(ordered)
-    at: int | None = next(wanted, None)
+    """Return the drawn examples with all that they hold, read from their rows: of each question
+    there is its key and the place of its row, of each chosen its split; many in a file."""
+    drawn = array("i", [-1]) * len(keys)
+    """Of each question, its place in the draw; -1 where it is not in it."""
+    for at, number in enumerate(chosen):
+        drawn[number] = at
+    made, total = Drawn(len(chosen)), 0
+    wanted = ((n, place) for n, place in enumerate(places) if drawn[n] >= 0)
+    nothing = (0, -1)
+    number, wanted_at = next(wanted, nothing)
     for place, row in enumerate(rows):
-        if at is None:
+        if wanted_at < 0:
             break
-        if place == places[at]:
+        if place == wanted_at:
             total = _held(task, total, row)
             item = question(task, row)
-            if isinstance(item, str) or item.key != keys[at]:
+            if isinstance(item, str) or item.key != keys[number]:
                 break
-            made.add(example_of(task, item, ORDER[splits[at]]))
-            at = next(wanted, None)
-    if at is not None:
+            at = drawn[number]
+            made.add(at, example_of(task, item, ORDER[splits[at]]))
+            number, wanted_at = next(wanted, nothing)
+    if wanted_at >= 0:
         raise DataError(f"task {task.name}: the rows changed while they were read")
     return made if len(made) > MANY else list(made)
 

@@ -1,15 +1,17 @@
-"""Which split a question belongs to: what the source says, or whole units by seeded fractions."""
+"""Splits: their names, their sizes, and what keeps them apart; the order that a seed gives."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
 from convbench.schema.example import Split
+from convbench.store.numbered import Numbered
 from convbench.tasks.mapping import Question
 
 SPLITS: dict[str, Split] = {
@@ -20,11 +22,27 @@ SPLITS: dict[str, Split] = {
     "test": "test",
 }
 ORDER: tuple[Split, ...] = ("train", "validation", "test")
+"""From what is trained on to what is held out most."""
+PART = 4096
+"""Names that are sorted at once, about."""
 
 
 def rank(seed: int, purpose: str, key: str) -> bytes:
     """Return the sort key of a seeded order that depends on no library and no machine."""
     return hashlib.sha256(f"{seed}/{purpose}/{key}".encode()).digest()
+
+
+def in_order(seed: int, purpose: str, numbers: Sequence[int], names: Numbered) -> array[int]:
+    """Return the numbers of some names in the order of their ranks, which are taken in parts: what
+    is held of each is its number."""
+    parts = [array("i") for _ in range(1 + len(numbers) // PART)]
+    for number in numbers:
+        first = int.from_bytes(rank(seed, purpose, names[number])[:4], "big")
+        parts[first * len(parts) >> 32].append(number)
+    found = array("i")
+    for part in parts:
+        found.extend(sorted(part, key=lambda number: rank(seed, purpose, names[number])))
+    return found
 
 
 def counted(splits: Iterable[Split]) -> dict[Split, int]:
@@ -73,79 +91,3 @@ def sizes(task: TaskSpec, total: int, there: Mapping[Split, int]) -> dict[Split,
     found["test"] = 0
     found[last] += total - sum(found.values())
     return found
-
-
-def own_splits(task: TaskSpec, questions: Iterable[Question]) -> dict[str, Split]:
-    """Return by key the split that each question's row says. Raises DataError for another word."""
-    return {item.key: _own(task, item) for item in questions}
-
-
-def _own(task: TaskSpec, item: Question) -> Split:
-    if item.split not in SPLITS:
-        raise DataError(
-            f"task {task.name}: rows.split: found {item.split!r} for {item.key!r}; expected one "
-            f"of {sorted(SPLITS)}"
-        )
-    return SPLITS[item.split]
-
-
-def by_source(task: TaskSpec, questions: Sequence[Question]) -> dict[str, Split] | None:
-    """Return by key the splits that the source says; None where fractions are to split.
-
-    With `official` that is where all rows are of one split, as in a local copy of one file.
-    """
-    how = task.sample.split
-    if how == "fraction" or (how == "official" and any(item.split is None for item in questions)):
-        return None
-    found = own_splits(task, questions)
-    return None if how == "official" and len(set(found.values())) < 2 else found
-
-
-def repeated(questions: Iterable[Question], splits: Mapping[str, Split]) -> set[str]:
-    """Return the keys of questions that the source also asks in a split more held out."""
-    held: dict[str, Split] = {}
-    found: set[str] = set()
-    for item in sorted(questions, key=lambda item: -ORDER.index(splits[item.key])):
-        first = held.setdefault(asked(item), splits[item.key])
-        if first != splits[item.key]:
-            found.add(item.key)
-    return found
-
-
-def by_fraction(task: TaskSpec, chosen: Sequence[Question], seed: int) -> dict[str, Split]:
-    """Split whole units: test first, then validation, the rest train.
-
-    A unit is a group and all groups that ask one of its questions too. It goes to a split only
-    while it fits, so that sizes come out exact wherever some unit is small enough.
-    """
-    unit = units(chosen)
-    members = Counter(unit[item.group] for item in chosen)
-    room = sizes(task, len(chosen), dict.fromkeys(ORDER, 1))
-    of_unit: dict[str, Split] = {}
-    for name in sorted(members, key=lambda name: rank(seed, "split", name)):
-        held: tuple[Split, ...] = ("test", "validation")
-        of_unit[name] = next((split for split in held if members[name] <= room[split]), "train")
-        room[of_unit[name]] -= members[name]
-    return {item.key: of_unit[unit[item.group]] for item in chosen}
-
-
-def units(questions: Iterable[Question]) -> dict[str, str]:
-    """Return by group the unit it is split with: the first by name of the groups that a question
-    of the same words links, directly or through others."""
-    unit: dict[str, str] = {}
-
-    def head(name: str) -> str:
-        while unit[name] != name:
-            name = unit[name]
-        return name
-
-    by_words: dict[str, str] = {}
-    for item in questions:
-        unit.setdefault(item.group, item.group)
-        first = by_words.setdefault(asked(item), item.group)
-        low, high = sorted((head(first), head(item.group)))
-        unit[high] = low
-    by_words.clear()
-    for name in unit:
-        unit[name] = head(name)
-    return unit

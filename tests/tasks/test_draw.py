@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from convbench.errors import DataError
 from convbench.schema import Choice, TaskSpec
+from convbench.schema.example import Split
+from convbench.store.numbered import Numbered
 from convbench.tasks.mapping import Question, question
+from convbench.tasks.splits import ORDER, PART, SPLITS, in_order, rank, sizes
+from convbench.tasks.splits import asked as words_of
 
 from .test_questions import arc, draw, task
 
@@ -90,6 +95,108 @@ def test_groups_never_straddle_splits(
     assert count["test"] <= wanted
     if 1 in sizes and max(sizes) < 3 and sizes.count(1) >= 3:
         assert wanted - count["test"] <= 1
+
+
+def plainly(task: TaskSpec, items: list[Question], seed: int) -> list[tuple[str, str]]:
+    """Return (key, split) as `draw` has them, by looking at all questions for each."""
+    if task.sample.split == "official" and len({item.split for item in items}) > 1:
+        return official(task, items, seed)
+    items = sorted(items, key=lambda item: rank(seed, "draw", item.key))
+    items = items if task.sample.count == "all" else items[: task.sample.count]
+    linked = {item.group: {item.group} for item in items}
+    for item, other in itertools.product(items, items):
+        if words_of(item) == words_of(other):
+            together = linked[item.group] | linked[other.group]
+            linked.update(dict.fromkeys(together, together))
+    unit = {group: min(together) for group, together in linked.items()}
+    room, split_of = sizes(task, len(items), dict.fromkeys(ORDER, 1)), dict[str, Split]()
+    held: tuple[Split, ...] = ("test", "validation")
+    for name in sorted(set(unit.values()), key=lambda name: rank(seed, "split", name)):
+        members = sum(unit[item.group] == name for item in items)
+        split_of[name] = next((one for one in held if members <= room[one]), "train")
+        room[split_of[name]] -= members
+    return [(item.key, split_of[unit[item.group]]) for item in items]
+
+
+def official(task: TaskSpec, items: list[Question], seed: int) -> list[tuple[str, str]]:
+    """The same where the source says the splits."""
+    said = [(item, SPLITS[str(item.split)]) for item in items]
+    kept = [
+        (item.key, split)
+        for item, split in said
+        if not any(
+            words_of(other) == words_of(item) and ORDER.index(more) > ORDER.index(split)
+            for other, more in said
+        )
+    ]
+    kept.sort(key=lambda one: rank(seed, "draw", one[0]))
+    if task.sample.count == "all":
+        return list[tuple[str, str]](kept)
+    room = sizes(task, task.sample.count, Counter(split for _, split in kept))
+    before: Counter[str] = Counter()
+    taken = []
+    for key, split in kept:
+        if before[split] < room[split]:
+            taken.append((key, split))
+        before[split] += 1
+    return list[tuple[str, str]](taken)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.sampled_from(ORDER)),
+                  min_size=1, max_size=40),
+    how=st.sampled_from(["fraction", "official"]),
+    shares=st.sampled_from([(0.5, 0.2), (0.8, 0.0), (0.0, 0.0), (0.8, 0.2)]),
+    few=st.booleans(),
+    seed=st.integers(0, 5),
+)  # fmt: skip
+def test_the_draw_is_what_looking_at_all_questions_gives(
+    rows: list[tuple[int, int, Split]], how: str, shares: tuple[float, float], few: bool, seed: int
+) -> None:
+    """Of groups linked by words, and of questions that another split asks too. Texts with half of
+    a surrogate pair are texts like others."""
+    items = [
+        Question(f"k{n}", f"g{group}", split, f"Which {words}?" if words else "\ud800", (), "x")
+        for n, (group, words, split) in enumerate(rows)
+    ]
+    sample = {"count": max(1, len(items) // 2) if few else "all", "split": how,
+              "train": shares[0], "validation": shares[1]}  # fmt: skip
+    try:
+        drawn = draw(task("arc", sample=sample), items, seed)
+    except DataError:  # too few of a split
+        reject()
+    expected = plainly(task("arc", sample=sample), items, seed)
+    assert [(example.example_id, example.split) for example in drawn] == expected
+
+
+def test_groups_that_are_linked_through_many_others_go_to_one_split() -> None:
+    chained = [
+        Question(f"{group}-{words}", f"g{group}", None, f"Which {chain}, {words}?", (), "x")
+        for chain in range(10)
+        for group in range(chain * 60, chain * 60 + 60)
+        for words in (group, group + 1)
+    ]
+    drawn = draw(sized("all"), chained, 0)
+    splits = {(int(e.group_id[1:]) // 60, e.split) for e in drawn}
+    assert sorted(chain for chain, _ in splits) == list(range(10))
+    assert Counter(split for _, split in splits) == {"train": 8, "test": 2}
+
+
+def test_names_of_many_parts_come_in_the_order_of_their_ranks() -> None:
+    names, keys = Numbered(), [f"k{n}" for n in range(3 * PART)]
+    for key in keys:
+        names.number(key)
+    found = in_order(7, "draw", range(0, len(keys), 2), names)
+    assert [keys[n] for n in found] == sorted(keys[::2], key=lambda key: rank(7, "draw", key))
+
+
+def test_questions_whose_names_have_one_hash_are_all_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = draw(sized("all"), asked(300, per_group=2), 0)
+    monkeypatch.setattr("convbench.store.numbered.hash", lambda _: 5, raising=False)
+    assert draw(sized("all"), asked(300, per_group=2), 0) == expected
 
 
 def test_too_few_rows_says_how_many_and_what_to_do() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +15,10 @@ from convbench.errors import DataError
 from convbench.schema import Example, TaskSpec
 from convbench.tasks.draw import choose, example_of
 from convbench.tasks.drawn import Drawn
+from convbench.tasks.found import Found
 from convbench.tasks.load import MANY, load_examples
 from convbench.tasks.mapping import Question, question
+from convbench.tasks.splits import ORDER
 from tests.excerpts import Source
 from tests.rollout.table import played, protocol_of
 from tests.support.memory import held
@@ -40,8 +41,10 @@ def draw(
     task: TaskSpec, questions: Sequence[Question], seed: int, rejected: Counter[str] | None = None
 ) -> list[Example]:
     """Return the drawn examples, as `load_examples` makes them of what was chosen."""
-    chosen, splits = choose(task, questions, seed, rejected)
-    return [example_of(task, item, splits[item.key]) for item in chosen]
+    found = Found()
+    assert [found.add(item) for item in questions] == list(range(len(questions)))
+    chosen, splits = choose(task, found, seed, rejected)
+    return [example_of(task, questions[n], ORDER[s]) for n, s in zip(chosen, splits, strict=True)]
 
 
 # -- labels and letters
@@ -270,12 +273,26 @@ def test_many_questions_lie_in_a_file(tmp_path: Path) -> None:
     assert every[-3] == said[-3]
     assert [e.example_id for e in load(9)] == [e.example_id for e in said[:9]]
 
-    def added(count: int) -> None:
-        some = Drawn(array("q", range(count)))
-        for _ in range(count):
-            some.add(said[0])
 
-    assert held(added, 4000, 12_000) < 40
+def test_few_bytes_are_held_of_each_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While rows are read and drawn, and after: what is held of a few thousand at once is made
+    small here, so that what is held of each shows."""
+    monkeypatch.setattr("convbench.tasks.load.MANY", 9)
+    monkeypatch.setattr("convbench.stats.columns.BLOCK", 64)
+    monkeypatch.setattr("convbench.stats.columns.AT_ONCE", 512)
+    monkeypatch.setattr("convbench.tasks.splits.PART", 64)
+
+    def load(count: int) -> None:
+        rows = (arc("AB", "A", id=f"question {n}", question=f"Which of {n}?") for n in range(count))
+        file = tmp_path / f"{count}.jsonl"
+        with file.open("w") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in rows)
+        found = load_examples(task("arc", source__file=str(file), sample__count="all"), 0)
+        assert len(found.examples) == count
+
+    assert held(load, 1300, 5200) < 64
 
 
 def test_two_rows_of_one_key_are_said(tmp_path: Path) -> None:
