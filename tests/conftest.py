@@ -13,6 +13,10 @@ from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# commands that tests start keep their bytecode, as an installed package's is kept; else each of
+# them would compile all that it imports
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def pytest_report_header() -> str:
     """Say where rows of public sets come from."""

@@ -35,9 +35,9 @@ from convbench.options.judge import JudgeOptions
 from convbench.printable import printable
 
 if TYPE_CHECKING:
-    from convbench.judge import Panel
     from convbench.judge.all import JudgePreview, JudgeResult
     from convbench.judge.controls import Told
+    from convbench.judge.panel import Panel
 
 ACCURACY = (
     'convbench query "select temperature, avg(correct::int) from conversations group by 1 '

@@ -110,6 +110,8 @@ def _root(
 def main() -> None:
     """Run the command line; exit code 0 only on success."""
     gc.set_threshold(*RARELY)
+    # else the first model that is made looks through every installed package for plugins
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:]
     verbose = "--verbose" in arguments or bool(os.environ.get("CONVBENCH_VERBOSE"))
     debug = "--debug" in arguments

@@ -21,9 +21,8 @@ from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.engine import Summary
-    from convbench.judge import Panel
     from convbench.judge.loop import Judged
-    from convbench.judge.panel import JudgeMeans
+    from convbench.judge.panel import JudgeMeans, Panel
     from convbench.options.shared import SpecOptions
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from convbench import catalog
 from convbench.errors import FatalModelError, RunError
-from convbench.judge import Judge
 from convbench.judge.all import (
     JudgePreview,
     JudgeResult,
@@ -17,6 +16,7 @@ from convbench.judge.all import (
     judge_with_model,
     score_here,
 )
+from convbench.judge.resolve import Judge
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches

@@ -8,12 +8,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from convbench.engine.booking import Booked, believed, book, bound, said
 from convbench.engine.bucket import Buckets
 from convbench.engine.budget import Budget
 from convbench.engine.cache import ReplyCache, reply_name
-from convbench.engine.flight import Desk
 from convbench.engine.gate import enter, idle
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
@@ -21,13 +21,15 @@ from convbench.engine.need import size_of
 from convbench.engine.priming import Priming
 from convbench.engine.retry import RetryPolicy
 from convbench.engine.status import Status
-from convbench.engine.waves import Waves
 from convbench.engine.wire_file import WireFile
 from convbench.errors import ConvbenchError, FatalModelError, TransientModelError, Usage
 from convbench.models.aliases import SCHEMES
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
 from convbench.schema import Completion, Message, Sampling
+
+if TYPE_CHECKING:
+    from convbench.engine.waves import Waves
 
 log = logging.getLogger("convbench.calls")
 
@@ -160,6 +162,9 @@ class Caller:
         """Send calls in batches from now on, where their model has batches; `collect_only` waits
         for those that earlier processes sent and sends none. A call that waited `wait_s` seconds
         for its batch is sent by itself; None: waits as long as it takes."""
+        from convbench.engine.flight import Desk
+        from convbench.engine.waves import Waves
+
         assert self.journal is not None
         desk = Desk(self.journal, self.budget, self.retry, self.status, wait_s, collect_only)
         self.waves = Waves(desk, self.started, self.answered, self.exhausted)

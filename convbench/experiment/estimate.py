@@ -18,10 +18,11 @@ from convbench.errors import ConvbenchError
 from convbench.experiment.cells import Part
 from convbench.experiment.preflight import Preflight, Ready, rows_of
 from convbench.experiment.weights import weights_of
-from convbench.judge import Judge, judge_messages
 from convbench.judge.adaptation.runner import settings_of as adaptation_settings
 from convbench.judge.adaptation.texts import steps as texts_steps
+from convbench.judge.ask import judge_messages
 from convbench.judge.kinds import kind_of
+from convbench.judge.resolve import Judge
 from convbench.learn.steps import Steps
 from convbench.options.experiment import ExperimentOptions
 from convbench.rollout.manifest import ask_again

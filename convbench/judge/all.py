@@ -9,21 +9,15 @@ from typing import Any
 from convbench.blot import address
 from convbench.engine import run as run_loop
 from convbench.errors import RunError
-from convbench.judge import (
-    Judge,
-    Panel,
-    again,
-    panel,
-    resolve_judge,
-)
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.compare import Compared
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score
+from convbench.judge.panel import Panel, panel
 from convbench.judge.pending import waiting
 from convbench.judge.ready import ready
-from convbench.judge.resolve import DEFAULT
+from convbench.judge.resolve import DEFAULT, Judge, again, resolve_judge
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets

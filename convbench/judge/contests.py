@@ -5,12 +5,12 @@ from __future__ import annotations
 from convbench.engine import run as run_loop
 from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
-from convbench.judge import Judge
 from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
 from convbench.judge.compare import Contest, compare, todo
 from convbench.judge.duels import opponents, side
 from convbench.judge.pair import pair_messages
 from convbench.judge.ready import ready
+from convbench.judge.resolve import Judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.preview import dollars, headroom

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from convbench.errors import ConvbenchError, TrainError
-from convbench.judge import Judge
 from convbench.judge.all import judge_with, judges_of
 from convbench.judge.pending import unscored
 from convbench.judge.ready import ready
+from convbench.judge.resolve import Judge
 from convbench.learn.job import Job, Means
 from convbench.learn.select import Selection, select
 from convbench.options.shared import CallOptions

@@ -12,7 +12,6 @@ from pydantic import Field
 
 from convbench import catalog
 from convbench.errors import RunError
-from convbench.judge import Judge
 from convbench.judge.adaptation import passages
 from convbench.judge.adaptation.accuracies import (
     NOTHING,
@@ -29,6 +28,7 @@ from convbench.judge.all import judges_of
 from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.judge.few_shot.baselines import baselines as solved_beside
 from convbench.judge.kinds import kind_of
+from convbench.judge.resolve import Judge
 from convbench.learn import rounds as looping
 from convbench.learn.rounds import RoundsResult
 from convbench.learn.start import sort_sets

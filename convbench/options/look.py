@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import SPECS, Opt
-from convbench.options.shared import Allowed, RunDirs, RunNote, SpecOptions, Tags
+from convbench.options.shared import Allowed, RunArgument, RunDirs, RunNote, SpecOptions, Tags
 from convbench.words import Mode
 
-RunArgument = Annotated[
-    Path | None,
-    Opt("Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs"),
-]
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
 
 

@@ -18,6 +18,10 @@ RunDir = Annotated[
     Path | None,
     Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
 ]
+RunArgument = Annotated[
+    Path | None,
+    Opt("Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs"),
+]
 RunDirs = Annotated[
     tuple[Path, ...],
     Opt(

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.look import RunArgument
-from convbench.options.shared import Asking, CallOptions, SpecOptions
+from convbench.options.shared import Asking, CallOptions, RunArgument, SpecOptions
 
 WORKERS = "Shards and workers"
 """Group of these options in `--help`."""

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from convbench.judge import panel
 from convbench.judge.human import read_labels
+from convbench.judge.panel import panel
 from convbench.schema import JudgeSpec, Verdict
 from convbench.store import Run
 

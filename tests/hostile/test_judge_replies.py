@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from convbench.catalog import load
 from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judge import judge_conversation, resolve_judge
+from convbench.judge.dispatch import judge_conversation
+from convbench.judge.resolve import resolve_judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.models import open_model
 from convbench.schema import JudgeSpec

@@ -10,7 +10,7 @@ import pytest
 from convbench.commands.judge import judge
 from convbench.commands.view import index_runs
 from convbench.errors import RunError
-from convbench.judge import resolve_judge
+from convbench.judge.resolve import resolve_judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.publish.evaluation import results_of

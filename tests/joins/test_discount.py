@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from convbench.judge import judge_conversation, resolve_judge
+from convbench.judge.dispatch import judge_conversation
+from convbench.judge.resolve import resolve_judge
 from convbench.rewards import reward
 from convbench.schema import Conversation, Reward
 from convbench.views import asking_turns, policy_turns

@@ -13,7 +13,8 @@ from datasets import load_dataset
 from convbench.commands.build import build
 from convbench.errors import SpecError
 from convbench.formats.export import export
-from convbench.judge import judge_messages, resolve_judge
+from convbench.judge.ask import judge_messages
+from convbench.judge.resolve import resolve_judge
 from convbench.models.tools import ToolsModel
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape

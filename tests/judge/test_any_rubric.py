@@ -10,8 +10,8 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import DataError, SpecError
-from convbench.judge import resolve_judge
 from convbench.judge.human import read_labels
+from convbench.judge.resolve import resolve_judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.scoring_form import by_people, shown
 from convbench.judge.structured import read, schema_of

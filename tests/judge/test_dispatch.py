@@ -8,7 +8,10 @@ import pytest
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.engine.journal import Journal
 from convbench.errors import DataError, FatalModelError, SpecError, TransientModelError
-from convbench.judge import failed_verdict, judge_conversation, judge_messages, resolve_judge
+from convbench.judge.ask import judge_messages
+from convbench.judge.dispatch import judge_conversation
+from convbench.judge.resolve import resolve_judge
+from convbench.judge.verdicts import failed_verdict
 from convbench.models.model import Model
 from convbench.schema import (
     Choice,

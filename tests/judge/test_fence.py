@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from convbench.judge import judge_messages, resolve_judge
+from convbench.judge.ask import judge_messages
 from convbench.judge.attacks import ATTACKS, TENS
 from convbench.judge.fence import QUOTED, nonce, plain, quoted
+from convbench.judge.resolve import resolve_judge
 from convbench.judge.rubric import Complaint, parse
 from convbench.schema import Reasoning, Turn, text_of
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judge import judge_conversation, resolve_judge
 from convbench.judge.ask import Form, ask, form_of
+from convbench.judge.dispatch import judge_conversation
+from convbench.judge.resolve import resolve_judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.structured import read, schema_of
 from convbench.models.open import open_model

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from convbench import catalog
-from convbench.judge import resolve_judge
 from convbench.judge.few_shot.runner import settings_of
 from convbench.judge.few_shot.tokens import Writer
+from convbench.judge.resolve import resolve_judge
 from convbench.pocket.grids import corpus, tokenizer
 from convbench.pocket.grids.world import MOVES, SHOWN, geometric, pair_tasks
 from convbench.schema import TaskSpec

@@ -15,7 +15,8 @@ import pytest
 from convbench import views
 from convbench.catalog import load
 from convbench.errors import DataError, RunError
-from convbench.judge import judge_conversation, resolve_judge
+from convbench.judge.dispatch import judge_conversation
+from convbench.judge.resolve import resolve_judge
 from convbench.judge.unit_tests import _kept, _limits, answer_code
 from convbench.judge.unit_tests import tests as calls_of
 from convbench.rollout.fidelity import early, leak, repeats, role, shared_run, tokens

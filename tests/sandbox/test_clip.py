@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from convbench.errors import RunError
-from convbench.judge import resolve_judge
 from convbench.judge.render_clip import cosine
+from convbench.judge.resolve import resolve_judge
 
 pytest.importorskip("PIL")
 torch = pytest.importorskip("torch")

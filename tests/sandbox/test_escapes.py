@@ -354,7 +354,7 @@ def test_without_a_wall_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 async def _score(answer: str) -> None:
-    from convbench.judge import resolve_judge
+    from convbench.judge.resolve import resolve_judge
     from convbench.judge.unit_tests import score
     from tests.sandbox.test_backend import example, protocol, talk
 

@@ -9,7 +9,6 @@ from statistics import fmean
 
 from convbench import catalog
 from convbench.errors import DataError, RunError
-from convbench.judge import Judge
 from convbench.judge.adaptation.cache import Cache
 from convbench.judge.adaptation.continual import Forgetting, Lesson, continual
 from convbench.judge.adaptation.learner import Learner, by_part
@@ -17,6 +16,7 @@ from convbench.judge.adaptation.runner import Runner, settings_of
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import passage_text, training_texts
 from convbench.judge.adaptation.verdict import edit_of, with_runner
+from convbench.judge.resolve import Judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Example, Message, fingerprint
 from convbench.store import Run

@@ -13,13 +13,13 @@ from pydantic import Field
 
 from convbench import catalog
 from convbench.errors import DataError, RunError, TrainError
-from convbench.judge import Judge
 from convbench.judge.adaptation import cache
 from convbench.judge.adaptation.closed_book import questions_of, with_own_questions
 from convbench.judge.adaptation.learner import Grade, Learner, Outcome, Question, by_rule
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import training_texts
 from convbench.judge.adaptation.twins import Twins
+from convbench.judge.resolve import Judge
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import check_model, named, policy_weights
 from convbench.options.shared import CallOptions

@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
-from convbench.judge import Judge
 from convbench.judge.adaptation import metrics
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.closed_book import questions_of
@@ -24,6 +23,7 @@ from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.runner import Learning, cache_of, open_runner, settings_of
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.loop import Judged, score
+from convbench.judge.resolve import Judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convbench import catalog
-from convbench.judge import Judge, resolve_judge
+from convbench.judge.resolve import Judge, resolve_judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Example, Member, TaskSpec
 from convbench.store import Run

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from convbench.errors import DataError
-from convbench.judge import Judge
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.hand import Hand
 from convbench.judge.few_shot.baselines import ORACLE, baselines
@@ -19,6 +18,7 @@ from convbench.judge.few_shot.runner import outputs_of, problem_of
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE
 from convbench.judge.loop import score
+from convbench.judge.resolve import Judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run
