@@ -67,3 +67,25 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
     first, *_, last = [line.split() for line in done.stdout.splitlines() if line[:1].isalpha()]
     assert first == [files["tag"]]
     assert last == sorted(set(files.values()))
+
+
+def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> None:
+    code = (
+        "import contextlib, sys, importlib.metadata as installed\n"
+        "from convbench.cli import main\n"
+        "looked, every = [], installed.entry_points\n"
+        "installed.entry_points = lambda **asked: looked.append(asked) or every(**asked)\n"
+        "sys.argv = 'convbench build demo --tasks 2 --model scripted:policy --run r -q'.split()\n"
+        "with contextlib.suppress(SystemExit):\n"
+        "    main()\n"
+        "unused = 'judge.rubric', 'judge.panel', 'engine.waves', 'options.look'\n"
+        "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
+        "assert {'group': 'pydantic'} not in looked\n"
+    )
+    clean = {k: v for k, v in os.environ.items() if k != "PYDANTIC_DISABLE_PLUGINS"}
+    root = Path(convbench.cli.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
+        env={**clean, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
