@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -22,6 +23,7 @@ from convbench.learn.nodes import MASTER, RANK, Meeting, on_machines
 from convbench.models.vllm import free_port
 from convbench.store.run import Run
 from tests.learn import tiny
+from tests.support.processes import gone
 from tests.trainers.gradients import GRADIENTS, record
 from tests.trainers.test_exact import apart
 from tests.trainers.test_processes import ROOT, WORKER, file_of
@@ -98,10 +100,12 @@ def test_the_command_on_two_machines_leaves_one_checkpoint_after_one_was_lost(
         if any(one.poll() is not None for one in first):
             break
         time.sleep(0.05)
+    trainers = [child.pid for one in first for child in psutil.Process(one.pid).children(True)]
     first[1].send_signal(signal.SIGKILL)
     for one in first:
         one.kill() if one is first[1] else one.terminate()
     said = [one.communicate(timeout=300)[0] for one in first]
+    assert all(gone(pid, 60) for pid in trainers)  # until then they hold the folder
     assert not (out / "training.json").exists(), said
     again = machines()
     told = [one.communicate(timeout=900)[0].decode() for one in again]
