@@ -146,6 +146,25 @@ class Bytes:
         return found
 
 
+class Pieces:
+    """Pieces of bytes in the order in which they were added, numbered from 0."""
+
+    def __init__(self) -> None:
+        self._all, self._ends = Bytes(), Column(array("q"), [0])
+
+    def add(self, piece: bytes) -> None:
+        """Add a piece behind the others."""
+        self._all.add(piece)
+        self._ends.append(len(self._all))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> bytes:
+        start, end = self._ends.some(number, number + 2)
+        return self._all.read(start, end)
+
+
 class Spilled:
     """A temporary file without a name."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 
-from convbench.stats.columns import Bytes, Column
+from convbench.stats.columns import Pieces
 
 FIRST = 1 << 6
 """Slots of the table at first."""
@@ -19,7 +19,7 @@ class Numbered:
     """Texts that are all different, numbered from 0."""
 
     def __init__(self) -> None:
-        self._all, self._ends = Bytes(), Column(array("q"), [0])
+        self._texts = Pieces()
         self._slots = array("Q", [0]) * FIRST
         """Half of a name's hash and, in the lower half, its number and one more; 0 where there is
         no name. A name stands in the first free slot from its hash on."""
@@ -31,12 +31,11 @@ class Numbered:
         at = half & last
         while slot := self._slots[at]:
             number = (slot & LOW) - 1
-            if slot >> 32 == half and self._bytes(number) == text:
+            if slot >> 32 == half and self._texts[number] == text:
                 return number
             at = at + 1 & last
         self._slots[at] = half << 32 | new + 1
-        self._all.add(text)
-        self._ends.append(len(self._all))
+        self._texts.add(text)
         if 3 * new > 2 * last:
             self._grow()
         return new
@@ -52,11 +51,7 @@ class Numbered:
                 self._slots[at] = slot
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._texts)
 
     def __getitem__(self, number: int) -> str:
-        return self._bytes(number).decode("utf-8", "surrogatepass")
-
-    def _bytes(self, number: int) -> bytes:
-        start, end = self._ends.some(number, number + 2)
-        return self._all.read(start, end)
+        return self._texts[number].decode("utf-8", "surrogatepass")

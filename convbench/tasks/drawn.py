@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from convbench.schema import Example
-from convbench.stats.columns import Bytes, Column
+from convbench.stats.columns import Pieces
 from convbench.store.made import Made
 
 
@@ -15,18 +15,15 @@ class Drawn(Made[Example]):
     def __init__(self, count: int) -> None:
         self._added = array("i", [0]) * count
         """Of each, as the how manieth it was added."""
-        self._all, self._ends = Bytes(), Column(array("q"), [0])
+        self._records = Pieces()
 
     def add(self, at: int, example: Example) -> None:
         """Add the one that the draw has at a place from 0."""
-        self._added[at] = len(self._ends) - 1
-        self._all.add(example.model_dump_json().encode())
-        self._ends.append(len(self._all))
+        self._added[at] = len(self._records)
+        self._records.add(example.model_dump_json().encode())
 
     def __len__(self) -> int:
         return len(self._added)
 
     def _made(self, at: int) -> Example:
-        nth = self._added[at]
-        start, end = self._ends.some(nth, nth + 2)
-        return Example.model_validate_json(self._all.read(start, end))
+        return Example.model_validate_json(self._records[self._added[at]])
