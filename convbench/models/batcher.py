@@ -20,7 +20,8 @@ from transformers.cache_utils import DynamicCache
 from convbench.models.generation import Generation, fail, succeed
 from convbench.models.last import Last
 from convbench.models.sampler import draw, log_probs
-from convbench.models.slots import SlotCache, common, rounded
+from convbench.models.seats import Seats
+from convbench.models.slots import SlotCache
 
 PASS_TOKENS = 4096
 """Most prompt tokens, padding counted, that are read in one pass."""
@@ -28,12 +29,6 @@ WAIT_STEPS = 6
 """Steps after which waiting calls join even if they are few."""
 IDLE = 1.125
 """Most slots that a step reads, over the slots of rows that it is for."""
-KEPT = 64
-"""Steps for which an ended row's slot is left to its conversation's next turn, while the cache can
-grow instead."""
-SOON = 8
-"""Steps for which it is left where the cache cannot grow, as long as other rows run: a next turn
-that nobody else has to write comes back within few."""
 LOADING_S = 3.0
 """Seconds for which the end waits for weights."""
 MATES_S = 0.002
@@ -145,36 +140,28 @@ class Batch:
         self.model(input_ids=probe, past_key_values=past, use_cache=True)
         self.cache = SlotCache(past)
         self.cache.resize(1, 1, 0)
+        self.seats = Seats(self.cache, self.memory, self.most)
         self.last = Last(self.model)
-        self.held: list[Generation | None] = []
-        self.named: dict[object, list[Generation]] = {}
-        self.active = 0
         self.waited = 0
-        self.wanted = 0
-        self.clock = 0
 
     @property
     def idle(self) -> bool:
         """True where there is nothing to do."""
-        return not self.active and not self.waiting
+        return not self.seats.active and not self.waiting
 
     def rows(self) -> list[Generation]:
         """Return all rows that somebody waits for."""
-        return [row for row in self.held if row is not None and row.active] + self.waiting
+        return self.seats.rows() + self.waiting
 
     def turn(self) -> None:
         """Let rows join, read their prompts, make one step."""
-        enough = len(self.waiting) * 8 >= self.active or self.waited >= WAIT_STEPS
+        enough = len(self.waiting) * 8 >= self.seats.active or self.waited >= WAIT_STEPS
         if self.waiting and enough:
             self.waited = 0
             self._join()
-        if self.active:
+        if self.seats.active:
             self._step()
             self.waited += 1
-
-    def _slots(self, columns: int) -> int:
-        """Return how many slots of so many columns the memory holds; one, however long it is."""
-        return max(1, min(self.most, self.memory // (self.cache.token_bytes * rounded(columns))))
 
     # joining
 
@@ -182,7 +169,10 @@ class Batch:
         """Give waiting rows slots and read their prompts; rows that begin like one of this very
         group come after it, and copy."""
         self.waiting = [row for row in self.waiting if not row.done.cancelled()]
-        while group := self._group():
+        while True:
+            group, self.waiting = self.seats.seat(self.waiting)
+            if not group:
+                return
             group.sort(key=lambda row: row.prompt - row.cached)
             while group and not self.owner.closed:
                 longest = group[-1].prompt - group[-1].cached
@@ -192,133 +182,6 @@ class Batch:
             if group:
                 return
             self._leave()
-
-    def _group(self) -> list[Generation]:
-        """Return rows that got slots now."""
-        group: list[Generation] = []
-        fresh: set[object] = set()
-        left: list[Generation] = []
-        self.wanted = self.active + len(self.waiting)
-        for row in sorted(self.waiting, key=self._comes_new):  # before their slots are taken
-            later = fresh.intersection(row.alike) and self._donor(row) is None
-            if later or not self._seat(row):
-                left.append(row)
-                continue
-            group.append(row)
-            fresh.update(row.names)
-        self.waiting = left
-        return group
-
-    def _comes_new(self, row: Generation) -> bool:
-        """Return whether no slot waits for this row with the turn before it."""
-        before = self.named.get(row.alike[0], ()) if row.alike else ()
-        return all(one.active for one in before)
-
-    def _seat(self, row: Generation) -> bool:
-        """Give a row a slot with as much of its beginning as there is; False for no room."""
-        if not self._roomy(row.prompt + row.limit):
-            return False
-        donor = self._donor(row)
-        own = donor is not None and not donor.active and row.alike[:1] == donor.names[:1]
-        slot = donor.slot if donor is not None and own else self._free(donor)
-        if slot is None:
-            return False
-        if donor is not None:
-            row.cached = self._shared(row, donor)
-            if slot != donor.slot:
-                self.cache.copy(donor.slot, slot, row.cached)
-        self._evict(slot)
-        row.slot, row.active = slot, True
-        self.held[slot] = row
-        self.active += 1
-        for name in row.names:
-            self.named.setdefault(name, []).append(row)
-        return True
-
-    def _roomy(self, columns: int) -> bool:
-        """Return whether a row of so many columns fits; the cache grows where it must."""
-        if columns <= self.cache.columns:
-            return True
-        slots = self._slots(columns)
-        if self.active >= slots and self.active:
-            return False
-        if len(self.held) > slots:
-            self._pack()
-            for slot in range(slots, len(self.held)):
-                self._evict(slot)
-            del self.held[slots:]
-        self.cache.resize(min(slots, self.cache.slots), columns, len(self.held))
-        return True
-
-    def _donor(self, row: Generation) -> Generation | None:
-        """Return the row whose slot holds the longest beginning of this one's prompt."""
-        for name in row.alike:
-            rows = [one for one in self.named.get(name, ())[-8:] if one.cached]
-            if rows:
-                return max(rows, key=lambda one: (self._shared(row, one), not one.active))
-        return None
-
-    def _shared(self, row: Generation, donor: Generation) -> int:
-        return min(common(row.tokens, donor.tokens), donor.cached, row.prompt - 1)
-
-    def _free(self, donor: Generation | None) -> int | None:
-        """Return an empty slot, one whose row ended long ago, a new one, or that of the row that
-        ended longest ago; None where its next turn may still come soon."""
-        for slot, held in enumerate(self.held):
-            if held is None:
-                return slot
-        parked = [row for row in self.held if row and not row.active and row is not donor]
-        oldest = min(parked, key=lambda row: row.parked, default=None)
-        if oldest is not None and self.clock - oldest.parked > KEPT:
-            return oldest.slot
-        if len(self.held) < self.cache.slots or self._grow():
-            self.held.append(None)
-            return len(self.held) - 1
-        if oldest is not None:
-            coming = self.active and self.clock - oldest.parked <= SOON
-            return None if coming else oldest.slot
-        return donor.slot if donor is not None and not donor.active else None
-
-    def _grow(self) -> bool:
-        """Make slots for the rows that wait, some at a time since all that is held is copied; False
-        where the memory holds no more."""
-        more = self.cache.slots + max(1, self.cache.slots // 8)
-        slots = min(max(self.wanted, more), self._slots(self.cache.columns))
-        if slots <= self.cache.slots:
-            return False
-        self.cache.resize(slots, self.cache.columns, len(self.held))
-        return True
-
-    def _evict(self, slot: int) -> None:
-        row = self.held[slot]
-        if row is None:
-            return
-        self.held[slot] = None
-        for name in row.names:
-            rows = self.named[name]
-            rows.remove(row)
-            if not rows:
-                del self.named[name]
-
-    def _pack(self) -> None:
-        """Bring active rows down to the first slots, so that steps read no others; ended rows go up
-        and keep what their conversation's next turn begins with."""
-        low = 0
-        for slot in range(len(self.held) - 1, -1, -1):
-            row = self.held[slot]
-            if row is None or not row.active:
-                continue
-            while low < slot and (there := self.held[low]) is not None and there.active:
-                low += 1
-            if low >= slot:
-                return
-            there = self.held[low]
-            if there is None:
-                self.cache.copy(slot, low, row.cached)
-            else:
-                self.cache.swap(slot, low, max(row.cached, there.cached))
-                there.slot = slot
-            self.held[low], self.held[slot], row.slot = row, there, low
 
     # running
 
@@ -342,11 +205,9 @@ class Batch:
             group = [row for row in group if row.cached < row.prompt]
 
     def _step(self) -> None:
-        """Read the last token of every active row and draw the next; others below them idle
-        along."""
-        if self._top() > IDLE * self.active + 1:
-            self._pack()
-        held = self.held[: self._top()]
+        """Read the last token of every active row and draw the next; others below them idle along,
+        behind what they hold."""
+        held = self.seats.low(IDLE)
         rows = [row for row in held if row is not None and row.active]
         last = [row.tokens[-1] if row else 0 for row in held]
         starts = [row.cached if row else 0 for row in held]
@@ -358,10 +219,6 @@ class Batch:
         self.read += len(rows)
         self._draw(rows, logits[[row.slot for row in rows]])
         self._leave()
-
-    def _top(self) -> int:
-        """Return the number of slots up to the last active row's."""
-        return 1 + max(row.slot for row in self.held if row is not None and row.active)
 
     def _pass(self, slots: list[int] | int, ids: Any, starts: Any, ends: Any) -> Any:
         """Run the model over ids [rows, tokens] that go to columns from `starts` on.
@@ -394,11 +251,7 @@ class Batch:
             row.ended = token in self.owner.ends
 
     def _leave(self) -> None:
-        """End rows that are over; their slots keep what was read."""
-        over = [row for row in self.held if row is not None and row.active and row.over]
-        self.clock += 1
-        for row in over:
-            row.active, row.parked = False, self.clock
-        self.active -= len(over)
+        """Tell those whose rows are over."""
+        over = self.seats.leave()
         if over:
             self.owner.tell(succeed, [row.done for row in over])

@@ -92,7 +92,8 @@ def _measured(place: Path, count: int, name: str) -> tuple[Used, float, float | 
             used = convbench(words, place) if COMMANDS[name] else _indexed(place)
         took = time.monotonic() - started
         weighed = {"publish --dry-run": place / "run" / "publish"}.get(name, place / "run")
-        share = _bytes(weighed) / (place / "logs.jsonl").stat().st_size if name in OVER else None
+        logs = place / "logs.jsonl"  # absent where the run is a copy many times over
+        share = _bytes(weighed) / logs.stat().st_size if name in OVER and logs.exists() else None
         figures[name] = [used.cpu_s, used.peak_mb, took, share]
         file.write_text(json.dumps(figures, indent=1) + "\n")
     cpu, peak, took, share = figures[name]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-import resource
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from convbench.cache import CACHE
-from tests.bench.bench import Row
-from tests.view.conftest import browser, viewing
+from tests.bench.bench import Row, high_water, installed
+from tests.view.conftest import browser
 
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 SHOWN = """async ([address, before]) => {
@@ -53,39 +57,63 @@ def _measured(folder: Path, rows: int, bound: float) -> Iterator[Row]:
             f"many(Path({str(run)!r}), {rows})"
         )
         subprocess.run([sys.executable, "-c", made], check=True)  # its memory is not the viewer's
-    os.environ[CACHE] = str(folder / "kept")
     shutil.rmtree(folder / "kept", ignore_errors=True)
     with browser() as chromium:
-        start = time.monotonic()
-        with viewing(run) as found:
-            yield Row(f"{what}, first start until it listens", time.monotonic() - start, "s", 5.0)
+        with _viewing(folder) as (viewer, pages, took):
+            yield Row(f"{what}, first start until it listens", took, "s", 5.0)
+            start = time.monotonic()
             page: Any = chromium.new_context().new_page()
-            page.goto(found.page("#/list"))
+            page.goto(f"{pages}#/list")
             page.locator(".count strong").wait_for()
             paint = float(page.evaluate(PAINT))
             yield Row(f"{what}, first paint while they are read", paint, "ms", 1000.0)
             page.locator(".count strong", has_text=f"{rows:,}").wait_for(timeout=3_600_000)
-            took = time.monotonic() - start
-            children = resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu = children.ru_utime + children.ru_stime
+            took, used = took + time.monotonic() - start, viewer.cpu_times()
+            cpu = used.children_user + used.children_system
             yield Row(f"{what}, indexed after ({cpu:.0f} s of CPU)", took, "s", 1200.0)
             page.context.close()
-        start, before = time.monotonic(), time.process_time()
-        with viewing(run) as found:
-            took, cpu = time.monotonic() - start, time.process_time() - before
-            yield Row(f"{what}, next start until it listens ({cpu:.1f} s of CPU)", took, "s", 10.0)
+        with _viewing(folder) as (viewer, pages, took):
+            before = _cpu(viewer)
+            yield Row(f"{what}, next start until it listens ({before:.1f} s of CPU)",
+                      took, "s", 10.0)  # fmt: skip
             paints, filters = [], []
-            before = time.process_time()
             for asked in ASKED:
                 page = chromium.new_context().new_page()
-                page.goto(found.page("#/list"))
+                page.goto(f"{pages}#/list")
                 page.locator(".count strong", has_text=f"{rows:,}").wait_for(timeout=120_000)
                 paints.append(float(page.evaluate(PAINT)))
                 filters.append(float(page.evaluate(SHOWN, [f"#/list?{asked}", f"{rows:,}"])))
                 page.context.close()
-            cpu = (time.process_time() - before) / len(ASKED)
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            cpu, held = (_cpu(viewer) - before) / len(ASKED), high_water(viewer.pid)
     yield Row(f"{what}, first paint", max(paints), "ms", 1000.0)
     yield Row(f"{what}, slowest filter", max(filters), "ms", bound)
     yield Row(f"{what}, CPU of a page, a filter and its counts, of the server", cpu, "s", 1.0)
     yield Row(f"{what}, peak memory", held, "MB", 1024.0)
+
+
+@contextmanager
+def _viewing(folder: Path) -> Iterator[tuple[psutil.Process, str, float]]:
+    """Start `convbench view` on the run in the folder; yield its process, the address of its pages
+    and the seconds until it listened. Its index is kept in the folder."""
+    start = time.monotonic()
+    with (folder / "viewer.log").open("w") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "convbench", "view", "run", "--no-open", "--port", "0"],
+            cwd=folder, env={**installed(), CACHE: str(folder / "kept")}, text=True,
+            stdout=subprocess.PIPE, stderr=told,
+        )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        address = re.search(r"http://\S+", process.stdout.readline())
+        if address is None:
+            raise RuntimeError(f"no viewer: {(folder / 'viewer.log').read_text()[-800:]}")
+        yield psutil.Process(process.pid), address[0], time.monotonic() - start
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def _cpu(process: psutil.Process) -> float:
+    """Return the CPU seconds of a process, without its children's."""
+    used = process.cpu_times()
+    return float(used.user + used.system)
