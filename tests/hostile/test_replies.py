@@ -8,6 +8,7 @@ import json
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,7 @@ def test_httpx_is_as_it_was_outside_of_a_call() -> None:
 # -- size
 
 
+@cache
 def bomb(megabytes: int, coding: str = "gzip", times: int = 1) -> bytes:
     """Return so many megabytes of blanks, compressed."""
     packed = b""
@@ -173,16 +175,12 @@ def bomb(megabytes: int, coding: str = "gzip", times: int = 1) -> bytes:
     return packed
 
 
-BOMB = bomb(512)
-"""Half a megabyte on the wire."""
-
-
 @pytest.mark.parametrize("route", SOME, **ids)
 @pytest.mark.parametrize("status", [200, 400, 500])
 def test_a_compressed_flood_stops_at_the_limit(route: Route, status: int) -> None:
     """512 MiB that arrive as 0.5: before, all of them lay in memory, some several times."""
     load_litellm()
-    flood = body(BOMB, headers={"Content-Encoding": "gzip"}, status=status)
+    flood = body(bomb(512), headers={"Content-Encoding": "gzip"}, status=status)
     tracemalloc.start()
     try:
         error = refused(route, flood)
@@ -607,13 +605,13 @@ def test_the_hubs_answers_are_bounded(
 ) -> None:
     """A redirect's body is not read at all."""
     monkeypatch.setattr("convbench.hub.client.HUB_BYTES", 1 << 20)
-    headers = {"Content-Encoding": "gzip"}
+    headers, flood = {"Content-Encoding": "gzip"}, bomb(512)
 
     def answer(_request: web.BaseRequest, asked: Asked) -> web.Response:
         if "there" in asked.path:
             return info()
         more = {"Location": "/there"} if status == 307 else {}
-        return web.Response(status=status, body=BOMB, headers={**headers, **more})
+        return web.Response(status=status, body=flood, headers={**headers, **more})
 
     with Stranger(answer) as hub:
         online(hub.url)

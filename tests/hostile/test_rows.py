@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from convbench.errors import ConvbenchError, DataError
+from convbench.formats import questions
 from convbench.formats.importing import import_file
 from convbench.hub import load_rows
 from convbench.schema import TaskSpec
@@ -265,9 +266,12 @@ def test_an_odd_line_of_logged_conversations_names_its_place(number: int, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_too_many_conversations_about_one_question(tmp_path: Path) -> None:
+def test_too_many_conversations_about_one_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert questions.MOST == 100_000
+    monkeypatch.setattr(questions, "MOST", 1_000)
     file = tmp_path / "x.jsonl"
-    file.write_text(("{" + SAID + "}\n") * 100_001)
-    with pytest.raises(DataError, match="found 100,001 conversations about"):
+    file.write_text(("{" + SAID + "}\n") * 1_001)
+    with pytest.raises(DataError, match="found 1,001 conversations about"):
         import_file(file, tmp_path / "run", "id")

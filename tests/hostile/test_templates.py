@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -316,16 +317,19 @@ def test_a_field_that_holds_itself_is_refused() -> None:
         prompts.render("{{ thing }}", {"thing": circle})
 
 
-def examples() -> dict[str, Example]:
-    """A real example of every shipped task that needs no download, and one of our own."""
-    found = {"ours": QUESTION}
-    for name in ("demo", "pocket", "pocket-clarify", "pocket-collaboration", "pocket-notes"):
-        task = catalog.load(TaskSpec, "tasks", name, sets={"sample.count": 2})
-        found[name] = load_examples(task, 0).examples[0]
-    return found
+EXAMPLES = ("ours", "demo", "pocket", "pocket-clarify", "pocket-collaboration", "pocket-notes")
+"""One of our own, and the shipped tasks that need no download."""
 
 
-EXAMPLES = examples()
+@cache
+def example_of(name: str) -> Example:
+    """A real example of a task."""
+    if name == "ours":
+        return QUESTION
+    task = catalog.load(TaskSpec, "tasks", name, sets={"sample.count": 2})
+    return load_examples(task, 0).examples[0]
+
+
 TASKS = {name: catalog.load(TaskSpec, "tasks", name) for name in catalog.names("tasks")}
 
 
@@ -334,7 +338,7 @@ TASKS = {name: catalog.load(TaskSpec, "tasks", name) for name in catalog.names("
 def test_every_speaker_of_every_task_and_protocol_gets_plain_data(task: str, protocol: str) -> None:
     """Whatever it sees, of each of the examples."""
     spec = protocol_of(protocol)
-    for item in EXAMPLES.values():
+    for item in map(example_of, EXAMPLES):
         for mode in spec.modes:
             base = prompts.fields(item, TASKS[task], mode, 3)
             for speaker in spec.speakers.values():
@@ -346,7 +350,7 @@ def test_every_speaker_of_every_task_and_protocol_gets_plain_data(task: str, pro
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_judge_gets_plain_data(protocol: str, example: str) -> None:
     _, said = played(protocol_of(protocol))
-    assert_plain(judge_fields(EXAMPLES[example], transcript(said)))
+    assert_plain(judge_fields(example_of(example), transcript(said)))
 
 
 @pytest.mark.parametrize("name", ["demo", "pocket", "pocket-collaboration", "pocket-notes"])
