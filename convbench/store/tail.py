@@ -20,7 +20,7 @@ LOOKED_AT = 4096
 BLOCK = 1 << 20
 
 Signs = tuple[tuple[str, int, int], ...]
-"""Path, bytes and time of change of every file of a run that grows: a quick look."""
+"""Name within the run, bytes and time of change of every file that grows: a quick look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,20 @@ def signs(run: Run) -> Signs:
     found = []
     for file in _files(run):
         for path in files(file):
-            at = path.stat()
-            found.append((str(path), at.st_size, at.st_mtime_ns))
+            found.append(_sign(run, path))
     return tuple(found)
+
+
+def _sign(run: Run, path: Path) -> tuple[str, int, int]:
+    at = path.stat()
+    return str(path.relative_to(run.path)), at.st_size, at.st_mtime_ns
 
 
 def fixed(run: Run) -> Signs:
     """Return how the files look that say what a run's records mean: they do not grow with it."""
     places = [run.path / "run.json", *files(run.path / "examples.jsonl")]
     places += sorted((run.path / "judges").glob("*"))
-    looks = ((path, path.stat()) for path in places)
-    return tuple((str(path), at.st_size, at.st_mtime_ns) for path, at in looks)
+    return tuple(_sign(run, path) for path in places)
 
 
 def changed(run: Run) -> float:

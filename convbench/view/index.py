@@ -197,12 +197,20 @@ class Index:
             return
         said = {
             "fixed": [fixed(run) for run in self.runs], "judges": self.judges,
-            "files": [str(file.path) for file in self.files], "seen": self.seen,
-            "marks": [{str(path): (mark.size, mark.look) for path, mark in of.items()}
-                      for of in self.marks],
+            "files": [self._within(file.path) for file in self.files], "seen": self.seen,
+            "marks": [{str(path.relative_to(run.path)): (mark.size, mark.look)
+                       for path, mark in of.items()}
+                      for run, of in zip(self.runs, self.marks, strict=True)],
         }  # fmt: skip
         self.connection.execute("CREATE OR REPLACE TABLE raw.kept AS SELECT ?::VARCHAR AS said",
                                 [orjson.dumps(said).decode()])  # fmt: skip
+
+    def _within(self, path: Path) -> tuple[int, str]:
+        """Return the number of the run that a file lies in, and its name there: the next start may
+        write the run's folder otherwise, from another place say."""
+        runs = enumerate(self.runs)
+        number = next(number for number, run in runs if path.is_relative_to(run.path))
+        return number, str(path.relative_to(self.runs[number].path))
 
     def close(self) -> None:
         """Free the memory, and the file for others."""

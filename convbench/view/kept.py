@@ -59,8 +59,10 @@ def opened(runs: Sequence[Run]) -> Index | None:
         try:
             said = orjson.loads(connection.execute("SELECT said FROM raw.kept").fetchall()[0][0])
             index = Index(
-                unique, connection, said["judges"], [Places(Path(one)) for one in said["files"]],
-                [{Path(path): Mark(*mark) for path, mark in of.items()} for of in said["marks"]],
+                unique, connection, said["judges"],
+                [Places(unique[number].path / name) for number, name in said["files"]],
+                [{run.path / name: Mark(*mark) for name, mark in of.items()}
+                 for run, of in zip(unique, said["marks"], strict=True)],
                 [tuple(map(tuple, of)) for of in said["seen"]], file,
             )  # fmt: skip
             same = said["fixed"] == [[list(one) for one in fixed(run)] for run in unique]

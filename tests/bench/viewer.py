@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -109,7 +108,7 @@ def _viewing(folder: Path) -> Iterator[tuple[psutil.Process, str, float]]:
             raise RuntimeError(f"no viewer: {(folder / 'viewer.log').read_text()[-800:]}")
         yield psutil.Process(process.pid), address[0], time.monotonic() - start
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.communicate(timeout=60)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from multidict import MultiDict
 
 from convbench.cache import CACHE
+from convbench.commands.view import members
 from convbench.store import Run
 from convbench.store.label import write_label
 from convbench.view import kept
@@ -90,6 +92,33 @@ def test_a_kept_index_is_the_one_that_a_new_start_makes(tmp_path: Path, run: Run
     index.close()
     assert [file.suffix for file in files(tmp_path)] == [".duckdb"]
     assert files(tmp_path)[0].stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("typed", ["run", "./run", "../{}/run", "latest"])
+def test_a_run_is_known_however_its_folder_is_typed(
+    typed: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From where it lies, from elsewhere, by a link: the process that makes the index has the whole
+    path, and a folder as it is typed has others."""
+    talks = [(n, 0, RIGHT, {"conversation_id": f"of-the-child-{n}"}) for n in range(3)]
+    make(run.path / "evals" / "child", QUESTIONS, talks, {"rules": lambda k: 8.0})
+    monkeypatch.chdir(tmp_path)
+    Path("latest").symlink_to("run")
+    path = Path(typed.format(tmp_path.name))
+    growing = Growing(lambda: members([path]))
+    until(lambda: pulse(growing)["first"] is None)
+    assert growing.index.kept is not None, "taken from the file, not made once more in memory"
+    assert growing.index.total == 6
+    growing.close()
+    for number, other in ((3, path), (4, run.path)):
+        again = Growing(partial(members, [other]))
+        assert (again.partial, again.index.total) == (None, 3 + number)
+        assert again.index.conversation("of-the-child-1")[0].path.name == "child"
+        said(run, number, RIGHT)
+        until(lambda: pulse(again)["version"] > 1)  # noqa: B023 - done before the next
+        assert again.index.total == 4 + number
+        assert again.index.kept is not None
+        again.close()
 
 
 def test_what_the_runs_are_no_longer_is_not_believed(tmp_path: Path, run: Run) -> None:
