@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -41,10 +42,16 @@ STAGES = (
 HEIGHT = {name: height for height, names in enumerate(STAGES) for name in names}
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax of a module, parsed once for all laws."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> list[str]:
     """Return the convbench rooms that a file imports, inside functions too."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("convbench"):
             parts = (node.module or "").split(".")
             found += [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
@@ -105,7 +112,7 @@ def modules() -> dict[str, Path]:
 def uses(path: Path, known: Mapping[str, Path]) -> set[str]:
     """The modules that a file imports, inside functions and for types too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
@@ -120,7 +127,7 @@ def test_every_module_of_ours_that_is_imported_is_there() -> None:
     known = {*modules(), "convbench"}
     lost = []
     for path in [*FILES, *(ROOT / "trainers").glob("*.py"), *(ROOT / "tests").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module or ""]
             elif isinstance(node, ast.Import):
@@ -152,7 +159,7 @@ def test_a_short_name_means_one_thing(name: str) -> None:
     found = [
         str(path.relative_to(PACKAGE))
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef) and node.name == name
     ]
     assert len(found) <= 1, f"{name} is defined in {found}; say which in their names"
@@ -165,7 +172,7 @@ LEARNERS = {path.stem for path in (ROOT / "trainers").glob("*.py")}
 def compared(path: Path) -> list[str]:
     """Names in quotes that a file compares something with: `x == "name"`, `x in ("name", …)`."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Compare):
             for side in (node.left, *node.comparators):
                 found += [
@@ -194,7 +201,7 @@ def test_every_judge_kind_is_registered() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "trainers").glob("*.py")), ids=lambda p: p.name)
 def test_trainers_stand_alone(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "a trainer is launched by path: absolute imports only"
             assert not (node.module or "").startswith("trainers")
