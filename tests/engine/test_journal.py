@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convbench.engine.journal import Journal, call_hash
 from convbench.schema import Completion, ImagePart, Message, Sampling, TextPart
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
 
@@ -82,7 +82,7 @@ def test_totals_of_many_calls_hold_few_bytes_of_each(tmp_path: Path) -> None:
             )
         assert Journal(folder / "calls.jsonl").totals() == (2 * calls + 27, 0.75)
 
-    assert held(count, 10_000, 40_000) < 16
+    held_below(16, count, 10_000, 40_000)
 
 
 def test_an_unreadable_file_is_no_file(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from convbench.store import Run
 from convbench.store.jsonl import Appender
 from convbench.store.run import Told
 from tests.publish.runs import conversation, example, failed, verdict, write_run
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 
 def log(folder: Path) -> Run:
@@ -99,7 +99,7 @@ def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path:
         found = weights.swift(Selection(run, "rules", kept.items()), Weighting())
         assert len(by_weight(found.items)) == count
 
-    assert held(weighed, BLOCK + 500, 2 * BLOCK + 500) < 200
+    held_below(200, weighed, BLOCK + 500, 2 * BLOCK + 500)
 
 
 def test_a_reward_alone_is_kept_in_few_bytes(tmp_path: Path) -> None:

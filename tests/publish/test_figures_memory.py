@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convbench.publish.figures import _Given, _Talks
 from convbench.stats.columns import BLOCK
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 ROW = {
     "split": "train", "temperature": 0.7, "failed": None, "correct": True, "unparsed": False,
@@ -24,4 +24,4 @@ def test_the_numbers_of_a_card_take_few_bytes_of_each_conversation() -> None:
         assert (part["n"], part["accuracy"].mean, talks.cost.total) == (many, 1.0, many / 2)
         assert (part["accuracy"].groups, given.row("rules", "train")["failed"]) == (many // 4, 0)
 
-    assert held(count, BLOCK + 400, 3 * BLOCK + 400) < 20
+    held_below(20, count, BLOCK + 400, 3 * BLOCK + 400)

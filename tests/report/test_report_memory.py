@@ -9,7 +9,7 @@ from convbench.schema import Verdict
 from convbench.stats.columns import BLOCK
 from convbench.stats.leaning import length_bias
 from convbench.stats.votes import votes
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 GIVEN = [
     Verdict(conversation_id="c", judge=judge, fingerprint="f", reward=0.5,
@@ -37,7 +37,7 @@ def test_rows_and_their_means_take_some_bytes_of_each_conversation() -> None:
         assert found is not None
         assert (found.mean, found.n, found.groups) == (3.0, count, count // 4)
 
-    assert held(mean, BLOCK + 400, 2 * BLOCK + 400) < 80
+    held_below(80, mean, BLOCK + 400, 2 * BLOCK + 400)
 
 
 def test_what_judges_say_together_takes_few_bytes_of_each_conversation() -> None:
@@ -53,4 +53,4 @@ def test_what_judges_say_together_takes_few_bytes_of_each_conversation() -> None
         longer = length_bias((o.group, o.words, o.scores["one"]) for o in said if o.words)
         assert longer is not None
 
-    assert held(compared, BLOCK + 400, 3 * BLOCK + 400) < 80
+    held_below(80, compared, BLOCK + 400, 3 * BLOCK + 400)

@@ -20,7 +20,7 @@ from convbench.stats.columns import BLOCK, PART, Column, parts_of, scattered
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
 from convbench.store.keys import Hashes, Names, Ordinals
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 MANY = 2 * PART + 77
 """Taken in several parts."""
@@ -53,7 +53,7 @@ def test_a_column_takes_no_memory_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert held(lambda count: Column(array("q"), range(count)), 4 * BLOCK, 24 * BLOCK) < 2
+    held_below(2, lambda count: Column(array("q"), range(count)), 4 * BLOCK, 24 * BLOCK)
     column = Column(array("q"), range(2 * BLOCK))
     assert list(tmp_path.iterdir()) == []
     assert len(list(column)) == 2 * BLOCK
@@ -91,7 +91,7 @@ def test_names_are_found_in_parts_as_in_a_mapping() -> None:
 def test_names_that_are_looked_up_take_a_byte_each(made: Callable[[Iterable[str]], object]) -> None:
     """Beyond what one part of them takes while they are put in order."""
     names = [f"c{n}" for n in range(7 * PART)]
-    assert held(lambda count: made(islice(names, count)), 2 * PART, 7 * PART) < 4
+    held_below(4, lambda count: made(islice(names, count)), 2 * PART, 7 * PART)
     assert len(Names(["a", "b"] * MANY)) == 2
 
 
@@ -167,7 +167,7 @@ def test_ranks_of_many_are_those_of_few() -> None:
         some = Column(array("d"), islice(column, count))
         spearman(some, some)
 
-    assert held(ranked, 2 * PART, 6 * PART) < 4
+    held_below(4, ranked, 2 * PART, 6 * PART)
 
 
 @pytest.mark.parametrize("raters", [2, 3])
@@ -184,11 +184,10 @@ def test_alpha_of_many_is_that_of_few(raters: int) -> None:
         found = alpha([Column(array("d"), one) for one in ratings])
         assert found == pytest.approx(alpha(ratings), abs=1e-14)
     rated = [draw.randrange(9) / 9 for _ in range(6 * BLOCK)]
-    held_of_each = held(
-        lambda count: alpha([Column(array("d"), islice(rated, count))] * raters), 2 * BLOCK,
+    held_below(
+        4, lambda count: alpha([Column(array("d"), islice(rated, count))] * raters), 2 * BLOCK,
         6 * BLOCK,
     )  # fmt: skip
-    assert held_of_each < 4
     nothing = Column(array("d"), [math.nan] * BLOCK)
     same = Column(array("d"), [0.5] * BLOCK)
     assert alpha([nothing, nothing]) is alpha([same, same]) is alpha([same, nothing]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from convbench.store.stored import Stored
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 
 def test_values_come_back_whatever_order_they_are_asked_for_in() -> None:
@@ -28,4 +28,4 @@ def test_stored_values_take_a_byte_each() -> None:
         for n in range(count):
             stored.add(["some text", n])
 
-    assert held(store, 10_000, 30_000) < 8
+    held_below(8, store, 10_000, 30_000)

@@ -21,7 +21,7 @@ from convbench.tasks.mapping import Question, question
 from convbench.tasks.splits import ORDER
 from tests.excerpts import Source
 from tests.rollout.table import played, protocol_of
-from tests.support.memory import held
+from tests.support.memory import held_below
 
 
 def task(name: str, **sets: Any) -> TaskSpec:
@@ -292,7 +292,7 @@ def test_few_bytes_are_held_of_each_question(
         found = load_examples(task("arc", source__file=str(file), sample__count="all"), 0)
         assert len(found.examples) == count
 
-    assert held(load, 1300, 5200) < 64
+    held_below(64, load, 1300, 5200)
 
 
 def test_two_rows_of_one_key_are_said(tmp_path: Path) -> None:
