@@ -208,7 +208,7 @@ class Batch:
         """Read the last token of every active row and draw the next; others below them idle along,
         behind what they hold."""
         held = self.seats.low(IDLE)
-        rows = [row for row in held if row is not None and row.active]
+        rows = self.seats.rows()
         last = [row.tokens[-1] if row else 0 for row in held]
         starts = [row.cached if row else 0 for row in held]
         ids = torch.tensor(last, device=self.device)[:, None]

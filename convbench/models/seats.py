@@ -186,4 +186,4 @@ class Seats:
 
     def _top(self) -> int:
         """Return the number of slots up to the last active row's."""
-        return 1 + max(row.slot for row in self._held if row is not None and row.active)
+        return 1 + self.rows()[-1].slot

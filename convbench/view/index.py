@@ -208,9 +208,10 @@ class Index:
     def _within(self, path: Path) -> tuple[int, str]:
         """Return the number of the run that a file lies in, and its name there: the next start may
         write the run's folder otherwise, from another place say."""
-        runs = enumerate(self.runs)
-        number = next(number for number, run in runs if path.is_relative_to(run.path))
-        return number, str(path.relative_to(self.runs[number].path))
+        return next(
+            (number, str(path.relative_to(run.path)))
+            for number, run in enumerate(self.runs) if path.is_relative_to(run.path)
+        )  # fmt: skip
 
     def close(self) -> None:
         """Free the memory, and the file for others."""

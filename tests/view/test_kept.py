@@ -105,7 +105,7 @@ def test_a_run_is_known_however_its_folder_is_typed(
     monkeypatch.chdir(tmp_path)
     Path("latest").symlink_to("run")
     path = Path(typed.format(tmp_path.name))
-    growing = Growing(lambda: members([path]))
+    growing = Growing(partial(members, [path]))
     until(lambda: pulse(growing)["first"] is None)
     assert growing.index.kept is not None, "taken from the file, not made once more in memory"
     assert growing.index.total == 6
