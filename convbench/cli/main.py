@@ -41,7 +41,10 @@ PANELS = {
 
 
 def load(typed: Sequence[str] = ()) -> None:
-    """Register the command that these words begin with; all commands where they name none."""
+    """Register the command that these words begin with; all commands where they name none, but to
+    say the version."""
+    if typed and typed[0] == "--version":
+        return
     files = {word: file for words in PANELS.values() for word, file in words.items()}
     word = next((one for one in typed if not one.startswith("-")), "")
     for file in [files[word]] if word in files else dict.fromkeys(files.values()):

@@ -18,8 +18,8 @@ from convbench.view.pictures import FILE, rasters
 METHOD = ("run_no", "run", "task", "protocol", "mode", "policy", "split")
 BINS = 20
 COUNTS = """
-count(*) AS conversations, count(DISTINCT group_id) AS groups,
-count(failure) AS failed, count(correct) AS graded, count(*) FILTER (WHERE correct) AS correct,
+count(*) AS conversations, count(failure) AS failed,
+count(correct) AS graded, count(*) FILTER (WHERE correct) AS correct,
 count(*) FILTER (WHERE correct = false AND answer IS NULL) AS unparsed,
 count(*) FILTER (WHERE len(flags) > 0) AS flagged, sum(cut_turns)::BIGINT AS cut,
 avg(n_turns) AS n_turns, avg(words) AS words, sum(cost_usd) AS cost_usd,
@@ -45,6 +45,7 @@ def overview(index: Index, *, drawings: bool = True) -> dict[str, Any]:
 def _totals(index: Index) -> dict[str, Any]:
     """Return the counts of all runs, with what judging cost and what all of it did."""
     totals: dict[str, Any] = tidy(index.one(f"SELECT {COUNTS} FROM conversations"))
+    totals |= index.one("SELECT count(DISTINCT hash(group_id)) AS groups FROM conversations")
     found = index.one(JUDGING, [paid(index.runs)])
     judged = judging(found["usd"], found["unknown"])
     talked = totals["cost_usd"]
@@ -97,34 +98,38 @@ def _name(run: Run) -> str:
 
 def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row for each combination of `keys`: counts, accuracy and rewards, as means with
-    the errors that the report and the cards tell (`convbench.stats.estimate`)."""
+    the errors that the report and the cards tell (`convbench.stats.estimate`).
+
+    What a million rows are grouped by is hashed: texts as they are take 300 MB.
+    """
     listed = ", ".join(keys)
-    rows = {
-        tuple(row[key] for key in keys): tidy(row)
-        for row in index.ask(
-            f"SELECT {listed}, {COUNTS} FROM conversations GROUP BY {listed} ORDER BY {listed}"
-        )
-    }
+    rows = index.ask(
+        f"SELECT hash({listed}) AS key, {listed}, {COUNTS} FROM conversations "
+        f"GROUP BY {listed} ORDER BY {listed}"
+    )
+    grouped = index.ask(
+        "SELECT key, count(*) AS groups FROM "
+        f"(SELECT DISTINCT hash({listed}) AS key, hash(group_id) FROM conversations) GROUP BY key"
+    )
+    groups = {row["key"]: row["groups"] for row in grouped}
     values = ["correct::INT", *(f"reward_{k}" for k in range(len(index.judges)))]
-    found = means(index, "conversations", keys, values)
-    for key, row in rows.items():
+    table = f"(SELECT *, hash({listed}) AS key FROM conversations)"
+    found = means(index, table, "key", values)
+    for row in rows:
+        key = row.pop("key")
         row["accuracy"], *row["rewards"] = (told(mean) for mean in found[key])
-    return list(rows.values())
+        row["groups"] = groups[key]
+    return [tidy(row) for row in rows]
 
 
 def means(
-    index: Index, table: str, keys: Sequence[str], values: Sequence[str]
-) -> dict[tuple[Any, ...], list[Estimate | None]]:
-    """Return the clustered means of some columns of a table with `group_id`, by `keys`; None where
-    a column has no number. Added up by the database, a row a group: a million rows take a second.
-    """
-    listed = ", ".join(keys)
+    index: Index, table: str, key: str, values: Sequence[str]
+) -> dict[Any, list[Estimate | None]]:
+    """Return the clustered means of some columns of a table with `group_id`, by the column `key`;
+    None where a column has no number. Added up by the database, a row a group."""
     each = range(len(values))
     sums = "".join(f", count({v}) AS n{k}, fsum({v}) AS s{k}" for k, v in enumerate(values))
-    whole = "".join(
-        f", sum(n{k}) OVER w AS all{k}, fsum(s{k}) OVER w / sum(n{k}) OVER w AS mean{k}"
-        for k in each
-    )
+    whole = "".join(f", sum(n{k}) AS all{k}, fsum(s{k}) / sum(n{k}) AS mean{k}" for k in each)
     out = "".join(
         f", any_value(all{k})::BIGINT AS n{k}, any_value(mean{k}) AS mean{k}, "
         f"count(*) FILTER (n{k} > 0) AS groups{k}, "
@@ -132,12 +137,12 @@ def means(
         for k in each
     )
     rows = index.ask(
-        f"WITH g AS (SELECT {listed}, group_id{sums} FROM {table} GROUP BY ALL), "
-        f"m AS (SELECT *{whole} FROM g WINDOW w AS (PARTITION BY {listed})) "
-        f"SELECT {listed}{out} FROM m GROUP BY {listed}"
+        f"WITH g AS MATERIALIZED (SELECT {key}{sums} FROM {table} GROUP BY {key}, hash(group_id)), "
+        f"m AS (SELECT {key}{whole} FROM g GROUP BY {key}) "
+        f"SELECT g.{key}{out} FROM g JOIN m ON g.{key} IS NOT DISTINCT FROM m.{key} GROUP BY ALL"
     )
     return {
-        tuple(row[key] for key in keys): [
+        row[key]: [
             of_groups(row[f"mean{k}"], row[f"n{k}"], row[f"groups{k}"], row[f"squares{k}"])
             if row[f"n{k}"]
             else None

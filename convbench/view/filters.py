@@ -67,7 +67,9 @@ def listing(index: Index, asked: Asked) -> dict[str, Any]:
     base, _ = _pair(index, asked)
     offset, limit = _whole(asked, "offset", 0), min(_whole(asked, "limit", PAGE), MOST)
     order = _order(index, asked)
-    found = index.order(f"SELECT n FROM conversations WHERE {where} ORDER BY {order}", values)
+    found = index.order(
+        f"SELECT n::INTEGER AS n FROM conversations WHERE {where} ORDER BY {order}", values
+    )
     page = found[offset : offset + limit].to_pylist()
     marks = ", ".join("?" * len(page)) or "NULL"
     shown = index.ask(

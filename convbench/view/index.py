@@ -38,7 +38,9 @@ MORE = "ask a narrower question, or use convbench query"
 AT_ONCE = 40_000
 """Conversations whose texts are indexed at once."""
 ORDERS = 16
-"""Answers of `order` that are kept."""
+"""Answers of `order` that are kept, and of `having`."""
+ORDERED = 32 << 20
+"""Bytes of answers of `order` that are kept."""
 Say = Callable[[str], None]
 
 
@@ -82,10 +84,14 @@ class Index:
             with self._asking():
                 table: Any = self.connection.sql(sql, params=list(values)).to_arrow_table()
             found = table.column(0).combine_chunks()
-            while len(self._orders) >= ORDERS:
-                self._orders.pop(next(iter(self._orders)), None)
             self._orders[key] = found
+            while len(self._orders) > ORDERS or self._held > ORDERED:
+                self._orders.pop(next(iter(self._orders), None), None)
         return found
+
+    @property
+    def _held(self) -> int:
+        return sum(one.nbytes for one in tuple(self._orders.values()))
 
     def having(self, terms: Sequence[str], condition: str, values: Sequence[Any]) -> str:
         """Return a table of the numbers `n` of the rows whose texts hold all terms, which

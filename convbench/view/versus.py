@@ -74,10 +74,10 @@ def _against(index: Index, first: int, other: int) -> list[dict[str, Any]]:
         ]
         values += [f"was{k}", f"now{k}", f"less{k}"]
     table = f"({paired(', '.join(columns), first, other)})"
-    found = means(index, table, ["split"], values)
+    found = means(index, table, "split", values)
     apart = _apart(index.runs[first], index.runs[other])
     rows = []
-    for (split,), each in sorted(found.items(), key=str):
+    for split, each in sorted(found.items(), key=str):
         matrix: dict[str, dict[str, int]] = {}
         for cell in cells:
             if cell["split"] == split:

@@ -89,3 +89,16 @@ def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> Non
         env={**clean, "PYTHONPATH": str(root)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_version_loads_no_command() -> None:
+    said = "import sys; loaded = [n for n in sys.modules if n.startswith('convbench.')]"
+    code = (
+        "import sys\nfrom convbench.cli import main\nsys.argv = ['convbench', '--version']\n"
+        f"try:\n    main()\nexcept SystemExit as done:\n    assert not done.code\n{said}\n"
+        "print(*loaded, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("convbench 0.")
+    rooms = {"convbench.schema", "convbench.engine", "convbench.catalog"}
+    assert not rooms & set(done.stderr.split())

@@ -112,6 +112,19 @@ def test_order_and_pages_cover_everything_once(index: Index) -> None:
     assert rewards == [0.9] * 4 + [0.8] * 8 + [0.3] * 7 + [None]
 
 
+def test_answers_that_are_kept_are_few_and_small(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a million rows each takes 4 MB."""
+    monkeypatch.setattr("convbench.view.index.ORDERED", 200)  # 80 bytes are 20 numbers
+    for sort in ("words", "reward", "sample", "run"):
+        assert total(index, ("sort", sort)) == 20
+        assert sum(one.nbytes for one in index._orders.values()) in (80, 160)
+    monkeypatch.setattr("convbench.view.index.ORDERED", 79)
+    assert total(index, ("sort", "task")) == 20
+    assert not index._orders
+
+
 def test_figures_are_means_over_conversations_with_clustered_errors(index: Index) -> None:
     """Train of the base policy: g0 (q0, q1) 2 of 3, g1 (q2) 1 of 2, g2 (q4, q5) 2 of 4, g3 (q6)
     1 of 2; failed ones do not count."""
@@ -126,6 +139,7 @@ def test_figures_are_means_over_conversations_with_clustered_errors(index: Index
     mean = 6 / 11
     apart = [right - n * mean for right, n in ((2, 3), (1, 2), (2, 4), (1, 2))]
     error = (4 / 3 * sum(e * e for e in apart)) ** 0.5 / 11
+    assert base["groups"] == 4
     assert base["accuracy"] == {
         "mean": pytest.approx(mean), "error": pytest.approx(error), "groups": 4, "n": 11,
     }  # fmt: skip
