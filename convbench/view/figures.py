@@ -107,18 +107,12 @@ def figures(index: Index, keys: Sequence[str]) -> list[dict[str, Any]]:
         f"SELECT hash({listed}) AS key, {listed}, {COUNTS} FROM conversations "
         f"GROUP BY {listed} ORDER BY {listed}"
     )
-    grouped = index.ask(
-        "SELECT key, count(*) AS groups FROM "
-        f"(SELECT DISTINCT hash({listed}) AS key, hash(group_id) FROM conversations) GROUP BY key"
-    )
-    groups = {row["key"]: row["groups"] for row in grouped}
     values = ["correct::INT", *(f"reward_{k}" for k in range(len(index.judges)))]
     table = f"(SELECT *, hash({listed}) AS key FROM conversations)"
     found = means(index, table, "key", values)
     for row in rows:
         key = row.pop("key")
         row["accuracy"], *row["rewards"] = (told(mean) for mean in found[key])
-        row["groups"] = groups[key]
     return [tidy(row) for row in rows]
 
 

@@ -139,12 +139,16 @@ def test_figures_are_means_over_conversations_with_clustered_errors(index: Index
     mean = 6 / 11
     apart = [right - n * mean for right, n in ((2, 3), (1, 2), (2, 4), (1, 2))]
     error = (4 / 3 * sum(e * e for e in apart)) ** 0.5 / 11
-    assert base["groups"] == 4
     assert base["accuracy"] == {
         "mean": pytest.approx(mean), "error": pytest.approx(error), "groups": 4, "n": 11,
     }  # fmt: skip
     tuned = found["local:checkpoints/tuned", "test"]
     assert tuned["accuracy"] == {"mean": 1.0, "error": None, "groups": 1, "n": 1}
+
+
+def test_groups_are_counted_once(index: Index) -> None:
+    found = index.one("SELECT count(DISTINCT group_id) AS n FROM conversations")
+    assert overview(index)["totals"]["groups"] == found["n"] == 4
 
 
 def test_histogram_counts_every_score(index: Index) -> None:
