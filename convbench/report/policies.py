@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -116,13 +117,14 @@ def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:
     manifest = run.manifest
     recipe, training = checkpoint_of(run, parent)
     rows = _rows(run, split)
+    asked = Counter(e.split for e in run.examples.values() if split in ("all", e.split))
     child = manifest.parent is not None
     return Policy(
         name=_name(run, recipe) if child else BASE,
         run=run,
         split=split,
         rows=rows,
-        planned=max(_planned(run, split), len(rows)),
+        planned=max(manifest.planned(asked), len(rows)),
         family=manifest.parent or manifest.id,
         is_base=not child,
         recipe=recipe,
@@ -146,17 +148,6 @@ def round_of(policy: Policy) -> tuple[str, int] | None:
     if number is None:
         return None
     return policy.name.replace(f" round {number[1]}", ""), int(number[1])
-
-
-def _planned(run: Run, split: str) -> int:
-    manifest = run.manifest
-    if manifest.kind == "import":
-        return 0
-    return sum(
-        manifest.samples_of(example.split)
-        for example in run.examples.values()
-        if split in ("all", example.split) and manifest.split in ("all", example.split)
-    )
 
 
 def _rows(run: Run, split: str) -> Rows:

@@ -5,6 +5,7 @@ The record; the folder that holds it is `store.run.Run`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -129,3 +130,9 @@ class RunManifest(Noun):
     def samples_of(self, split: Split) -> int:
         """Conversations of a question of this split."""
         return min(self.samples, self.task.sample.each.get(split, self.samples))
+
+    def planned(self, questions: Mapping[Split, int]) -> int:
+        """Conversations that so many questions of each split are meant to have; 0 for an import,
+        which has what it has."""
+        asked = (one for one in questions if self.split in ("all", one))
+        return 0 if self.kind == "import" else sum(self.samples_of(s) * questions[s] for s in asked)

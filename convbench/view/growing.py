@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from convbench.cache import cache_folder
 from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
 from convbench.store.places import Places
@@ -117,7 +118,14 @@ class Growing:
             raise
         finally:
             maker.stop()
-        self._take(kept.opened(runs) or build_index(runs, self._say))
+        index = kept.opened(runs)
+        if index is None:
+            self._say(
+                f"no index could be kept in {cache_folder('view')}: it is made in memory, and anew "
+                "at the next start"
+            )
+            index = build_index(runs, self._say)
+        self._take(index)
 
     def _again(self, runs: Sequence[Run]) -> None:
         """Read all of the runs once more where they have changed since that failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Library:
             "conversations": found.conversations, "failed": found.failed,
             "judges": list(found.judges), "evals": found.evals, "usd": found.usd,
             "tags": list(found.label.tags), "note": found.label.note,
-            "planned": planned(run),
+            "planned": run.manifest.planned(Counter(e.split for e in run.examples.values())),
         }  # fmt: skip
         self._counted[name] = (now, counted)
         return counted
@@ -96,12 +97,3 @@ class Library:
 def with_children(runs: Sequence[Run]) -> list[Run]:
     """Return runs, each followed by its child runs."""
     return [member for run in runs for member in (run, *run.children())]
-
-
-def planned(run: Run) -> int | None:
-    """Return how many conversations a run is meant to hold; None for an imported one."""
-    m = run.manifest
-    if m.kind == "import":
-        return None
-    asked = (e for e in run.examples.values() if m.split in ("all", e.split))
-    return sum(m.samples_of(e.split) for e in asked)

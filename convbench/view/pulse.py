@@ -10,7 +10,6 @@ from convbench.store.shards import is_sharded
 from convbench.store.tail import changed
 from convbench.view.growing import Growing
 from convbench.view.index import Index
-from convbench.view.library import planned
 from convbench.workers.board import SHOWN, counts, line_of, look, numbers
 
 RECENT_S = 120.0
@@ -47,7 +46,7 @@ def _growing(index: Index, number: int) -> dict[str, Any] | None:
     found = index.one(
         "SELECT count(*) AS n, count(failure) AS failed, "
         "count(*) FILTER (WHERE ended >= ?) AS new, "
-        "min(ended) FILTER (WHERE ended >= ?) AS first, max(ended) AS last, "
+        "min(ended) FILTER (WHERE ended >= ?) AS first, "
         "sum(cost_usd) AS usd FROM conversations WHERE run_no = ?",
         [since, since, number],
     )
@@ -56,9 +55,12 @@ def _growing(index: Index, number: int) -> dict[str, Any] | None:
         "FROM raw.verdicts WHERE run_no = ?",
         [since, number],
     )
-    wanted = planned(run)
+    splits = index.ask(
+        "SELECT split, count(*) AS n FROM raw.examples WHERE run_no = ? GROUP BY split", [number]
+    )
+    wanted = run.manifest.planned({row["split"]: row["n"] for row in splits})
     pace = _pace(found["new"], found["first"])
-    left = None if wanted is None else max(0, wanted - found["n"] + found["failed"])
+    left = max(0, wanted - found["n"] + found["failed"])
     crew = look(run, time.time() - RECENT_S) if is_sharded(run.path) else None
     return {
         "workers": [] if crew is None else [line_of(one) for one in crew.active[:SHOWN]],

@@ -192,10 +192,12 @@ def test_where_nothing_can_be_kept_it_is_made_in_memory(
 ) -> None:
     (tmp_path / "no-folder").write_text("")
     monkeypatch.setenv(CACHE, str(tmp_path / "no-folder"))
-    growing = Growing(lambda: [run])
+    told: list[str] = []
+    growing = Growing(lambda: [run], told.append)
     until(lambda: pulse(growing)["first"] is None)
     assert growing.index.total == 3
     assert growing.index.kept is None
+    assert any(f"could be kept in {tmp_path / 'no-folder' / 'view'}:" in line for line in told)
     growing.close()
 
 

@@ -137,6 +137,15 @@ def test_pace_cost_and_what_is_left_are_told(run: Run, growing: Growing) -> None
     assert one["usd"] == pytest.approx(4 * 0.003)
 
 
+def test_what_is_planned_is_told_without_reading_the_questions(
+    run: Run, growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every page asks every 2.5 seconds, and there may be a million questions."""
+    monkeypatch.setattr(Run, "examples", property(lambda run: pytest.fail("questions are read")))
+    (one,) = pulse(growing)["growing"]
+    assert one["planned"] == 12
+
+
 def test_page_follows_without_a_reload(look: Looked, run: Run) -> None:
     """List, overview and an open conversation; what was unfolded, typed and focused stays."""
     with viewing(run.path) as viewer:

@@ -149,8 +149,7 @@ function fill(line, row, found) {
   cell(
     "had",
     count(found.conversations),
-    found.planned !== null &&
-      found.planned > found.conversations &&
+    found.planned > found.conversations &&
       h("span", { class: "n" }, ` of ${count(found.planned)}`),
     found.failed > 0 && h("span", { class: "flag" }, `${count(found.failed)} failed`),
   );
