@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from convbench.stats.columns import Column
 from convbench.store.jsonl import records
+from convbench.store.keys import Hashes
 from convbench.store.label import RunLabel, read_label
 from convbench.store.run import Run
 
@@ -26,7 +30,7 @@ class Overview:
     evals: int
     """Child runs."""
     usd: float | None
-    """Cost of all recorded calls, judges' too; None where a price is unknown."""
+    """Cost of the newest record of each, judges' too; None where a price is unknown."""
 
     @property
     def policy(self) -> str:
@@ -37,23 +41,51 @@ class Overview:
 
 def overview(run: Run) -> Overview:
     """Return what a run holds. Raises RunError naming the line that cannot be read."""
-    had: dict[str, tuple[bool, float | None]] = {}
-    talks = (one for file in run.files("conversations.jsonl") for one in records(file, "key"))
-    for record in talks:
-        turns = record.get("turns")
-        costs = [_cost(turn) for turn in turns] if isinstance(turns, list) else []
-        had[record["key"]] = (record.get("failure") is None, _sum(costs))
-    judged = {
-        (record["judge"], record["conversation_id"]): _cost(record)
-        for file in run.files("verdicts.jsonl")
-        for record in records(file, "judge", "conversation_id")
-    }
-    done = sum(well for well, _ in had.values())
+    talks, verdicts = _Newest(), _Newest()
+    for file in run.files("conversations.jsonl"):
+        for record in records(file, "key"):
+            turns = record.get("turns")
+            costs = [_cost(turn) for turn in turns] if isinstance(turns, list) else []
+            talks.add(record["key"], _sum(costs), record.get("failure") is None)
+    judges: dict[str, None] = {}
+    for file in run.files("verdicts.jsonl"):
+        for record in records(file, "judge", "conversation_id"):
+            judges.setdefault(record["judge"])
+            verdicts.add((record["judge"], record["conversation_id"]), _cost(record), True)
+    conversations, failed, usd = talks.counted()
     return Overview(
-        run=run, label=read_label(run), conversations=done, failed=len(had) - done,
-        judges=tuple(dict.fromkeys(judge for judge, _ in judged)), evals=len(run.children()),
-        usd=_sum([*(cost for _, cost in had.values()), *judged.values()]),
+        run=run, label=read_label(run), conversations=conversations, failed=failed,
+        judges=tuple(judges), evals=len(run.children()), usd=_sum([usd, verdicts.counted()[2]]),
     )  # fmt: skip
+
+
+class _Newest:
+    """What the newest record of each name cost, and whether it ended well; in temporary files."""
+
+    def __init__(self) -> None:
+        self._names, self._costs, self._well = Hashes(), Column(array("d")), Column(array("b"))
+
+    def add(self, name: object, usd: float | None, well: bool) -> None:
+        """Add a record; None for a cost that is unknown."""
+        self._names.add(name)
+        self._costs.append(math.nan if usd is None else usd)
+        self._well.append(well)
+
+    def counted(self) -> tuple[int, int, float | None]:
+        """Return how many ended well and how many did not, and what all of them cost."""
+        again = self._names.repeated()
+        newest: dict[int, tuple[float, int]] = {}
+        spent, ended = 0.0, [0, 0]
+        for name, usd, well in zip(self._names.all, self._costs, self._well, strict=True):
+            if name in again:
+                newest[name] = usd, well
+            else:
+                spent += usd
+                ended[well] += 1
+        for usd, well in newest.values():
+            spent += usd
+            ended[well] += 1
+        return ended[1], ended[0], None if math.isnan(spent) else spent
 
 
 def _cost(record: Any) -> float | None:

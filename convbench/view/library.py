@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,14 +14,25 @@ from urllib.parse import unquote
 from convbench.errors import RunError
 from convbench.store import Run, all_runs
 from convbench.store.overview import overview
-from convbench.store.tail import changed, signs
-from convbench.view.growing import Growing
+from convbench.store.tail import Signs, changed, signs
+from convbench.view.growing import EASE, Growing
 from convbench.view.index import Say
 
 OPEN = 4
 """Choices of runs whose indexes are kept in memory."""
 MOST = 100
 """Runs that are opened together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a run was found to hold."""
+
+    signs: list[Signs]
+    """How its files and its children's looked."""
+    found: dict[str, Any]
+    until: float
+    """When it may be counted again, on the clock that `time.monotonic` reads."""
 
 
 class Library:
@@ -29,7 +42,8 @@ class Library:
         self.root, self._say = root, say
         self._open: dict[tuple[str, ...], Growing] = {}
         self._lock = threading.Lock()
-        self._counted: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._counted: dict[str, _Counted] = {}
+        self._counting = threading.Lock()
 
     def runs(self) -> list[Run]:
         """Return the runs there are, newest first."""
@@ -49,21 +63,19 @@ class Library:
         }  # fmt: skip
 
     def counts(self, name: str) -> dict[str, Any]:
-        """Return what a run holds, counted anew only where its files changed."""
-        run = self._run(name)
-        now = [signs(one) for one in (run, *run.children())]
-        kept = self._counted.get(name)
-        if kept is not None and kept[0] == now:
-            return kept[1]
-        found = overview(run)
-        counted = {
-            "conversations": found.conversations, "failed": found.failed,
-            "judges": list(found.judges), "evals": found.evals, "usd": found.usd,
-            "tags": list(found.label.tags), "note": found.label.note,
-            "planned": run.manifest.planned(Counter(e.split for e in run.examples.values())),
-        }  # fmt: skip
-        self._counted[name] = (now, counted)
-        return counted
+        """Return what a run holds, and when the files changed that it was counted from. It is
+        counted anew where they changed since, by one caller at a time, and no sooner than `EASE`
+        times what that took: a large run that grows is read from its beginning each time."""
+        with self._counting:
+            run = self._run(name)
+            now = [signs(one) for one in (run, *run.children())]
+            kept = self._counted.get(name)
+            if kept is None or (kept.signs != now and time.monotonic() >= kept.until):
+                since, at = time.monotonic(), changed(run)
+                found = {**_counts(run), "changed": at}
+                ended = time.monotonic()
+                kept = self._counted[name] = _Counted(now, found, ended + EASE * (ended - since))
+            return kept.found
 
     def _run(self, name: str) -> Run:
         """Return one of the folder's runs: the name is a folder's in it, and no path."""
@@ -97,3 +109,14 @@ class Library:
 def with_children(runs: Sequence[Run]) -> list[Run]:
     """Return runs, each followed by its child runs."""
     return [member for run in runs for member in (run, *run.children())]
+
+
+def _counts(run: Run) -> dict[str, Any]:
+    found = overview(run)
+    splits = Counter(example.split for example in run.examples.values())
+    return {
+        "conversations": found.conversations, "failed": found.failed,
+        "judges": list(found.judges), "evals": found.evals, "usd": found.usd,
+        "tags": list(found.label.tags), "note": found.label.note,
+        "planned": run.manifest.planned(splits),
+    }  # fmt: skip

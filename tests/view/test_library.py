@@ -9,10 +9,11 @@ import pytest
 
 from convbench.commands.view import members, shown
 from convbench.errors import RunError
+from convbench.store.jsonl import Appender
 from convbench.store.label import write_label
 from convbench.view import Growing, Library
 from tests.view.conftest import Looked, viewing
-from tests.view.runs import RIGHT, WRONG, make, question
+from tests.view.runs import RIGHT, WRONG, make, question, talk
 
 ODD = "a,b +ü'<i>%2c"
 """A name that an address must quote."""
@@ -61,6 +62,24 @@ def test_rows_tell_what_a_run_is_and_holds(folder: Path) -> None:
         opened = viewer.json(f"/open/{quote(ODD, safe='')},second/api/overview")
         assert opened["totals"]["conversations"] == 4
         assert viewer.json("/open/first/api/versus")["rows"][0]["lost"] == 1
+
+
+def test_a_run_that_grows_is_not_counted_at_every_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page looks every four seconds. What it gets says of when it is, so that it asks again."""
+    monkeypatch.setattr("convbench.view.library.EASE", 1e9)
+    run = make(tmp_path / "run", [question(n) for n in range(2)], [(0, 0, RIGHT, {})], {})
+    library = Library(tmp_path)
+    before = library.counts("run")
+    assert (before["conversations"], before["changed"]) == (1, library.listing()[0]["changed"])
+    with Appender(run.conversations_file) as file:
+        file.write(talk(run, question(1), 0, RIGHT).model_dump_json().encode())
+    assert library.counts("run") == before
+    assert library.listing()[0]["changed"] > before["changed"]
+    library._counted.clear()
+    after = library.counts("run")
+    assert (after["conversations"], after["changed"]) == (2, library.listing()[0]["changed"])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ export async function render(app, at, main, current) {
   const draw = (all) => set(page, head(all, chosen), all.length ? table(all, chosen) : none());
   draw(rows);
   set(main, page);
-  count_up(app, rows, page, current);
+  let counting = false; // many or large runs may take longer than until the next time
+  const counts = async (all) => {
+    if (counting) return;
+    counting = true;
+    await count_up(app, all, page, current).finally(() => (counting = false));
+  };
+  counts(rows);
   const timer = setInterval(async () => {
     if (!current()) return clearInterval(timer);
     if (document.visibilityState === "hidden") return;
@@ -25,7 +31,7 @@ export async function render(app, at, main, current) {
       for (const name of held) chosen.add(name);
       rows.splice(0, rows.length, ...now);
     }
-    count_up(app, now, page, current);
+    counts(now);
   }, EVERY);
   return { title: "Runs", keys: keys(page, chosen) };
 }
@@ -136,7 +142,7 @@ async function count_up(app, rows, page, current) {
     let found = known.get(row.name);
     if (found?.changed !== row.changed) {
       const told = await app.source.runCounts(row.name).catch((error) => ({ error: error.message }));
-      found = { ...told, changed: row.changed };
+      found = { changed: row.changed, ...told }; // of a run that grows, of what was counted
       known.set(row.name, found);
     }
     fill(line, row, found);

@@ -1,0 +1,35 @@
+"""What a run holds, in a few numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from convbench.stats.columns import BLOCK
+from convbench.store.overview import overview
+from tests.support.memory import held_below
+from tests.view.runs import RIGHT, make, many, question
+
+ASKED = [question(n) for n in range(3)]
+
+
+def test_the_newest_record_of_each_name_counts(tmp_path: Path) -> None:
+    """One failed and was said again, one failed; a judge scored one of them twice."""
+    talks = [(0, 0, None, {}), (1, 0, RIGHT, {}), (0, 0, RIGHT, {}), (2, 1, None, {})]
+    run = make(tmp_path / "run", ASKED, talks, {"rules": lambda k: 8.0, "rubric": lambda k: 5.0})
+    found = overview(run)
+    assert (found.conversations, found.failed, found.judges) == (2, 1, ("rules", "rubric"))
+    assert found.usd == pytest.approx(2 * 0.003)
+
+
+def test_a_price_that_is_unknown_makes_the_sum_unknown(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", ASKED, [(0, 0, RIGHT, {}), (1, 0, RIGHT, {})], {})
+    told = run.conversations_file.read_text().replace('"cost_usd":0.001', '"cost_usd":null', 1)
+    run.conversations_file.write_text(told)
+    assert overview(run).usd is None
+
+
+def test_it_holds_little_of_each_conversation(tmp_path: Path) -> None:
+    runs = {n: many(tmp_path / str(n), n) for n in (2 * BLOCK, BLOCK, BLOCK // 2)}
+    held_below(20, lambda count: overview(runs[count]), BLOCK, 2 * BLOCK)
