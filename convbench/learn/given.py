@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 
 from convbench import rewards
 from convbench.errors import TrainError
 from convbench.schema import Conversation, Verdict, turn_scores
 from convbench.schema.recipe import Data
+from convbench.stats.columns import Column
 from convbench.store.keys import Hashes, Ordinals
+from convbench.store.records import Records
 from convbench.store.run import Run
 from convbench.views import asking_turns
 
@@ -19,26 +22,30 @@ Rewards = tuple[float, tuple[float, ...]]
 
 
 class Given:
-    """The newest verdicts of one judge, by conversation. Of one whose reward alone is asked for,
-    memory holds 20 bytes."""
+    """The newest verdicts of one judge, by conversation: a reward each, and of those of which more
+    is asked where they lie. Few of either are in memory."""
 
     def __init__(self, run: Run, judge: str, data: Data) -> None:
         self._run, self._data, reviewers = run, data, run.reviewers()
         self.versions: set[str] = set()
         """Fingerprints of the judge in verdicts that did not fail."""
-        hashes, self._rewards = Hashes(), array("d")
-        self._whole: dict[int, Verdict] = {}
-        """By place those of which more is asked than the reward."""
+        hashes, self._rewards = Hashes(), Column(array("d"))
+        self._starts, self._lengths = Column(array("q")), Column(array("i"))
+        """Where a verdict lies of which more is asked than the reward; else -1, and 0."""
+        self._files, files = Column(array("i")), dict[Path, int]()
         bare = data.metric == "reward" and not data.least
-        for verdict in run.verdicts() if judge else ():
+        for verdict, path, start, length in run.placed_verdicts() if judge else ():
             if verdict.judge != judge or verdict.fingerprint in reviewers:
                 continue
             hashes.add(verdict.conversation_id)
             self._rewards.append(verdict.reward or 0.0)
             if verdict.failure is None:
                 self.versions.add(verdict.fingerprint)
-            if not bare or verdict.reward is None or verdict.details.get("turns"):
-                self._whole[len(self._rewards) - 1] = verdict
+            alone = bare and verdict.reward is not None and not verdict.details.get("turns")
+            self._starts.append(-1 if alone else start)
+            self._lengths.append(0 if alone else length)
+            self._files.append(files.setdefault(path, len(files)))
+        self._records = [Records(path, Verdict) for path in files]
         self._places = Ordinals(hashes)
 
     def rewards(self, conversation: Conversation) -> str | Rewards:
@@ -46,9 +53,10 @@ class Given:
         place = self._places.of(conversation.conversation_id)
         if place is None:
             return "not judged"
-        verdict = self._whole.get(place)
-        if verdict is None:
+        start = self._starts[place]
+        if start < 0:
             return self._rewards[place], ()
+        verdict = self._records[self._files[place]].read(start, self._lengths[place])
         if verdict.failure is not None:
             return "judge failed"
         least = self._data.least.items()

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from convbench.learn.logged import Kept, Logged
+from convbench.schema import Conversation
 from convbench.stats.columns import Column
 from convbench.store.made import Made
 from convbench.store.places import size_of
+from convbench.store.records import Records
 from convbench.store.run import Run, Told
-from convbench.store.talks import Talks
 from convbench.store.texts import Texts
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Log:
         self._questions, self._files = Column(array("i")), Column(array("i"))
         self._samples, self._starts = Column(array("q")), Column(array("q"))
         self._lengths, self._rewards = Column(array("q")), Column(array("d"))
-        self._turns: dict[int, tuple[float, ...]] = {}
+        self._turns, self._ends = Column(array("d")), Column(array("q"))
+        """Rewards of turns, of one conversation after the other; behind the last of each."""
         self._paths: dict[Path, int] = {}
 
     def add(self, told: Told, reward: float, turns: tuple[float, ...]) -> None:
@@ -48,8 +50,8 @@ class Log:
         if not self._large:
             self._held.append(Logged(talk, self._run.examples[talk.example_id], reward, turns))
             return
-        if turns:
-            self._turns[len(self._rewards)] = turns
+        self._turns.extend(turns)
+        self._ends.append(len(self._turns))
         if talk.example_id != self._name or not len(self._names):
             self._name = talk.example_id
             self._names.add(self._name)
@@ -87,30 +89,30 @@ class Log:
         samples, questions = self._samples.whole(), rank[self._questions.whole()]
         order = np.lexsort((samples, questions))
         questions, samples = questions[order], samples[order]
-        talks = [Talks(path) for path in self._paths]
-        turns = self._turns and {
-            place: self._turns[at] for place, at in enumerate(order.tolist()) if at in self._turns
-        }
+        talks = [Records(path, Conversation) for path in self._paths]
         more = (self._starts, self._lengths, self._files, self._rewards)
         columns = [questions, samples, *(column.whole()[order] for column in more)]
-        return KeptLog(self._run, talks, ordered, columns, turns)
+        if len(self._turns):
+            ends = self._ends.whole()
+            columns += [np.concatenate(([0], ends[:-1]))[order], ends[order]]
+        return KeptLog(self._run, talks, ordered, columns, self._turns)
 
 
 class KeptLog(Made[Logged]):
-    """Conversations in order that lie in files: memory holds 40 bytes of each, and an item is made
-    when it is looked at."""
+    """Conversations in order that lie in files: memory holds 40 bytes of each, 56 with rewards of
+    turns, and an item is made when it is looked at."""
 
     def __init__(
         self,
         run: Run,
-        talks: Sequence[Talks],
+        talks: Sequence[Records[Conversation]],
         names: Texts,
         columns: Sequence[NDArray[Any]],
-        turns: dict[int, tuple[float, ...]],
+        turns: Column[float],
     ) -> None:
         """`names` of questions in order. `columns` are of each conversation its question's place
-        among them, its sample, first byte, length, file's number and reward; `turns` by
-        conversation the rewards of its turns, where it has some."""
+        among them, its sample, first byte, length, file's number and reward; and where `turns`,
+        rewards of turns, has some, where its own begin and end there."""
         self._run, self._talks, self._names = run, talks, names
         self._turns = turns
         self._columns = [array(c.dtype.char, c.tobytes()) for c in columns]  # quicker to look at
@@ -130,19 +132,17 @@ class KeptLog(Made[Logged]):
             while done < len(self) and alike[done - 1]:
                 done += 1
             places = sorted(range(first, done), key=lambda at: self[at].conversation.key)
-            turns = [self._turns.pop(at, ()) for at in places]
             for column in self._columns:
                 column[first:done] = array(column.typecode, [column[at] for at in places])
-            self._turns.update((first + n, some) for n, some in enumerate(turns) if some)
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def _made(self, at: int) -> Logged:
-        question, sample, start, length, file, reward = (c[at] for c in self._columns)
+        question, sample, start, length, file, reward, *turns = (c[at] for c in self._columns)
         name = self._names[question]
         kept = Kept(name, sample, self._run, self._talks[file], start, length, at)
-        return Logged(kept, None, reward, self._turns.get(at, ()))
+        return Logged(kept, None, reward, tuple(self._turns.some(*turns)) if turns else ())
 
     def tasks(self) -> Mapping[str, Sequence[Logged]]:
         """The conversations by question."""

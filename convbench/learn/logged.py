@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convbench.schema import Conversation, Example
+from convbench.store.records import Records
 from convbench.store.run import Run
-from convbench.store.talks import Talks
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Kept:
     example_id: str
     sample: int
     run: Run
-    talks: Talks
+    talks: Records[Conversation]
     start: int
     length: int
     at: int

@@ -197,8 +197,13 @@ class Run:
 
     def verdicts(self) -> Iterator[Verdict]:
         """Yield the newest verdict of every (conversation, judge)."""
-        found = _newest(self.files("verdicts.jsonl"), Verdict, ("conversation_id", "judge"))
-        return (verdict for *_, verdict in found)
+        return (verdict for verdict, *_ in self.placed_verdicts())
+
+    def placed_verdicts(self) -> Iterator[tuple[Verdict, Path, int, int]]:
+        """Yield the same, each with its file, and its first byte and its bytes there."""
+        key = ("conversation_id", "judge")
+        for path, _, start, line, found in _newest(self.files("verdicts.jsonl"), Verdict, key):
+            yield found, path, start, len(line)
 
     def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from convbench.learn import weights
-from convbench.learn.given import Given, the_judge
+from convbench.learn.given import Given
 from convbench.learn.log import Log
 from convbench.learn.logged import Kept
 from convbench.learn.part import Part
@@ -102,16 +102,40 @@ def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path:
     held_below(200, weighed, BLOCK + 500, 2 * BLOCK + 500)
 
 
-def test_a_reward_alone_is_kept_in_few_bytes(tmp_path: Path) -> None:
-    """No verdict of a judge whose rewards are all that is asked for is held; each is where a least
-    score is."""
-    run = log(tmp_path / "run")
-    judge = the_judge(run, "rules")
-    assert Given(run, judge, Data())._whole == {}
-    strict = Given(run, judge, Data(least={"overall": 1.0}))
-    assert len(strict._whole) > 60
-    one = next(talk for talk in run.conversations() if talk.failure is None)
-    assert Given(run, judge, Data()).rewards(one)[1] == ()
+def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
+    """Scores, least scores and the rewards of turns, of verdicts partly compressed."""
+    run, talks = log(tmp_path / "run"), [conversation(n) for n in range(9)]
+    told = [
+        verdict(talk, n / 10, justifications={"overall": "x" * 300_000}, details={
+            "turns": [{"turn": 1, "scores": {"accuracy": n}, "reward": n / 9}]})
+        for n, talk in enumerate(talks)
+    ]  # fmt: skip
+    run.verdicts_file.write_text("".join(one.model_dump_json() + "\n" for one in told[:8]))
+    with Appender(run.verdicts_file) as file:
+        file.write(told[8].model_dump_json().encode())
+    Appender(run.verdicts_file).close()
+    for metric, found in (
+        ("reward", [(n / 10, (n / 9,)) for n in range(9)]),
+        ("accuracy", [(n / 10, (n / 10,)) for n in range(9)]),
+    ):
+        given = Given(run, "rules", Data(metric=metric, least={"overall": 3.0}))
+        assert [given.rewards(talk) for talk in talks[3:]] == found[3:]
+        assert given.rewards(talks[2]) == "below data.least"
+
+
+def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(tmp_path: Path) -> None:
+    runs = {}
+    for count in (BLOCK // 2, BLOCK, 2 * BLOCK):
+        run = runs[count] = write_run(tmp_path / str(count), conversations=[], verdicts=[])
+        line = verdict(conversation(1, conversation_id="c-here")).model_dump_json() + "\n"
+        with run.verdicts_file.open("w") as file:
+            file.writelines(line.replace("c-here", f"c{n}") for n in range(count))
+
+    def given(count: int) -> None:
+        found = Given(runs[count], "rules", Data(metric="accuracy"))
+        assert found.rewards(conversation(1, conversation_id="c7")) == (0.8, ())
+
+    held_below(60, given, BLOCK, 2 * BLOCK)
 
 
 def test_a_part_stands_for_the_whole() -> None:
