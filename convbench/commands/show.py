@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,10 @@ from convbench.schema import (
     Verdict,
 )
 from convbench.store import Run, all_runs, find_run
-from convbench.store.jsonl import lines
+from convbench.store.jsonl import lines, placed
+from convbench.store.keys import named
+from convbench.store.places import Places
+from convbench.store.shape import checked
 from convbench.tasks.load import load_examples
 
 SHORTEST = 4
@@ -227,25 +230,41 @@ def show_conversation(
         return None
     where = [find_run(path) for path in runs] if runs else all_runs()
     family = [member for run in where for member in (run, *run.children())]
-    found = [
-        (run, conversation)
-        for run in family
-        if _mentions(run, start)
-        for conversation in run.conversations()
-        if conversation.conversation_id.startswith(start)
-    ]
+    found = [(run, *one) for run in family for one in _called(run, start)]
     if not found:
         return None
     if len(found) > 1:
-        ids = ", ".join(conversation.conversation_id for _, conversation in found[:4])
+        ids = ", ".join(name for _, name, *_ in found[:4])
         raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
-    run, conversation = found[0]
-    verdicts = [v for v in run.verdicts() if v.conversation_id == conversation.conversation_id]
-    return ConversationShown(run, conversation, run.examples[conversation.example_id], verdicts)
+    run, name, file, first, length = found[0]
+    line = Places(file).read(first, length)
+    conversation = checked(f"{file}: byte {first}", line, Conversation)
+    return ConversationShown(
+        run, conversation, run.examples[conversation.example_id], list(_verdicts(run, name))
+    )
 
 
-def _mentions(run: Run, start: str) -> bool:
-    """Whether the run's file has such an id at all: a look at the bytes, without parsing them."""
-    wanted = b'"' + start.encode()
-    files = run.files("conversations.jsonl")
-    return any(wanted in line for file in files for _, line in lines(file))
+def _called(run: Run, start: str) -> Iterable[tuple[str, Path, int, int]]:
+    """Return the ids that start so, each with its file, first byte and bytes there; of each key the
+    newest record counts, and no other is parsed."""
+    found: dict[str, tuple[str, Path, int, int]] = {}
+    for file in run.files("conversations.jsonl"):
+        for number, first, line in placed(file):
+            key, name = named(f"{file}:{number}", line, ("key", "conversation_id"))
+            if name.startswith(start):
+                found[key] = name, file, first, len(line)
+            else:
+                found.pop(key, None)
+    return found.values()
+
+
+def _verdicts(run: Run, wanted: str) -> Iterable[Verdict]:
+    """Return the newest verdict of each judge on a conversation."""
+    found: dict[str, Verdict] = {}
+    for file in run.files("verdicts.jsonl"):
+        for number, line in lines(file):
+            where = f"{file}:{number}"
+            name, judge = named(where, line, ("conversation_id", "judge"))
+            if name == wanted:
+                found[judge] = checked(where, line, Verdict)
+    return found.values()

@@ -125,6 +125,20 @@ def test_conversations_of_an_imported_run_are_found_by_id_too(tmp_path: Path) ->
         show_conversation("imported", [path])
 
 
+def test_of_a_conversation_that_was_repeated_the_newest_is_found(tmp_path: Path) -> None:
+    """By its own id, with each judge's newest verdict."""
+    talks = [(0, 0, None, {"conversation_id": "once-failed"}),
+             (0, 0, SAID, {"conversation_id": "then-said"})]  # fmt: skip
+    run = make(tmp_path / "run", [question(0)], talks, {"rules": lambda k: 8.0})
+    with run.verdicts_file.open("a") as file:
+        file.write(run.verdicts_file.read_text().splitlines()[-1].replace("8.0", "2.0") + "\n")
+    assert show_conversation("once-failed", [run.path]) is None
+    found = show_conversation("then", [run.path])
+    assert found is not None
+    assert found.conversation.conversation_id == "then-said"
+    assert [one.scores["accuracy"] for one in found.verdicts] == [2.0]
+
+
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> io.StringIO:
     """What `say` prints on a terminal of 80 columns, or in a pipe."""
