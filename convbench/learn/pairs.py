@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from convbench import prompts, views
 from convbench.errors import TrainError
+from convbench.learn.couples import Couples, OfCouples
 from convbench.learn.logged import Logged
 from convbench.learn.select import Selection
 from convbench.learn.ties import Ties, equals, settle
@@ -30,6 +32,8 @@ from convbench.schema.protocol import Step
 from convbench.schema.recipe import Pairing
 
 DEFAULT = Pairing()
+Place = tuple[int, int, int]
+"""A turn of the better conversation, one of the worse, and the number of a reply in both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Pairs:
     """Pairs, and what was left out."""
 
     selection: Selection
-    items: tuple[Pair, ...]
+    items: Sequence[Pair]
     skipped: dict[str, int] = field(default_factory=dict)
     ties: Ties | None = None
     """Tasks with several best or worst conversations, where one of each is wanted."""
@@ -96,10 +100,10 @@ class Pairs:
 
 def extremes(
     selection: Selection, pairing: Pairing, seed: int = 0
-) -> tuple[list[tuple[Logged, Logged]], Counter[str], Ties]:
+) -> tuple[Couples, Counter[str], Ties]:
     """Return (best, worst) of every task whose rewards differ by more than `pairing.min_gap`,
     several of a task with `ties: all`; what was left out; and how many tasks were tied."""
-    found: list[tuple[Logged, Logged]] = []
+    found = Couples(selection.logged)
     skipped: Counter[str] = Counter()
     tied = looked = 0
     for task, logged in selection.tasks().items():
@@ -117,7 +121,8 @@ def extremes(
             )
             if not winners or not losers:
                 skipped["tasks with several best or worst conversations"] += 1
-            found += [(logged[one], logged[other]) for one in winners for other in losers]
+            for one, other in itertools.product(winners, losers):
+                found.add(logged[one], logged[other])
     return found, skipped, Ties(pairing.ties, tied, looked)
 
 
@@ -134,16 +139,17 @@ def final_replies(
         if direct is not None and part.run.manifest.kind != "import":
             _check_tools(part.run.manifest, direct)
     found, skipped, ties = extremes(selection, pairing, seed)
-    items: list[Pair] = []
-    for winner, loser in found:
-        manifest = selection.run_of(winner).manifest
+
+    def asked(manifest: RunManifest, winner: Logged, turn: int) -> Sequence[Message]:
         if direct is None or manifest.kind == "import":
-            asked = opening(manifest, winner)
-        else:
-            asked = first_messages(manifest, direct, winner)
-        mine, theirs = (_last(manifest.protocol, item.conversation) for item in (winner, loser))
-        items += _parting(manifest, asked, winner, mine, loser, theirs, skipped)
-    return _told_apart(selection, items, skipped, ties)
+            return opening(manifest, winner)
+        return first_messages(manifest, direct, winner)
+
+    def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
+        mine, theirs = (_last(protocol, item.conversation) for item in (winner, loser))
+        return _parting(winner, mine, loser, theirs, skipped)
+
+    return _paired(selection, found, places, asked, skipped, ties)
 
 
 def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0) -> Pairs:
@@ -151,15 +157,16 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
     winner's history; winner and loser by trajectory reward. Of turns that called tools, each reply
     counts: the winner's n-th against the loser's n-th."""
     found, skipped, ties = extremes(selection, pairing, seed)
-    items: list[Pair] = []
-    for winner, loser in found:
-        manifest = selection.run_of(winner).manifest
-        protocol = manifest.protocol
+
+    def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
         turns = zip(*(views.policy_turns(protocol, i.conversation) for i in (winner, loser)),
                     strict=False)  # fmt: skip
         for mine, theirs in turns:
-            items += _replies(manifest, winner, mine, loser, theirs)
-    return _told_apart(selection, items, skipped, ties)
+            both = winner.conversation.turns[mine], loser.conversation.turns[theirs]
+            for reply in range(1 + min(len(turn.rounds) for turn in both)):
+                yield mine, theirs, reply
+
+    return _paired(selection, found, places, _history, skipped, ties)
 
 
 def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0.0) -> Pairs:
@@ -168,11 +175,9 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
     The two share the history before that turn; the higher trajectory reward wins. Where the turn
     called tools, the pair is of the first replies in which they part.
     """
-    manifest = selection.run.manifest
-    protocol = manifest.protocol
     parents = {item.conversation_id: item for item in selection.logged}
     skipped = Counter(branches.skipped)
-    items: list[Pair] = []
+    found = Couples()
     for branch in branches.logged:
         left = branch.conversation.branch
         parent = parents.get(left.parent) if left else None
@@ -181,10 +186,14 @@ def branched_turns(selection: Selection, branches: Selection, min_gap: float = 0
         elif abs(branch.reward - parent.reward) <= min_gap:
             skipped["branches without a difference in reward"] += 1
         else:
-            winner, loser = sorted((branch, parent), key=lambda item: -item.reward)
-            asked = views.messages(protocol, winner.conversation, protocol.policy, left.turn)
-            items += _parting(manifest, asked, winner, left.turn, loser, left.turn, skipped)
-    return _told_apart(selection, items, skipped)
+            found.add(*sorted((branch, parent), key=lambda item: -item.reward))
+
+    def places(protocol: ProtocolSpec, winner: Logged, loser: Logged) -> Iterator[Place]:
+        left = winner.conversation.branch or loser.conversation.branch
+        assert left is not None
+        return _parting(winner, left.turn, loser, left.turn, skipped)
+
+    return _paired(selection, found, places, _history, skipped)
 
 
 def opening(manifest: RunManifest, item: Logged) -> list[Message]:
@@ -238,42 +247,67 @@ def _last(protocol: ProtocolSpec, conversation: Conversation) -> int:
     return views.policy_turns(protocol, conversation)[-1]
 
 
-def _replies(
-    manifest: RunManifest, winner: Logged, mine: int, loser: Logged, theirs: int
-) -> Iterator[Pair]:
-    """Yield the replies of the winner's turn `mine` against those of the loser's turn `theirs`,
-    under the winner's history."""
+def _history(manifest: RunManifest, winner: Logged, turn: int) -> list[Message]:
+    """Return the messages before a policy turn of the winner."""
     protocol = manifest.protocol
-    asked = views.messages(protocol, winner.conversation, protocol.policy, mine)
-    turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
-    for number, (chosen, rejected) in enumerate(
-        zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
-    ):
-        yield _pair(manifest, asked, winner, turn.rounds[:number], chosen, rejected)
+    return views.messages(protocol, winner.conversation, protocol.policy, turn)
 
 
 def _parting(
-    manifest: RunManifest,
-    asked: Sequence[Message],
-    winner: Logged,
-    mine: int,
-    loser: Logged,
-    theirs: int,
-    skipped: Counter[str],
-) -> Iterator[Pair]:
-    """Yield the first replies in which two turns part, under what both saw before them; none where
-    a tool told them different things of the same call."""
+    winner: Logged, mine: int, loser: Logged, theirs: int, skipped: Counter[str]
+) -> Iterator[Place]:
+    """Yield the first replies in which two turns part; none where a tool told them different
+    things of the same call."""
     turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
     replies = zip(Reply.all_of(turn), Reply.all_of(other), strict=False)
     for number, (chosen, rejected) in enumerate(replies):
         ends = number in (len(turn.rounds), len(other.rounds))
         if ends or chosen.said != rejected.said:
-            yield _pair(manifest, asked, winner, turn.rounds[:number], chosen, rejected)
+            yield mine, theirs, number
             return
         told = ([r.content for r in t.rounds[number].results] for t in (turn, other))
         if len(set(map(tuple, told))) > 1:
             skipped["pairs whose tools told different things of the same calls"] += 1
             return
+
+
+def _paired(
+    selection: Selection,
+    couples: Couples,
+    places: Callable[[ProtocolSpec, Logged, Logged], Iterator[Place]],
+    asked: Callable[[RunManifest, Logged, int], Sequence[Message]],
+    skipped: Counter[str],
+    ties: Ties | None = None,
+) -> Pairs:
+    """Return the pairs of replies that stand at `places` of two conversations, under what is
+    `asked`, each made when it is looked at. Pairs of the same text are left out; TrainError where
+    no other is left, and where nothing can be asked."""
+
+    def make(winner: Logged, loser: Logged, mine: int, theirs: int, reply: int) -> Pair:
+        manifest = selection.run_of(winner).manifest
+        turn, other = winner.conversation.turns[mine], loser.conversation.turns[theirs]
+        chosen, rejected = Reply.all_of(turn)[reply], Reply.all_of(other)[reply]
+        seen = asked(manifest, winner, mine)
+        return _pair(manifest, seen, winner, turn.rounds[:reply], chosen, rejected)
+
+    items = OfCouples(couples, make)
+    tried: set[str] = set()
+    for number, (winner, loser) in enumerate(couples):
+        run = selection.run_of(winner).manifest
+        for mine, theirs, reply in places(run.protocol, winner, loser):
+            turns = winner.conversation.turns[mine], loser.conversation.turns[theirs]
+            chosen, rejected = (Reply.all_of(turn)[reply].said for turn in turns)
+            if chosen == rejected:
+                skipped["pairs of the same text"] += 1
+                continue
+            items.add(number, mine, theirs, reply)
+            if run.id not in tried:  # what has no prompt is refused now
+                tried.add(run.id)
+                make(winner, loser, mine, theirs, reply)
+    if not items:
+        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+        raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
+    return Pairs(selection, items, dict(skipped), ties)
 
 
 def _pair(
@@ -289,16 +323,3 @@ def _pair(
     seen = (*asked, *views.called(rounds, replay))
     date = winner.conversation.ended[:10]
     return Pair(winner.task, seen, chosen, rejected, date, manifest.id)
-
-
-def _told_apart(
-    selection: Selection, pairs: Sequence[Pair], skipped: Counter[str], ties: Ties | None = None
-) -> Pairs:
-    """Leave out pairs of the same text; TrainError where no other is left."""
-    items = tuple(pair for pair in pairs if pair.chosen.said != pair.rejected.said)
-    if len(items) < len(pairs):
-        skipped["pairs of the same text"] += len(pairs) - len(items)
-    if not items:
-        why = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
-        raise TrainError(f"no pair is left to train on ({why}); build more samples a task")
-    return Pairs(selection, items, dict(skipped), ties)

@@ -230,7 +230,10 @@ def pair_rows(
     """Return the rows of pairs; those whose prompt alone fills `max_length` are dropped and
     counted, longer ones counted as truncated (TRL cuts them at their end). `others` as in
     `training_rows`."""
-    rows = [_pair_row(pair, others.get(pair.run, (chat, None))[0]) for pair in pairs.items]
+    rows, further = [], 0
+    for pair in pairs.items:
+        rows.append(_pair_row(pair, others.get(pair.run, (chat, None))[0]))
+        further += pair.run in others
     kept = [row for row in rows if max_length is None or len(row.prompt_ids) < max_length]
     if not kept:
         raise TrainError(
@@ -242,10 +245,9 @@ def pair_rows(
         for row in kept
         if max_length is not None
     )
-    further = {"rows of further runs": sum(pair.run in others for pair in pairs.items)}
     counts = {
         "pairs": len(kept),
-        **(further if others else {}),
+        **({"rows of further runs": further} if others else {}),
         "pairs truncated": long,
         "pairs dropped": len(rows) - len(kept),
     }

@@ -6,14 +6,18 @@ import itertools
 import random
 from pathlib import Path
 
+from convbench import catalog
 from convbench.learn import weights
+from convbench.learn.couples import OfCouples
 from convbench.learn.given import Given
 from convbench.learn.log import Log
 from convbench.learn.logged import Kept
+from convbench.learn.pairs import extremes, final_replies, logged_turns
 from convbench.learn.part import Part
 from convbench.learn.select import Selection, collect
 from convbench.learn.weighed import by_weight
-from convbench.schema.recipe import Data, Weighting
+from convbench.schema import ProtocolSpec
+from convbench.schema.recipe import Data, Pairing, Weighting
 from convbench.stats.columns import BLOCK
 from convbench.store import Run
 from convbench.store.jsonl import Appender
@@ -28,7 +32,9 @@ def log(folder: Path) -> Run:
     keys = [(n, sample) for n in range(40) for sample in (0, 1)]
     draw.shuffle(keys)
     noise = "".join(f"{draw.getrandbits(64):x}" for _ in range(4000))
-    talks = [conversation(n, sample, said=f"{noise}{n} The answer is B.") for n, sample in keys]
+    talks = [
+        conversation(n, sample, said=f"{noise}{n}.{sample} The answer is B.") for n, sample in keys
+    ]
     talks[0] = failed(*keys[0])
     scores = [verdict(talk, draw.random()) for talk in talks[:-1] if talk.failure is None]
     others = [verdict(talk, 0.5, judge="other") for talk in talks]
@@ -63,6 +69,36 @@ def test_a_log_that_is_read_where_it_lies_is_the_same_log(tmp_path: Path) -> Non
     for order in (lambda items: items, by_weight):
         assert [(item.conversation, weight) for item, weight in order(first.items)] == [
             (item.conversation, weight) for item, weight in order(second.items)]  # fmt: skip
+
+
+def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) -> None:
+    run, data = log(tmp_path / "run"), Data(judge="rules")
+    whole, kept = collect(run, data), collect(run, data, large=0)
+    direct = catalog.load(ProtocolSpec, "protocols", "direct")
+    for made in (logged_turns, lambda logged: final_replies(logged, direct)):
+        one, other = made(whole), made(kept)
+        assert list(one.items) == list(other.items)
+        assert len(one.items) > 20
+        assert (one.skipped, one.ties) == (other.skipped, other.ties)
+
+
+def test_pairs_of_a_log_that_lies_in_files_take_few_bytes(tmp_path: Path) -> None:
+    run, talk = log(tmp_path / "run"), conversation(1)
+    told = next(told for told in run.told() if told.conversation.failure is None)
+
+    def paired(count: int) -> None:
+        kept = Log(run, large=0)
+        for n in range(count):
+            one = talk.model_copy(update={"example_id": f"q{n // 2}", "sample": n % 2})
+            kept.add(told._replace(conversation=one), n % 2, ())
+        couples, _, ties = extremes(Selection(run, "rules", kept.items()), Pairing())
+        assert (len(couples), ties.tasks) == (count // 2, count // 2)
+        items = OfCouples(couples, lambda better, worse, *places: (better.reward, *places))
+        for n in range(count // 2):
+            items.add(n, 1, 1, 0)
+        assert items[-1] == (1.0, 1, 1, 0)
+
+    held_below(120, paired, BLOCK, 2 * BLOCK)
 
 
 def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
