@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from convbench import catalog
-from convbench.errors import ConvbenchError, SpecError
+from convbench.errors import ConvbenchError, RunError, SpecError
 from convbench.options.look import ShowOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
@@ -239,9 +239,13 @@ def show_conversation(
     run, name, file, first, length = found[0]
     line = Places(file).read(first, length)
     conversation = checked(f"{file}: byte {first}", line, Conversation)
-    return ConversationShown(
-        run, conversation, run.examples[conversation.example_id], list(_verdicts(run, name))
-    )
+    example = run.examples.get(conversation.example_id)
+    if example is None:
+        raise RunError(
+            f"{file}: byte {first}: example_id: found {conversation.example_id!r:.80}, which is "
+            "not in examples.jsonl"
+        )
+    return ConversationShown(run, conversation, example, list(_verdicts(run, name)))
 
 
 def _called(run: Run, start: str) -> Iterable[tuple[str, Path, int, int]]:

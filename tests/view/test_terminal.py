@@ -20,7 +20,7 @@ from rich.table import Table
 
 from convbench.cli import say
 from convbench.commands.show import show_conversation
-from convbench.errors import SpecError
+from convbench.errors import RunError, SpecError
 from convbench.store import Run
 from tests.view.runs import make, question
 
@@ -123,6 +123,13 @@ def test_conversations_of_an_imported_run_are_found_by_id_too(tmp_path: Path) ->
     assert show_conversation("elsewhere", [path]) is None
     with pytest.raises(SpecError, match="imported: found 2 conversations"):
         show_conversation("imported", [path])
+
+
+def test_a_conversation_about_no_question_is_one_line(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", [question(0)], [(0, 0, SAID, {"conversation_id": "lost"})], {})
+    (run.path / "examples.jsonl").write_text("")
+    with pytest.raises(RunError, match="example_id: found 'q0', which is not in examples"):
+        show_conversation("lost", [run.path])
 
 
 def test_of_a_conversation_that_was_repeated_the_newest_is_found(tmp_path: Path) -> None:
