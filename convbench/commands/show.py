@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,7 @@ from convbench.schema import (
     TaskSpec,
     Verdict,
 )
-from convbench.store import Run, all_runs, find_run
-from convbench.store.jsonl import lines, placed
-from convbench.store.keys import named
-from convbench.store.places import Places
-from convbench.store.shape import checked
+from convbench.store import Run, all_runs, called, find_run
 from convbench.tasks.load import load_examples
 
 SHORTEST = 4
@@ -230,45 +226,23 @@ def show_conversation(
         return None
     where = [find_run(path) for path in runs] if runs else all_runs()
     family = [member for run in where for member in (run, *run.children())]
-    found = [(run, *one) for run in family for one in _called(run, start)]
+    found = [
+        (run, spot)
+        for run in family
+        for spot in called.conversations(run, lambda name: name.startswith(start))
+    ]
     if not found:
         return None
     if len(found) > 1:
-        ids = ", ".join(name for _, name, *_ in found[:4])
+        ids = ", ".join(spot.name for _, spot in found[:4])
         raise SpecError(f"{start}: found {len(found)} conversations: {ids}…; give more digits")
-    run, name, file, first, length = found[0]
-    line = Places(file).read(first, length)
-    conversation = checked(f"{file}: byte {first}", line, Conversation)
+    run, spot = found[0]
+    conversation = spot.read()
     example = run.examples.get(conversation.example_id)
     if example is None:
         raise RunError(
-            f"{file}: byte {first}: example_id: found {conversation.example_id!r:.80}, which is "
-            "not in examples.jsonl"
+            f"{spot.where}: example_id: found {conversation.example_id!r:.80}, which is not in "
+            "examples.jsonl"
         )
-    return ConversationShown(run, conversation, example, list(_verdicts(run, name)))
-
-
-def _called(run: Run, start: str) -> Iterable[tuple[str, Path, int, int]]:
-    """Return the ids that start so, each with its file, first byte and bytes there; of each key the
-    newest record counts, and no other is parsed."""
-    found: dict[str, tuple[str, Path, int, int]] = {}
-    for file in run.files("conversations.jsonl"):
-        for number, first, line in placed(file):
-            key, name = named(f"{file}:{number}", line, ("key", "conversation_id"))
-            if name.startswith(start):
-                found[key] = name, file, first, len(line)
-            else:
-                found.pop(key, None)
-    return found.values()
-
-
-def _verdicts(run: Run, wanted: str) -> Iterable[Verdict]:
-    """Return the newest verdict of each judge on a conversation."""
-    found: dict[str, Verdict] = {}
-    for file in run.files("verdicts.jsonl"):
-        for number, line in lines(file):
-            where = f"{file}:{number}"
-            name, judge = named(where, line, ("conversation_id", "judge"))
-            if name == wanted:
-                found[judge] = checked(where, line, Verdict)
-    return found.values()
+    verdicts = called.verdicts(run, lambda name: name == spot.name)
+    return ConversationShown(run, conversation, example, verdicts)

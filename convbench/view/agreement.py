@@ -9,7 +9,7 @@ from typing import Any
 from convbench.judge.human import read_labels
 from convbench.judge.panel import panel
 from convbench.schema import JudgeSpec, Verdict
-from convbench.store import Run
+from convbench.store import Run, called
 
 PEOPLE = "people"
 """Name of the labels among the judges."""
@@ -21,8 +21,8 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
     read = read_labels(labels, spec)
     specs = {**run.judge_specs(), read.digest: spec}
     given = [
-        v for v in run.verdicts()
-        if v.conversation_id in read.rows and not v.judge.startswith("human:")
+        v for v in called.verdicts(run, read.rows.__contains__)
+        if not v.judge.startswith("human:")
         and specs.get(v.fingerprint, spec).headline == spec.headline
     ]  # fmt: skip
     for name in read.rows:
@@ -30,7 +30,7 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
         given.append(
             Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
         )
-    talks = [c for c in run.conversations() if c.conversation_id in read.rows]
+    talks = [spot.read() for spot in called.conversations(run, read.rows.__contains__)]
     found = panel(run.manifest.protocol, talks, given, spec.headline, specs=specs)
     low, high = spec.limits(spec.headline)
     rows = []

@@ -49,6 +49,8 @@ class Pages:
         # Made before the first page asks: of a million rows it takes seconds.
         self._overview = (growing.version, overview(growing.index))
         self._versus: dict[tuple[int, str | None], dict[str, Any]] = {}
+        self._agreed: dict[Path, tuple[Any, list[dict[str, Any]]]] = {}
+        """By file of labels, with the version of the index and how the file looked."""
 
     @property
     def index(self) -> Index:
@@ -133,7 +135,10 @@ class Pages:
             return {"labels": 0}
         judge = f"human:{file}" if spec.name == PEOPLE else f"{spec.name}@human:{file}"
         command = ["convbench", "judge", "--judge", judge, "--run", str(run.path)]
-        return {"labels": scored(run), "judges": self.scoring.agreement(run, file, spec),
+        now = self.growing.version, spec, file.stat().st_mtime_ns
+        if file not in self._agreed or self._agreed[file][0] != now:
+            self._agreed[file] = now, self.scoring.agreement(run, file, spec)
+        return {"labels": scored(run), "judges": self._agreed[file][1],
                 "metric": spec.labels.get(spec.headline, spec.headline),
                 "file": str(file), "command": shlex.join(command)}  # fmt: skip
 

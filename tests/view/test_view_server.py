@@ -179,6 +179,13 @@ def test_labels_are_what_judge_human_reads(tmp_path: Path) -> None:
         # rules gave both 8: people 7 and 9 differ from it by +1 and -1.
         rules = next(row for row in agreed["judges"] if row["judge"] == "rules")
         assert (rules["common"], rules["difference"], rules["equal"]) == (2, 0.0, 0.0)
+        assert viewer.json("/api/agreement/0") == agreed
+        again = a_label(viewer, conversation_id=names[1], rater="ada", scores={"overall": 8})
+        assert "error" not in viewer.json("/api/score", "POST", again)
+        rules = next(r for r in viewer.json("/api/agreement/0")["judges"] if r["judge"] == "rules")
+        assert (rules["common"], rules["difference"], rules["equal"]) == (2, 0.5, 0.5)
+        again["scores"]["overall"] = 9
+        assert "error" not in viewer.json("/api/score", "POST", again)
         shown = viewer.json(f"/api/talk/{names[0]}")["labels"]
         assert {row["rater"]: row["overall"] for row in shown} == {"ada": 6, "bob": 8}
         assert shown[0]["note"] == note
