@@ -17,7 +17,7 @@ class Records(Generic[Record]):
     """Reads the records of one file at their places."""
 
     def __init__(self, path: Path, model: type[Record]) -> None:
-        self._places, self._model = Places(path), model
+        self.path, self._places, self._model = path, Places(path), model
         self._kept: OrderedDict[int, Record] = OrderedDict()
 
     def read(self, start: int, length: int) -> Record:
@@ -25,7 +25,7 @@ class Records(Generic[Record]):
         found = self._kept.get(start)
         if found is None:
             line = self._places.read(start, length)
-            found = checked(f"{self._places.path}: byte {start}", line, self._model)
+            found = checked(f"{self.path}: byte {start}", line, self._model)
             self._kept[start] = found
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)

@@ -23,7 +23,7 @@ from convbench.store.locks import folder_lock, shared_folder_lock
 from convbench.store.parts import files
 from convbench.store.places import size_of
 from convbench.store.seal import seal
-from convbench.store.shape import Record, an_object, checked, read_model
+from convbench.store.shape import Record, an_object, checked, one_value, read_model
 from convbench.store.shards import parts
 
 
@@ -292,8 +292,7 @@ def _newest(
     """Yield (file, line number, first byte, last line, the record in it) of every key."""
     for path, number, start, line, mark in _newest_lines(files, key):
         found = checked(f"{path}:{number}", line, model)
-        if hash(tuple(getattr(found, name) for name in key)) != mark:
-            raise RunError(f"{path}:{number}: found two values of {' or '.join(key)}; expected one")
+        one_value(f"{path}:{number}", found, key, mark)
         yield path, number, start, line, found
 
 

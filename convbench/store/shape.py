@@ -87,6 +87,13 @@ def checked(where: str, data: bytes, model: type[Record]) -> Record:
         raise RunError(f"{where}: found values nested too deeply") from None
 
 
+def one_value(where: str, record: BaseModel, names: tuple[str, ...], mark: int) -> None:
+    """Raise RunError where fields of a record are not those that were read first in its line, of
+    which `mark` is the hash: they stand there twice."""
+    if hash(tuple(getattr(record, name) for name in names)) != mark:
+        raise RunError(f"{where}: found two values of {' or '.join(names)}; expected one")
+
+
 def an_object(where: str, data: bytes, texts: Collection[str] = ()) -> dict[str, Any]:
     """Return the JSON object that these bytes hold, with a text in each of these fields."""
     try:

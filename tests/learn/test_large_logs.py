@@ -6,10 +6,13 @@ import itertools
 import random
 from pathlib import Path
 
+import pytest
+
 from convbench import catalog
+from convbench.errors import RunError
 from convbench.learn import weights
 from convbench.learn.couples import OfCouples
-from convbench.learn.given import Given
+from convbench.learn.given import Given, the_judge
 from convbench.learn.log import Log
 from convbench.learn.logged import Kept
 from convbench.learn.pairs import extremes, final_replies, logged_turns
@@ -136,6 +139,23 @@ def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path:
         assert len(by_weight(found.items)) == count
 
     held_below(200, weighed, BLOCK + 500, 2 * BLOCK + 500)
+
+
+def test_a_reward_alone_is_not_read_again(tmp_path: Path) -> None:
+    """Of a judge whose rewards are all that is asked for; each is where a least score is."""
+    run = log(tmp_path / "run")
+    judge = the_judge(run, "rules")
+    given, strict = (Given(run, judge, data) for data in (Data(), Data(least={"overall": 0.0})))
+    one = next(talk for talk in run.conversations() if talk.failure is None)
+    found = given.rewards(one)
+    assert found[1] == ()
+    assert strict.rewards(one) == found
+    for path in run.path.glob("verdicts*"):
+        path.unlink()
+    assert given.rewards(one) == found
+    strict._records[0]._kept.clear()
+    with pytest.raises(RunError, match="found no record"):
+        strict.rewards(one)
 
 
 def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:

@@ -132,6 +132,17 @@ def test_a_conversation_about_no_question_is_one_line(tmp_path: Path) -> None:
         show_conversation("lost", [run.path])
 
 
+def test_an_id_that_stands_twice_in_a_record_is_refused(tmp_path: Path) -> None:
+    """One by which it is found, another by which it would be known: in a pulled run, say."""
+    talks = [(0, 0, SAID, {"conversation_id": "asked-for"})]
+    run = make(tmp_path / "run", [question(0)], talks, {"rules": lambda k: 8.0})
+    for file, other in ((run.verdicts_file, "judge"), (run.conversations_file, "conversation_id")):
+        told = file.read_text()
+        file.write_text(told.replace("}\n", f',"{other}":"another"}}\n'))
+        with pytest.raises(RunError, match=f"found two values of .*{other}"):
+            show_conversation("asked-for", [run.path])
+
+
 def test_of_a_conversation_that_was_repeated_the_newest_is_found(tmp_path: Path) -> None:
     """By its own id, with each judge's newest verdict."""
     talks = [(0, 0, None, {"conversation_id": "once-failed"}),
