@@ -31,6 +31,10 @@ SMALL = 32 << 20
 """Bytes of records that one thread reads: each has buffers of its own."""
 
 
+class NoRoom(QueryError):
+    """A question needs more memory than it may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What records may hold of memory."""
@@ -45,6 +49,8 @@ ONCE = Room(64 << 20, 256)
 """For a question that is asked once."""
 OFTEN = Room(256 << 20, 512)
 """For a viewer, which is asked again and again."""
+ASKED = Room(256 << 20, 60)
+"""For its index where that lies in a file: what it is mostly asked needs no more."""
 SPILLED = 8
 """Most bytes of temporary files for a byte of records."""
 
@@ -76,7 +82,7 @@ def seal_memory(connection: DuckDBPyConnection) -> None:
 def bounded(
     connection: DuckDBPyConnection, seconds: float, more: str, *, hard: bool = False
 ) -> Iterator[None]:
-    """Ask within limits; QueryError after `seconds`, or where memory runs out.
+    """Ask within limits; QueryError after `seconds`, NoRoom where memory runs out.
 
     `more` says how to get further. `hard`: this program does nothing else, so it ends itself
     (exit code 1) where DuckDB does not give up, and may be held to an address space.
@@ -98,7 +104,7 @@ def bounded(
     except duckdb.InterruptException:
         raise QueryError(line) from None
     except (duckdb.OutOfMemoryException, MemoryError):
-        raise QueryError(
+        raise NoRoom(
             f"needs more than {MEMORY_MB:,} MiB beside the runs' own tables; {more}"
         ) from None
     finally:

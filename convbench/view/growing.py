@@ -95,7 +95,9 @@ class Growing:
             self._made(runs)
         elif self.partial is not None:
             self._again(runs)
-        elif [run.path.resolve() for run in runs] != [r.path.resolve() for r in self.index.runs]:
+        elif self.index.lost or [run.path.resolve() for run in runs] != [
+            run.path.resolve() for run in self.index.runs
+        ]:
             self._anew(runs)
         elif self.index.grown:
             before = self.index.marks
@@ -227,6 +229,7 @@ def _merge(
     rest = f"* EXCLUDE ({own})" if own else "*"
     listed = ", ".join([f"{rest} REPLACE ({moved}::INTEGER AS run_no)", *named])
     tables["rows"] = _arrow(fresh, f"SELECT {listed} FROM conversations ORDER BY n")
+    index.widen()
     with index.changing() as connection:
         for name, table in tables.items():
             connection.register(f"new_{name}", table)

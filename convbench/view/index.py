@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
@@ -24,7 +24,7 @@ from convbench.errors import QueryError, RunError
 from convbench.schema import Conversation, Example
 from convbench.store import Run, guard, tables
 from convbench.store.jsonl import placed
-from convbench.store.limits import OFTEN, bounded, interruptible
+from convbench.store.limits import OFTEN, NoRoom, Room, bounded, interruptible
 from convbench.store.places import Places
 from convbench.store.shape import checked
 from convbench.store.tail import Mark, Signs, fixed, marks, signs
@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
 MORE = "ask a narrower question, or use convbench query"
+LOST = "the index could not be opened again and is made anew; ask once more in a moment"
 AT_ONCE = 40_000
 """Conversations whose texts are indexed at once."""
 ORDERS = 16
 """Answers of `order` that are kept, and of `having`."""
-ORDERED = 32 << 20
+ORDERED = 16 << 20
 """Bytes of answers of `order` that are kept."""
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass
@@ -60,6 +62,10 @@ class Index:
     """How the files looked then."""
     kept: Path | None = None
     """The database it lies in; None for memory."""
+    room: Room = OFTEN
+    """What memory it has; of a kept one it may be less until a question needs more."""
+    lost: bool = False
+    """Whether its file could not be opened again."""
     _orders: dict[Any, Any] = field(default_factory=dict)
     _found: dict[tuple[str, ...], str] = field(default_factory=dict)
     _stale: list[str] = field(default_factory=list)
@@ -68,10 +74,13 @@ class Index:
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Return rows as mappings. Raises QueryError for wrong SQL and after LONGEST_S."""
-        with self._asking():
+
+        def asked() -> list[dict[str, Any]]:
             cursor = self.connection.execute(sql, list(values))
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+        return self._asked(asked)
 
     def order(self, sql: str, values: Sequence[Any]) -> Any:
         """Return the rows' numbers `n` that a query finds, in its order, as an Arrow array.
@@ -81,8 +90,9 @@ class Index:
         key = (sql, tuple(map(str, values)))
         found = self._orders.get(key)
         if found is None:
-            with self._asking():
-                table: Any = self.connection.sql(sql, params=list(values)).to_arrow_table()
+            table = self._asked(
+                lambda: self.connection.sql(sql, params=list(values)).to_arrow_table()
+            )
             found = table.column(0).combine_chunks()
             self._orders[key] = found
             while len(self._orders) > ORDERS or self._held > ORDERED:
@@ -98,7 +108,8 @@ class Index:
         `condition` says in SQL. Every text is read for it, so the newest few are kept: a search
         is asked for by the list and by each count beside a filter."""
         key = tuple(terms)
-        with self._asking():
+
+        def found() -> str:
             if key not in self._found:
                 name = f"found_{next(self._numbers)}"
                 sql = f"CREATE TEMP TABLE {name} AS SELECT n FROM conversations WHERE {condition}"
@@ -108,21 +119,61 @@ class Index:
                 self._found[key] = name
             return self._found[key]
 
+        return self._asked(found)
+
     def _drop(self, *tables: str) -> None:
         for name in tables:
             self.connection.execute(f"DROP TABLE {name}")
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """Hold the connection, for LONGEST_S at most; SQL that fails is a QueryError."""
+    def _asked(self, work: Callable[[], T]) -> T:
+        """Hold the connection while `work` asks it, for LONGEST_S at most; SQL that fails is a
+        QueryError. What needs more memory than a kept index has is asked once more, with more."""
+        with self._lock:
+            with suppress(NoRoom):
+                return self._bounded(work)
+            self._widen()  # not while the error is handled: it holds on to the connection
+            return self._bounded(work)
+
+    def _bounded(self, work: Callable[[], T]) -> T:
         import duckdb
 
+        if self.lost:
+            raise QueryError(LOST)
+        try:
+            with bounded(self.connection, LONGEST_S, MORE):
+                return work()
+        except NoRoom:
+            if self.room.held_mb < OFTEN.held_mb:
+                raise
+            raise QueryError(f"needs more memory than it may have; {MORE}") from None
+        except duckdb.Error as error:
+            raise QueryError(guard.first(error)) from None
+
+    def widen(self) -> None:
+        """Have as much memory as an index that is not kept: for changes."""
         with self._lock:
-            try:
-                with bounded(self.connection, LONGEST_S, MORE):
-                    yield
-            except duckdb.Error as error:
-                raise QueryError(guard.first(error)) from None
+            if self.room.held_mb < OFTEN.held_mb:
+                self._widen()
+
+    def _widen(self) -> None:
+        """Open the file anew, for a connection's limits are locked; what searches found goes
+        along."""
+        import duckdb
+
+        assert self.kept is not None
+        names = [*self._found.values(), *self._stale]
+        found = [self.connection.table(name).to_arrow_table() for name in names]
+        self.lost = True
+        self.connection.close()
+        try:
+            self.connection = tables.reopen(self.kept, self.runs, room=OFTEN)
+        except (duckdb.Error, RunError):
+            raise QueryError(LOST) from None
+        for name, rows in zip(names, found, strict=True):
+            self.connection.register("rows_found", rows)
+            self.connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM rows_found")
+            self.connection.unregister("rows_found")
+        self.room, self.lost = OFTEN, False
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
         """Return the only row."""

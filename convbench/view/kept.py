@@ -26,7 +26,7 @@ from convbench import answers, schema, store
 from convbench.cache import cache_folder
 from convbench.errors import ConvbenchError, RunError
 from convbench.store import Run
-from convbench.store.limits import OFTEN
+from convbench.store.limits import ASKED
 from convbench.store.places import Places, size_of
 from convbench.store.tables import reopen
 from convbench.store.tail import Mark, appended, fixed, marks
@@ -53,7 +53,7 @@ def opened(runs: Sequence[Run]) -> Index | None:
     unique = distinct(runs)
     for file in _files(unique):
         try:
-            connection = reopen(file, unique, room=OFTEN)
+            connection = reopen(file, unique, room=ASKED)
         except (duckdb.Error, RunError, OSError):
             continue  # in use, or broken off while it was made
         try:
@@ -63,7 +63,7 @@ def opened(runs: Sequence[Run]) -> Index | None:
                 [Places(unique[number].path / name) for number, name in said["files"]],
                 [{run.path / name: Mark(*mark) for name, mark in of.items()}
                  for run, of in zip(unique, said["marks"], strict=True)],
-                [tuple(map(tuple, of)) for of in said["seen"]], file,
+                [tuple(map(tuple, of)) for of in said["seen"]], file, ASKED,
             )  # fmt: skip
             same = said["fixed"] == [[list(one) for one in fixed(run)] for run in unique]
             grown = zip(index.marks, map(marks, unique), strict=True)

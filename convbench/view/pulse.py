@@ -31,7 +31,7 @@ def pulse(growing: Growing) -> dict[str, Any]:
         "first": growing.partial,
         "growing": [
             found
-            for number in range(len(index.runs))
+            for number in range(0 if index.lost else len(index.runs))
             if (found := _growing(index, number)) is not None
         ],
     }

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import pytest
 from multidict import MultiDict
 
 from convbench.cache import CACHE
 from convbench.commands.view import members
+from convbench.errors import QueryError
 from convbench.store import Run
 from convbench.store.label import write_label
+from convbench.store.limits import OFTEN, Room
 from convbench.view import kept
 from convbench.view.figures import overview
 from convbench.view.filters import listing
@@ -208,3 +211,73 @@ def test_a_viewer_that_ends_takes_its_process_along(run: Run, tmp_path: Path) ->
     growing.close()
     assert not maker.running
     assert files(tmp_path) == []
+
+
+HEAVY = "SELECT len(list(n)) AS n FROM range(3000000) t(n)"
+"""Holds 24 MB at once, which DuckDB cannot put into temporary files."""
+
+
+@pytest.fixture
+def narrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> Index:
+    """The kept index, with too little memory for HEAVY."""
+    monkeypatch.setattr(kept, "ASKED", Room(0, 16))
+    kept.make([run])
+    index = kept.opened([run])
+    assert index is not None
+    return index
+
+
+def test_a_question_that_needs_more_memory_gets_it(run: Run, narrow: Index) -> None:
+    """And what searches had found is still there, for a page may be about to ask it."""
+    light = listing(narrow, MultiDict(q="magnets"))
+    assert light["total"] == 3
+    found = narrow.having(["magnets"], "contains(text, ?)", ["magnets"])
+    assert narrow.room == Room(0, 16)
+    assert narrow.one(HEAVY) == {"n": 3_000_000}
+    assert narrow.room == OFTEN
+    assert narrow.one(f"SELECT count(*) AS n FROM {found}") == {"n": 3}
+    assert listing(narrow, MultiDict(q="magnets")) == light
+    limits = narrow.one("SELECT current_setting('lock_configuration')::VARCHAR AS locked")
+    assert limits == {"locked": "true"}, "no less guarded than before"
+    said(run, 3, RIGHT)
+    assert absorb(narrow)
+    assert listing(narrow, MultiDict(q="magnets"))["total"] == 4
+    narrow.close()
+
+
+def test_what_needs_more_than_there_is_at_all_is_refused(
+    narrow: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("convbench.view.index.OFTEN", Room(0, 20))
+    with pytest.raises(QueryError, match="needs more memory than it may have; ask a narrower"):
+        narrow.ask(HEAVY)
+    assert narrow.total == 3, "others are answered as before"
+    narrow.close()
+
+
+def test_a_run_that_grows_is_taken_in_with_all_the_memory(run: Run, narrow: Index) -> None:
+    said(run, 3, RIGHT)
+    assert absorb(narrow)
+    assert (narrow.total, narrow.room) == (4, OFTEN)
+    narrow.close()
+
+
+def test_a_file_that_cannot_be_opened_again_is_made_anew(
+    run: Run, narrow: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another viewer took it between two looks, say: the question is refused, pages come back."""
+    narrow.close()
+    growing = Growing(lambda: [run])
+    with monkeypatch.context() as patch:
+
+        def taken(*_: object, **__: object) -> None:
+            raise duckdb.IOException("Could not set lock on file")
+
+        patch.setattr("convbench.view.index.tables.reopen", taken)
+        for question in (HEAVY, "SELECT 1"):
+            with pytest.raises(QueryError, match="made anew; ask once more in a moment"):
+                growing.index.ask(question)
+    until(lambda: pulse(growing)["version"] > 1)
+    assert growing.index.total == 3
+    assert growing.index.one(HEAVY) == {"n": 3_000_000}
+    growing.close()
