@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from convbench.learn.log import KeptLog
-from convbench.learn.logged import Kept, Logged
+from convbench.learn.log import InFiles
+from convbench.learn.logged import Logged
 from convbench.stats.columns import Column
 from convbench.store.made import Made
 
@@ -20,7 +20,7 @@ class Couples(Made[tuple[Logged, Logged]]):
 
     def __init__(self, log: Sequence[Logged] = ()) -> None:
         """`log` holds all that are added; without one they are held themselves."""
-        self._log = log if isinstance(log, KeptLog) else None
+        self._log = log if isinstance(log, InFiles) else None
         self._held: list[tuple[Logged, Logged]] = []
         self._better, self._worse = Column(array("q")), Column(array("q"))
         """Their places in a log that lies in files."""
@@ -30,10 +30,8 @@ class Couples(Made[tuple[Logged, Logged]]):
         if self._log is None:
             self._held.append((better, worse))
             return
-        assert isinstance(better.talk, Kept)
-        assert isinstance(worse.talk, Kept)
-        self._better.append(better.talk.at)
-        self._worse.append(worse.talk.at)
+        self._better.append(better.at)
+        self._worse.append(worse.at)
 
     def __len__(self) -> int:
         return len(self._held) + len(self._better)

@@ -6,6 +6,7 @@ training's batches on the order of its rows.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import groupby
@@ -98,7 +99,15 @@ class Log:
         return KeptLog(self._run, talks, ordered, columns, self._turns)
 
 
-class KeptLog(Made[Logged]):
+class InFiles(Made[Logged]):
+    """A log whose conversations lie in files; one is made when it is looked at."""
+
+    @abstractmethod
+    def tasks(self) -> Mapping[str, Sequence[Logged]]:
+        """The conversations by question, in the log's order."""
+
+
+class KeptLog(InFiles):
     """Conversations in order that lie in files: memory holds 40 bytes of each, 56 with rewards of
     turns, and an item is made when it is looked at."""
 
@@ -141,8 +150,9 @@ class KeptLog(Made[Logged]):
     def _made(self, at: int) -> Logged:
         question, sample, start, length, file, reward, *turns = (c[at] for c in self._columns)
         name = self._names[question]
-        kept = Kept(name, sample, self._run, self._talks[file], start, length, at)
-        return Logged(kept, None, reward, tuple(self._turns.some(*turns)) if turns else ())
+        kept = Kept(name, sample, self._run, self._talks[file], start, length)
+        own = tuple(self._turns.some(*turns)) if turns else ()
+        return Logged(kept, None, reward, own, at=at)
 
     def tasks(self) -> Mapping[str, Sequence[Logged]]:
         """The conversations by question."""
@@ -156,7 +166,7 @@ class KeptLog(Made[Logged]):
 class KeptTask(Sequence[Logged]):
     """The conversations of one question, each made when it is looked at."""
 
-    def __init__(self, log: KeptLog, places: range) -> None:
+    def __init__(self, log: InFiles, places: Sequence[int]) -> None:
         self._log, self._places = log, places
 
     def __len__(self) -> int:
@@ -177,8 +187,11 @@ class KeptTask(Sequence[Logged]):
 class KeptTasks(Mapping[str, Sequence[Logged]]):
     """A log by question."""
 
-    def __init__(self, log: KeptLog, names: Texts, starts: array[int]) -> None:
-        self._log, self._names, self._starts = log, names, starts
+    def __init__(
+        self, log: InFiles, names: Texts, starts: array[int], order: array[int] | None = None
+    ) -> None:
+        """`starts`: where each question's places begin, in `order` or, without one, in the log."""
+        self._log, self._names, self._starts, self._order = log, names, starts, order
 
     def __len__(self) -> int:
         return len(self._names)
@@ -187,17 +200,16 @@ class KeptTasks(Mapping[str, Sequence[Logged]]):
         return (self._names[at] for at in range(len(self)))
 
     def __getitem__(self, name: str) -> Sequence[Logged]:
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._names[middle] < name else (low, middle)
-        if low == len(self) or self._names[low] != name:
-            raise KeyError(name)
-        return self.at(low)
+        for number, known in enumerate(self):  # nothing asks for more than one or two
+            if known == name:
+                return self.at(number)
+        raise KeyError(name)
 
     def at(self, number: int) -> Sequence[Logged]:
         """Return the conversations of the question at a place."""
-        return KeptTask(self._log, range(self._starts[number], self._starts[number + 1]))
+        first, end = self._starts[number], self._starts[number + 1]
+        places = range(first, end) if self._order is None else self._order[first:end]
+        return KeptTask(self._log, places)
 
     def values(self) -> ValuesView[Sequence[Logged]]:
         """Those of each question, in order."""

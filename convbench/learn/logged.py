@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convbench.schema import Conversation, Example
 from convbench.store.records import Records
@@ -19,8 +19,6 @@ class Kept:
     talks: Records[Conversation]
     start: int
     length: int
-    at: int
-    """Which one of the log's it is."""
 
     def read(self) -> Conversation:
         """Return the conversation."""
@@ -41,6 +39,8 @@ class Logged:
     """The run that holds it, where a log has several."""
     group: str = ""
     """Name of the question where a log has several runs; else its id."""
+    at: int = field(default=-1, compare=False)
+    """Its place in a log that lies in files."""
 
     @property
     def conversation(self) -> Conversation:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import statistics
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from convbench.errors import TrainError
 from convbench.learn.flagged import Flagged
+from convbench.learn.log import LARGE, KeptTasks
 from convbench.learn.logged import Logged
+from convbench.learn.picked import Picking
 from convbench.learn.select import Selection, check, collect, hashed, nearest, select
 from convbench.schema import fingerprint
 from convbench.schema.recipe import Align, Data, Order
 from convbench.store.run import Run
 
 
-def log_of(runs: Sequence[Run], data: Data) -> Selection:
+def log_of(runs: Sequence[Run], data: Data, large: int = LARGE) -> Selection:
     """Return the conversations of all runs as one log.
 
     Conversations of one question under one protocol are one group, whichever run holds them.
@@ -26,17 +30,18 @@ def log_of(runs: Sequence[Run], data: Data) -> Selection:
     """
     _one_each(runs, data)
     if len(runs) == 1:
-        found = select(runs[0], data)
+        found = select(runs[0], data, large)
     else:
-        found = _joined([collect(run, _of_run(data, place)) for place, run in enumerate(runs)])
+        each = enumerate(runs)
+        found = _joined([collect(run, _of_run(data, at), large=large) for at, run in each])
         _comparable(found, data.align)
         if data.rows is not None:
             logged = nearest(found, data.rows, data.unit)
             beyond = {"beyond data.rows": len(found.logged) - len(logged)}
-            found = replace(found, logged=tuple(logged), skipped=found.skipped | beyond)
+            found = replace(found, logged=logged, skipped=found.skipped | beyond)
         check(found.run, found.judge, found.logged, Counter(found.skipped))
     if data.align != "none":
-        found = replace(found, logged=tuple(_aligned(found, data.align)))
+        found = replace(found, logged=_aligned(found, data.align))
     return _ordered(found, data.order)
 
 
@@ -69,24 +74,16 @@ def _joined(parts: Sequence[Selection]) -> Selection:
         skipped.update(part.skipped)
         flagged.conversations += part.flagged.conversations
         flagged.findings.update(part.flagged.findings)
-    names = _Names()
-    named = [
-        replace(
-            part,
-            logged=tuple(names.give(part.run, part.logged)),
-            unrewarded=tuple(names.give(part.run, part.unrewarded)),
-        )
-        for part in parts
-    ]
-    judges = dict.fromkeys(part.judge for part in named if part.judge)
+    names, runs = _Names(), [part.run for part in parts]
+    logged = Picking(*(part.logged for part in parts), runs=runs)
+    unrewarded = Picking(*(part.unrewarded for part in parts), runs=runs)
+    for number, part in enumerate(parts):
+        for picking, log in ((logged, part.logged), (unrewarded, part.unrewarded)):
+            for place, item in enumerate(names.give(part.run, log)):
+                picking.add(item, number, place)
+    judges = " + ".join(dict.fromkeys(part.judge for part in parts if part.judge))
     return Selection(
-        named[0].run,
-        " + ".join(judges),
-        tuple(item for part in named for item in part.logged),
-        dict(skipped),
-        flagged,
-        tuple(item for part in named for item in part.unrewarded),
-        tuple(named),
+        runs[0], judges, logged.items(), dict(skipped), flagged, unrewarded.items(), tuple(parts)
     )
 
 
@@ -100,14 +97,18 @@ class _Names:
         """Yield the items with their run and the name of their question."""
         manifest = run.manifest
         under = fingerprint(manifest.task.name, manifest.protocol, manifest.mode)
-        for item in items:
-            name = item.talk.example_id
-            mark = fingerprint(under, item.example)
-            known = self.marks.setdefault(name, [])
-            if mark not in known:
-                known.append(mark)
-            number = known.index(mark) + 1
-            yield replace(item, run=run, group=name if number == 1 else f"{name}#{number}")
+        for name, some in groupby(items, key=lambda item: item.talk.example_id):
+            group = ""
+            for item in some:
+                group = group or self._group(name, fingerprint(under, item.example))
+                yield replace(item, run=run, group=group)
+
+    def _group(self, name: str, mark: str) -> str:
+        known = self.marks.setdefault(name, [])
+        if mark not in known:
+            known.append(mark)
+        number = known.index(mark) + 1
+        return name if number == 1 else f"{name}#{number}"
 
 
 def _comparable(found: Selection, align: Align) -> None:
@@ -129,8 +130,8 @@ def _comparable(found: Selection, align: Align) -> None:
         )
 
 
-def _aligned(found: Selection, align: Align) -> Iterator[Logged]:
-    """Yield the conversations with their rewards on the scale of their task and judge; rewards of
+def _aligned(found: Selection, align: Align) -> Sequence[Logged]:
+    """Return the conversations with their rewards on the scale of their task and judge; rewards of
     turns on that of these turns."""
     judges = {part.run.manifest.id: part.judge for part in found.parts}
 
@@ -138,17 +139,19 @@ def _aligned(found: Selection, align: Align) -> Iterator[Logged]:
         manifest = found.run_of(item).manifest
         return manifest.task.name, judges.get(manifest.id, found.judge)
 
-    whole: dict[tuple[str, str], list[float]] = {}
-    turns: dict[tuple[str, str], list[float]] = {}
+    whole: dict[tuple[str, str], array[float]] = {}
+    turns: dict[tuple[str, str], array[float]] = {}
     for item in found.logged:
-        whole.setdefault(scale(item), []).append(item.reward)
-        turns.setdefault(scale(item), []).extend(item.turns)
+        whole.setdefault(scale(item), array("d")).append(item.reward)
+        turns.setdefault(scale(item), array("d")).extend(item.turns)
     maps = {name: aligner(values, align) for name, values in whole.items()}
     inner = {name: aligner(values, align) for name, values in turns.items() if values}
+    picking = Picking(found.logged)
     for item in found.logged:
         name = scale(item)
         own = tuple(inner[name](value) for value in item.turns)
-        yield replace(item, reward=maps[name](item.reward), turns=own)
+        picking.add(replace(item, reward=maps[name](item.reward), turns=own))
+    return picking.items()
 
 
 def aligner(values: Sequence[float], align: Align) -> Callable[[float], float]:
@@ -171,13 +174,14 @@ def _ordered(found: Selection, order: Order) -> Selection:
     """Return the log with its questions in the order of a curriculum."""
     if order == "shuffled":
         return found
-    rewards: dict[str, list[float]] = {}
-    for item in found.logged:
-        rewards.setdefault(item.task, []).append(item.reward)
-    if order in ("easy", "hard"):
-        keys = {task: statistics.fmean(some) for task, some in rewards.items()}
-    else:
-        keys = {task: statistics.pstdev(some) for task, some in rewards.items()}
+    measure = statistics.fmean if order in ("easy", "hard") else statistics.pstdev
     sign = -1 if order in ("easy", "spread") else 1
-    logged = sorted(found.logged, key=lambda i: (sign * keys[i.task], hashed(i.task)))
-    return replace(found, logged=tuple(logged))
+    tasks = found.tasks()
+    measured = array("d", (sign * measure([i.reward for i in some]) for some in tasks.values()))
+    drawn = array("Q", (int.from_bytes(hashed(task)[:8]) for task in tasks))
+    at = tasks.at if isinstance(tasks, KeptTasks) else list(tasks.values()).__getitem__
+    picking = Picking(found.logged)
+    for number in sorted(range(len(tasks)), key=lambda n: (measured[n], drawn[n])):
+        for item in at(number):
+            picking.add(item)
+    return replace(found, logged=picking.items())

@@ -14,8 +14,9 @@ from convbench.errors import TrainError
 from convbench.judge.controls import tried, unfit
 from convbench.learn.flagged import Flagged, findings
 from convbench.learn.given import UNREWARDED, Given, Rewards, one_version, the_judge
-from convbench.learn.log import LARGE, KeptLog, Log
+from convbench.learn.log import LARGE, InFiles, Log
 from convbench.learn.logged import Logged
+from convbench.learn.picked import Picking
 from convbench.schema import Conversation
 from convbench.schema.recipe import Data, Unit
 from convbench.store.run import Run
@@ -43,7 +44,7 @@ class Selection:
 
     def tasks(self) -> Mapping[str, Sequence[Logged]]:
         """Conversations by task, in their order."""
-        if isinstance(self.logged, KeptLog):
+        if isinstance(self.logged, InFiles):
             return self.logged.tasks()
         found: dict[str, list[Logged]] = {}
         for item in self.logged:
@@ -91,16 +92,16 @@ class Selection:
             yield from unfit(tried(self.run, self.judge, mark), self.judge)
 
 
-def select(run: Run, data: Data) -> Selection:
+def select(run: Run, data: Data, large: int = LARGE) -> Selection:
     """Return the train conversations of the run's own policy with one judge's reward.
 
     Raises TrainError where the run is not judged, several judges are there and none is named,
     verdicts of one judge are of two versions, nothing is left, or all rewards are equal.
     """
-    found = collect(run, data)
+    found = collect(run, data, large=large)
     logged, skipped = found.logged, Counter(found.skipped)
     if data.rows is not None:
-        logged = tuple(nearest(found, data.rows, data.unit))
+        logged = nearest(found, data.rows, data.unit)
         skipped["beyond data.rows"] = len(found.logged) - len(logged)
     check(found.run, found.judge, logged, skipped)
     return replace(found, logged=logged, skipped=dict(skipped))
@@ -130,7 +131,7 @@ def collect(run: Run, data: Data, split: str = "train", large: int = LARGE) -> S
     return Selection(run, judge, logged.items(), dict(skipped), flagged, unrewarded.items())
 
 
-def nearest(found: Selection, rows: int, unit: Unit) -> list[Logged]:
+def nearest(found: Selection, rows: int, unit: Unit) -> Sequence[Logged]:
     """Return the conversations of the tasks whose rows (conversations, or policy turns) add up
     nearest to `rows`.
 
@@ -139,8 +140,11 @@ def nearest(found: Selection, rows: int, unit: Unit) -> list[Logged]:
     there: Counter[str] = Counter()
     logged = found.logged
     for item in logged:
-        turns = policy_turns(found.run_of(item).manifest.protocol, item.conversation)
-        there[item.task] += len(turns) if unit == "turn" else 1
+        there[item.task] += (
+            1
+            if unit == "conversation"
+            else len(policy_turns(found.run_of(item).manifest.protocol, item.conversation))
+        )
     if there.total() < rows:
         raise TrainError(
             f"data.rows: found {there.total()} rows (one per {unit}) in {found.run.path}; expected "
@@ -150,7 +154,11 @@ def nearest(found: Selection, rows: int, unit: Unit) -> list[Logged]:
     sums = list(itertools.accumulate(there[task] for task in order))
     best = min(range(len(sums)), key=lambda i: abs(sums[i] - rows))
     kept = set(order[: best + 1])
-    return [item for item in logged if item.task in kept]
+    picking = Picking(logged)
+    for item in logged:
+        if item.task in kept:
+            picking.add(item)
+    return picking.items()
 
 
 def hashed(name: str) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from convbench.learn.log import KeptLog
-from convbench.learn.logged import Kept, Logged
+from convbench.learn.log import InFiles
+from convbench.learn.logged import Logged
 from convbench.store.made import Made
 
 Item = tuple[Logged, float]
@@ -16,7 +16,7 @@ class KeptItems(Made[Item]):
     """Conversations of a log that lies in files, with their weights; an item is made when it is
     looked at."""
 
-    def __init__(self, log: KeptLog, places: array[int], weights: array[float]) -> None:
+    def __init__(self, log: InFiles, places: array[int], weights: array[float]) -> None:
         """`places` are those of the conversations in the log."""
         self._log, self._places, self.weights = log, places, weights
 
@@ -47,15 +47,15 @@ class Weighing:
 
     def add(self, item: Logged, weight: float) -> None:
         """Add one."""
-        if isinstance(self._log, KeptLog) and isinstance(item.talk, Kept):
-            self._places.append(item.talk.at)
+        if isinstance(self._log, InFiles):
+            self._places.append(item.at)
             self._weights.append(weight)
         else:
             self._held.append((item, weight))
 
     def items(self) -> Sequence[Item]:
         """Return them as they were added."""
-        if isinstance(self._log, KeptLog):
+        if isinstance(self._log, InFiles):
             return KeptItems(self._log, self._places, self._weights)
         return tuple(self._held)
 

@@ -11,6 +11,7 @@ from statistics import fmean
 
 from convbench.errors import TrainError
 from convbench.learn.logged import Logged
+from convbench.learn.picked import Picking
 from convbench.learn.select import Selection
 from convbench.learn.shaping import shaped
 from convbench.learn.ties import Ties, equals, settle
@@ -130,20 +131,21 @@ def credited(selection: Selection, by: Weighting) -> tuple[Selection, dict[str, 
     rewards, and how many others there are. RunError where none was given."""
     runs = [part.run for part in selection.parts] or [selection.run]
     there = {run.manifest.id: turn_advantages(run, by.credit) for run in runs}
-    found = []
+    picking = Picking(selection.logged)
     for item in selection.logged:
         manifest = selection.run_of(item).manifest
         own = there[manifest.id].get(item.conversation_id, {})
         turns = policy_turns(manifest.protocol, item.conversation)
         if all(turn in own for turn in turns):
-            found.append(replace(item, turns=tuple(own[turn] for turn in turns)))
+            picking.add(replace(item, turns=tuple(own[turn] for turn in turns)))
+    found = picking.items()
     if not found:
         raise TrainError(
             f"{selection.run.path}: weighting.reward: advantage: found no conversation all of "
             "whose turns have credit; give it with convbench credit"
         )
     bare = len(selection.logged) - len(found)
-    some = replace(selection, logged=tuple(found))
+    some = replace(selection, logged=found)
     return some, ({"without credit of every turn": bare} if bare else {})
 
 
