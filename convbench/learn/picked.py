@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from convbench.learn.log import InFiles, KeptTasks
 from convbench.learn.logged import Logged
@@ -71,12 +70,12 @@ class Picked(InFiles):
         turns: Sequence[float] = ()
         if len(self._turns):
             turns = self._turns.some(*self._ends.some(at, at + 2))
-        named = self._runs or found.group
-        return replace(
-            found, at=at, reward=self._reward[at], turns=tuple(turns),
-            run=self._runs[log] if self._runs else found.run,
-            group=self._names[self._task[at]] if named else "",
-        )  # fmt: skip
+        run, group = found.run, found.group
+        if self._runs or group:
+            group = self._names[self._task[at]]
+        if self._runs:
+            run = self._runs[log]
+        return Logged(found.talk, found.asked, self._reward[at], tuple(turns), run, group, at)
 
     def tasks(self) -> Mapping[str, Sequence[Logged]]:
         """The conversations by question, in the order in which questions first come."""
