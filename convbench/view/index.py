@@ -162,17 +162,17 @@ class Index:
 
         assert self.kept is not None
         names = [*self._found.values(), *self._stale]
-        found = [self.connection.table(name).to_arrow_table() for name in names]
         self.lost = True
-        self.connection.close()
         try:
+            found = [self.connection.table(name).to_arrow_table() for name in names]
+            self.connection.close()
             self.connection = tables.reopen(self.kept, self.runs, room=OFTEN)
+            for name, rows in zip(names, found, strict=True):
+                self.connection.register("rows_found", rows)
+                self.connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM rows_found")
+                self.connection.unregister("rows_found")
         except (duckdb.Error, RunError):
             raise QueryError(LOST) from None
-        for name, rows in zip(names, found, strict=True):
-            self.connection.register("rows_found", rows)
-            self.connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM rows_found")
-            self.connection.unregister("rows_found")
         self.room, self.lost = OFTEN, False
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> dict[str, Any]:
