@@ -228,6 +228,8 @@ def conditions(index: Index, asked: Asked) -> tuple[str, list[Any]]:
 
 def _having(index: Index, searched: Sequence[str]) -> str:
     """Return the table of the rows that hold all of these words and phrases."""
+    if known := index.known(searched):
+        return known
     parts, values = [], []
     for term in searched:
         by_id = len(term) >= ID_FROM and _begins_id(index, term)

@@ -103,6 +103,10 @@ class Index:
     def _held(self) -> int:
         return sum(one.nbytes for one in tuple(self._orders.values()))
 
+    def known(self, terms: Sequence[str]) -> str | None:
+        """Return the table that `having` keeps of these terms, if it does."""
+        return self._found.get(tuple(terms))
+
     def having(self, terms: Sequence[str], condition: str, values: Sequence[Any]) -> str:
         """Return a table of the numbers `n` of the rows whose texts hold all terms, which
         `condition` says in SQL. Every text is read for it, so the newest few are kept: a search
@@ -143,7 +147,7 @@ class Index:
             with bounded(self.connection, LONGEST_S, MORE):
                 return work()
         except NoRoom:
-            if self.room.held_mb < OFTEN.held_mb:
+            if self._narrow:
                 raise
             raise QueryError(f"needs more memory than it may have; {MORE}") from None
         except duckdb.Error as error:
@@ -152,8 +156,12 @@ class Index:
     def widen(self) -> None:
         """Have as much memory as an index that is not kept: for changes."""
         with self._lock:
-            if self.room.held_mb < OFTEN.held_mb:
+            if self._narrow:
                 self._widen()
+
+    @property
+    def _narrow(self) -> bool:
+        return self.room.held_mb < OFTEN.held_mb
 
     def _widen(self) -> None:
         """Open the file anew, for a connection's limits are locked; what searches found goes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from multidict import MultiDict
@@ -11,7 +13,7 @@ from convbench.commands.view import index_runs
 from convbench.errors import QueryError, RunError
 from convbench.schema import ImagePart, TextPart
 from convbench.view.figures import overview
-from convbench.view.filters import listing, terms
+from convbench.view.filters import following, listing, terms
 from convbench.view.index import Index
 from convbench.view.talk import prompts, talk
 from tests.view.runs import RIGHT, WRONG, make, question, world
@@ -213,3 +215,22 @@ def test_images_of_a_conversation_are_files_of_its_run(tmp_path: Path) -> None:
 
 def test_terms() -> None:
     assert terms('one "two three"  fo"ur "five') == ["one", "two three", "four", "five"]
+
+
+def test_a_search_is_asked_of_texts_and_ids_once(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by each page of it, and each count beside it."""
+    asked: list[str] = []
+    ask = index.ask
+
+    def told(sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        asked.append(sql)
+        return ask(sql, values)
+
+    monkeypatch.setattr(index, "ask", told)
+    for page in ("0", "5"):
+        listing(index, MultiDict(q="nowhere", offset=page))
+        following(index, MultiDict(q="nowhere", split="train"))
+    assert len(asked) > 4
+    assert sum("starts_with" in sql for sql in asked) == 1
