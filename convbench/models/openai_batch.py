@@ -7,7 +7,7 @@ The form is that of OpenAI's Batch API: `POST /files`, `POST /batches`, `GET /ba
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -26,7 +26,7 @@ from convbench.models.batch import (
     whole,
 )
 from convbench.models.failures import BrokenReply
-from convbench.models.http import BadStatus
+from convbench.models.http import JSON, BadStatus
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.prices import Price
 from convbench.models.refusals import message
@@ -65,14 +65,12 @@ class OpenAIBatches(Batches):
 
     async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
         """Upload the file of requests."""
-        import aiohttp
+        from urllib3 import encode_multipart_formdata
 
-        form = aiohttp.FormData()
-        form.add_field("purpose", "batch")
-        form.add_field(
-            "file", b"\n".join(lines), filename=f"{mark}.jsonl", content_type="application/jsonl"
-        )
-        return self.named((await self._ask("POST", "/files", form, {})).get("id"))
+        requests = (f"{mark}.jsonl", b"\n".join(lines), "application/jsonl")
+        form, kind = encode_multipart_formdata({"purpose": "batch", "file": requests})
+        found = await self._ask("POST", "/files", form, {"Content-Type": kind})
+        return self.named(found.get("id"))
 
     async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
         """Begin a batch of an uploaded file."""
@@ -151,13 +149,15 @@ class OpenAIBatches(Batches):
             return error
 
     async def _ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = JSON,
     ) -> dict[str, Any]:
         """Return the object that one request gets; raises what another reply means."""
         http, url = self._model.http, self._model.base + path
-        status, raw, told = await (
-            http.ask(method, url, body) if headers is None else http.ask(method, url, body, headers)
-        )
+        status, raw, told = await http.ask(method, url, body, headers)
         if status in (404, 405) and method == "POST" and "cancel" not in path:
             raise unknown(self.ref, status, path)
         if status == 404 and path.startswith("/batches/"):

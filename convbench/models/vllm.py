@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import re
@@ -15,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from convbench.errors import FatalModelError
+from convbench.errors import FatalModelError, TransientModelError
 from convbench.models.devices import Placement
 from convbench.models.guard import guarded
+from convbench.models.http import Http
 from convbench.models.model import Model
 from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
@@ -106,7 +108,7 @@ class VLLMModel(Model):
         )
         try:
             async with asyncio.timeout(START_S):
-                await self._healthy(f"{base}/health")
+                await self._healthy(base)
         except TimeoutError:
             await self.aclose()
             raise FatalModelError(f"{self.ref}: not up in {START_S:g} s; {self._tail()}") from None
@@ -150,21 +152,20 @@ class VLLMModel(Model):
             while process.poll() is None:
                 await asyncio.sleep(0.05)
 
-    async def _healthy(self, url: str) -> None:
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(total=5)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+    async def _healthy(self, base: str) -> None:
+        """Return once the server answers."""
+        server = Http(self.ref, base, {})
+        try:
             while True:
                 if self._process is None or self._process.poll() is not None:
                     raise FatalModelError(f"{self.ref}: vLLM did not start; {self._tail()}")
-                try:
-                    async with session.get(url, allow_redirects=False) as reply:
-                        if reply.status == 200:
+                with contextlib.suppress(TransientModelError, TimeoutError):
+                    async with asyncio.timeout(5):
+                        if (await server.ask("GET", f"{base}/health"))[0] == 200:
                             return
-                except (aiohttp.ClientError, TimeoutError, ConnectionError):
-                    pass
                 await asyncio.sleep(0.25)
+        finally:
+            await server.aclose()
 
     def _tail(self) -> str:
         """Return the telling lines of the log, on one line, and where it lies: its first and last
