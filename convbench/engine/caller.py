@@ -15,6 +15,7 @@ from convbench.engine.bucket import Buckets
 from convbench.engine.budget import Budget
 from convbench.engine.cache import ReplyCache, reply_name
 from convbench.engine.gate import enter, idle
+from convbench.engine.gathering import replied
 from convbench.engine.journal import Journal, call_hash
 from convbench.engine.limiter import Limiter
 from convbench.engine.need import size_of
@@ -259,6 +260,7 @@ class _Call:
             self._tell(since, "%s: %s", type(error).__name__, error)
             self._lose(attempt, error)
             raise
+        replied(time.monotonic() - since)
         self._tell(
             since, "%s, %s + %s tokens", completion.finish_reason, completion.prompt_tokens,
             completion.completion_tokens,

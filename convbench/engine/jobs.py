@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from convbench.engine.gate import CURRENT, Gate, Stopped
+from convbench.engine.gathering import GatheringLoop
 from convbench.engine.status import Status
 from convbench.engine.stops import stoppable
 from convbench.errors import (
@@ -200,15 +201,20 @@ def run(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_main(coro_factory))
+        return _here(_main(coro_factory))
     return _beside(coro_factory)
+
+
+def _here(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=GatheringLoop) as runner:
+        return runner.run(main)
 
 
 def _beside(coro_factory: Callable[[], Coroutine[Any, Any, T]]) -> T:
     started: list[tuple[asyncio.AbstractEventLoop, _Signals]] = []
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1, "convbench") as threads:
-        found = threads.submit(context.run, asyncio.run, _main(coro_factory, started))
+        found = threads.submit(context.run, _here, _main(coro_factory, started))
         while True:
             try:
                 return found.result()

@@ -1,0 +1,115 @@
+"""Replies that come within moments of each other are taken together, and none waits long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from convbench.engine import gathering
+from convbench.engine.caller import Caller
+from convbench.engine.gathering import LONGEST_S, Gathering, GatheringLoop
+from convbench.engine.jobs import run
+from convbench.models import open_model
+from convbench.schema import Sampling
+from tests.support.chat.plan import Plan
+from tests.support.provider import Provider
+
+
+@contextmanager
+def pipes(selector: Gathering, count: int) -> Iterator[list[int]]:
+    """Watch so many pipes; yield their ends for writing."""
+    found = [os.pipe() for _ in range(count)]
+    for reading, _ in found:
+        selector.register(reading, selectors.EVENT_READ)
+    try:
+        yield [writing for _, writing in found]
+    finally:
+        for pair in found:
+            for end in pair:
+                os.close(end)
+
+
+def test_what_follows_within_the_wait_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Gathering()) as selector, pipes(selector, 2) as (one, two):
+        selector.replied(60.0)
+        slept: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            os.write(two, b"x")
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        threading.Timer(0.05, os.write, (one, b"x")).start()
+        assert len(selector.select(10)) == 2
+        assert slept == [LONGEST_S]
+
+
+def test_nothing_waits_where_it_came_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: float) -> None:
+        raise AssertionError("waited, though there was something to do")
+
+    monkeypatch.setattr(time, "sleep", never)
+    with closing(Gathering()) as selector, pipes(selector, 2) as (one, _):
+        selector.replied(60.0)
+        os.write(one, b"x")
+        assert len(selector.select(10)) == 1
+        assert selector.select(0)  # as where a loop has other things to do
+
+
+def test_nothing_waits_before_any_reply_or_for_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with closing(Gathering()) as selector, pipes(selector, 1) as (one,):
+        threading.Timer(0.05, os.write, (one, b"x")).start()
+        assert len(selector.select(10)) == 1
+    with closing(Gathering()) as selector:
+        selector.replied(60.0)
+        assert selector.select(0.05) == []
+    assert slept == []
+
+
+def test_a_reply_waits_a_hundredth_of_the_quickest_at_most() -> None:
+    with closing(Gathering()) as selector:
+        selector.replied(0.2)
+        assert selector.pause_s == pytest.approx(0.002)
+        selector.replied(0.02)
+        assert selector.pause_s == pytest.approx(0.0002)
+        selector.replied(0.2)
+        assert selector.pause_s == pytest.approx(0.000202)  # one quick reply is not forgotten soon
+        for _ in range(1000):
+            selector.replied(9.0)
+        assert selector.pause_s == LONGEST_S
+
+
+def test_calls_tell_how_long_they_took() -> None:
+    """A real call in the loop of a command."""
+    with Provider(Plan(latency_s=0.1)) as provider:
+
+        async def main() -> float:
+            model = open_model("openai/gpt-test", api_base=provider.api_base)
+            try:
+                await Caller().complete(
+                    model, [{"role": "user", "content": "hi"}], Sampling(), key="k"
+                )
+            finally:
+                await model.aclose()
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, GatheringLoop)
+            return loop.gathering.pause_s
+
+        pause = run(main)
+    assert 0.001 <= pause <= LONGEST_S
+
+
+def test_another_loop_is_told_nothing() -> None:
+    async def main() -> None:
+        gathering.replied(1.0)
+
+    asyncio.run(main())
