@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -113,6 +114,9 @@ def _root(
 def main() -> None:
     """Run the command line; exit code 0 only on success."""
     gc.set_threshold(*RARELY)
+    # else Python looks for cycles among all there is four times as it ends, and takes it apart: the
+    # memory goes back as a whole
+    atexit.register(gc.freeze)
     # else the first model that is made looks through every installed package for plugins
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:]
