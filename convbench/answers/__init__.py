@@ -14,7 +14,7 @@ from convbench.answers.tags import (
     thinking,
     visible,
 )
-from convbench.answers.wording import TAKEN_BACK
+from convbench.answers.taken_back import TAKEN_BACK
 
 __all__ = [
     "TAG",
