@@ -53,7 +53,7 @@ def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:
         "    with contextlib.suppress(SystemExit):\n"
         "        main()\n"
         "    assert gc.get_threshold() == (100_000, 1, 1)\n"
-        "    assert gc.isenabled() and gc.get_freeze_count() == 0\n"
+        "    assert gc.isenabled() and gc.get_freeze_count() > 0\n"
         f"    print(*(one for one in {sorted(set(files.values()))} if f'convbench.cli.{{one}}' "
         "in sys.modules))\n"
         "    pathlib.Path('convbench.toml').write_text('[build]\\nsamples = 2\\n')\n"
