@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from convbench import catalog
 from convbench.errors import SpecError
 from convbench.judge.kinds import kind_of
-from convbench.judge.scoring_form import named
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
 
@@ -79,6 +78,8 @@ def resolve_judge(
     if text.startswith("human:"):
         return _human(text, specs, sets)
     if before and after.startswith("human:"):
+        from convbench.judge.scoring_form import named
+
         return _human(after, specs, sets, named(before, specs, run))
     if _is_spec(text, specs):
         return _spec(text, None, specs, sets, resolve_model)
