@@ -3,7 +3,9 @@ are our own excerpts, and the real ones too where they are."""
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,13 @@ def pytest_report_header() -> str:
 def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
     os.environ.setdefault("CONVBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def _thawed() -> Iterator[None]:
+    """A command that is typed in this process freezes all there is: its own ends with it."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", params=sources("data/hub"), ids=named)

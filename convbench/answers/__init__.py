@@ -1,33 +1,5 @@
 """What a conversation answered, read from its text: the one place where answers are parsed.
 
-Uses the schema alone.
+Uses the schema alone. It loads none of its files by itself: what reads an answer is long to load,
+and most who are here only want to tell a thinking block.
 """
-
-from convbench.answers.final import after_marker, final_answer
-from convbench.answers.grade import Graded, grade, grade_texts
-from convbench.answers.tags import (
-    TAG,
-    closes,
-    first_block,
-    left_open,
-    segments,
-    thinking,
-    visible,
-)
-from convbench.answers.wording import TAKEN_BACK
-
-__all__ = [
-    "TAG",
-    "TAKEN_BACK",
-    "Graded",
-    "after_marker",
-    "closes",
-    "final_answer",
-    "first_block",
-    "grade",
-    "grade_texts",
-    "left_open",
-    "segments",
-    "thinking",
-    "visible",
-]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from convbench.answers import wording
 from convbench.answers.plain import lower, plain
 from convbench.answers.tags import visible
+from convbench.answers.taken_back import TAKEN_BACK
 
 Letters = Mapping[str, str] | Collection[str]
 """The options' letters in upper case (a tuple, or a string such as "ABCD"), or their texts by
@@ -116,7 +117,7 @@ def _settled(
 
 def _kept(text: str, at: int, found: str, letters: Letters) -> str:
     """Return the option, or what it is replaced with where the text takes it back."""
-    taken = wording.TAKEN_BACK.search(text, at)
+    taken = TAKEN_BACK.search(text, at)
     if taken is None:
         return found
     new = wording.INSTEAD.match(text, taken.end())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from convbench.answers.final import Letters, after_marker, final_answer
+from convbench.answers.length import word_count
 from convbench.answers.tags import closes, left_open, thinking, visible
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
 from convbench.views import policy_turns
@@ -65,9 +66,8 @@ def grade_texts(
     `options` are the options' texts by letter, or their letters alone, `marker` is the protocol's
     `answer_after`.
     """
-    words = sum(len(text.split()) for text in said)
     if failed or not said:
-        return Graded(None, None, None, None, None, words, len(said))
+        return Graded(None, None, None, None, None, word_count(said), len(said))
     answer = _answer(said, options, marker)
     return Graded(
         answer=answer,
@@ -75,7 +75,7 @@ def grade_texts(
         thinking=thinking(said[-1]),
         thinking_any=any(map(thinking, said)),
         thinking_closed=closes(said[-1]),
-        words=words,
+        words=word_count(said),
         n_turns=len(said),
     )
 

@@ -64,7 +64,7 @@ OPENING = re.compile(_OPENING)
 BARE = re.compile(
     rf"{_OPENING}(?:{_WRAP}{_OPENING}){{0,3}}"
     rf"(?P<word>(?:option|choice|letter)\b[\s:-]*+{_OPENING})?"
-    r"(?P<letter>[A-Za-z0-9])(?=[぀-ヿ一-鿿가-힣]|$|[^\w+#%]|_(?!\w))(?!['’]\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
+    r"(?P<letter>[A-Za-z0-9])(?=(?-i:[぀-ヿ一-鿿가-힣])|$|[^\w+#%]|_(?!\w))(?!['’]\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
     re.IGNORECASE,
 )
 """An option's letter in its dress."""
@@ -106,16 +106,6 @@ _TWO = re.compile(
 )
 _BESIDE = re.compile(r"[ \t]+(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)")
 
-TAKEN_BACK = re.compile(
-    r"(?:[.!?…\n—–-]|^)[ \t\"'*_]*(?:(?:hmm+|oh|but|ah|ok(?:ay)?|well),?\s*+)?"
-    r"(?:(?:wait|hold\s+on|hang\s+on)\s*[,.!…—-]+(?:\s*no\b[,.!]*)?|no,(?=\s+(?:it(?:['’]s|\s+is)\s+)?[(*]*(?-i:[A-HJ-Z])[)*]*(?:[.,!;]|$|\n))|no,?\s+wait\b[,.!]*|actually,?\s+no\b[,.!]*"
-    r"|scratch\s+that\b[,.!]*|on\s+second\s+thoughts?\b,?|(?:actually,?\s+)?i\s+take\s+(?:that|it)\s+back\b"
-    r"[,.!]*|(?:actually,?\s+)?i\s+(?:was|am)\s+wrong\b[,.!]*|(?:actually,?\s+)?i\s+made\s+a\s+mistake\b"
-    r"[,.!]*|let\s+me\s+(?:reconsider|correct\s+myself)\b[,.!:]*|correction\s*:|sorry,?\s+i\s+meant?\b"
-    r"|i\s+meant?\b|never\s+mind\b[,.!]*|oops\b[,.!]*)",
-    re.IGNORECASE,
-)
-"""Words that take back what was just said; "wait" and the like only where a sentence begins."""
 INSTEAD = re.compile(
     r"\s*+(?:(?:it|that)(?:['’]s|\s+is|\s+should\s+be|\s+must\s+be)\s+|i\s+meant?\s+|make\s+it\s+)?"
     rf"(?:option\s++|choice\s++)?{_OPENING}(?P<letter>(?-i:[A-Z]))(?=[\s]*(?:$|\n)|[.,;!)*_\]\"'])",

@@ -6,7 +6,10 @@ long to start as what it imports; who takes `app` gets all of them.
 
 from typing import Any
 
-from convbench.cli.main import load, main
+from convbench.cli.loading import loading
+
+with loading():
+    from convbench.cli.main import load, main
 
 __all__ = ["app", "main"]
 

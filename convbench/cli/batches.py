@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from convbench.cli.answers.runs import BatchAnswer, BatchesAnswer
+from convbench.cli.answers.shards import BatchAnswer, BatchesAnswer
 from convbench.cli.command import command
 from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, note, shown, table

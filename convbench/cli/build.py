@@ -10,7 +10,8 @@ import typer
 
 from convbench.cli.answers.runs import BuildAnswer, Tokens
 from convbench.cli.command import as_typed, command
-from convbench.cli.envelope import give
+from convbench.cli.envelope import give, wanted
+from convbench.cli.foreseen import answer_foreseen, say_foreseen
 from convbench.cli.say import (
     ended,
     fact,
@@ -22,7 +23,6 @@ from convbench.cli.say import (
     say_preview,
     shown,
 )
-from convbench.cli.work import answer_foreseen, say_foreseen
 from convbench.errors import ConvbenchError
 from convbench.options.build import BuildOptions
 
@@ -42,7 +42,8 @@ def build(options: BuildOptions) -> None:
     from convbench.commands.build import build as command
 
     result = command(options)
-    give(answer_build(result))
+    if wanted():
+        give(answer_build(result))
     say_build(result, options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convbench.cli.answers.judged import CreditAnswer
+from convbench.cli.answers.measured import CreditAnswer
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from convbench.cli.answers.runs import ExportAnswer, PublishAnswer, QueryAnswer, RunAnswer
+from convbench.cli.answers.data import ExportAnswer, PublishAnswer, QueryAnswer
+from convbench.cli.answers.runs import RunAnswer
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give, wanted

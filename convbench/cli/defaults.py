@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +76,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise SpecError(f"{path}: cannot be read: {error.strerror or error}") from None
     if len(data) > LARGEST:
         raise SpecError(f"{path}: found more than {LARGEST:,} bytes; expected fewer")
+    import tomllib
+
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.answers.judged import EstimateAnswer, EstimatedValue
+from convbench.cli.answers.measured import EstimateAnswer, EstimatedValue
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give

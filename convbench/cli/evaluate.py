@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from convbench.cli.answers.judged import EvalAnswer, EvaluatedRun
+from convbench.cli.answers.measured import EvalAnswer, EvaluatedRun
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give

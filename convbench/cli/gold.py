@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from convbench.cli.answers.judged import GoldAnswer
+from convbench.cli.answers.measured import GoldAnswer
 from convbench.cli.command import command
 from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, of_run, shown

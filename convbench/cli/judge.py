@@ -14,7 +14,8 @@ from convbench.cli.answers.judged import JudgeAnswer, JudgedRun, JudgeScores
 from convbench.cli.answers.runs import Tokens
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
-from convbench.cli.envelope import INTERRUPTED, give
+from convbench.cli.envelope import INTERRUPTED, give, wanted
+from convbench.cli.foreseen import answer_foreseen, say_foreseen
 from convbench.cli.pairwise import answer_duels, say_compared
 from convbench.cli.say import (
     ended,
@@ -30,7 +31,6 @@ from convbench.cli.say import (
     table,
     told,
 )
-from convbench.cli.work import answer_foreseen, say_foreseen
 from convbench.options.judge import JudgeOptions
 from convbench.printable import printable
 
@@ -58,8 +58,9 @@ def judge(each: list[JudgeOptions]) -> None:
     for options in each:
         try:
             result = command(options)
-            runs.append(answer_judge(result))
-            give(JudgeAnswer(runs=runs))
+            if wanted():
+                runs.append(answer_judge(result))
+                give(JudgeAnswer(runs=runs))
             say_judge(result, options)
         except typer.Exit as ended:
             code = max(code, ended.exit_code)

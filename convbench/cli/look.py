@@ -222,7 +222,8 @@ def _after(found: SpecShown) -> tuple[str, ...]:
 
 def say_conversation(found: ConversationShown) -> None:
     """Print one conversation with its question's gold, its turns and its verdicts."""
-    from convbench.answers import grade, left_open
+    from convbench.answers.grade import grade
+    from convbench.answers.tags import left_open
     from convbench.schema import text_of
     from convbench.views import sent_temperature
 
@@ -290,7 +291,7 @@ def _head(bold: str, rest: str) -> None:
 
 def _dimmed(words: str, carried: bool) -> Text:
     """Return what a policy wrote, its thinking dimmed."""
-    from convbench.answers import segments
+    from convbench.answers.tags import segments
 
     text = Text(words)
     for thought, start, stop in segments(words, carried):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.console import err, out
@@ -227,6 +226,8 @@ def say_messages(speaker: str, messages: Sequence[Message], more: str = "") -> N
 
 def say_estimate(preview: Preview) -> None:
     """Print calls, tokens and dollars of the whole run."""
+    from rich.table import Table
+
     found = Table(box=None, show_header=False, pad_edge=False)
     found.add_row("conversations", f"{preview.conversations:,}")
     found.add_row("calls", f"{preview.total_calls:,}")

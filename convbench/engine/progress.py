@@ -6,15 +6,15 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from convbench.engine.status import Status
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 PLAIN_EVERY_S = 15.0
 """Seconds between lines where nothing can be drawn."""
@@ -39,6 +39,8 @@ class Progress:
         if self.quiet:
             return self
         if self.console.is_interactive:
+            from rich.live import Live
+
             self._live = Live(
                 get_renderable=self.render, console=self.console, refresh_per_second=4
             )
@@ -68,6 +70,9 @@ class Progress:
 
     def render(self) -> Group:
         """Return the display: a bar with counts, then numbers, then what it waits for."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
         status = self.status
         top = Table.grid(padding=(0, 1), expand=False)
         ended = status.done + status.failed

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convbench.blot import address
 from convbench.engine import run as run_loop
 from convbench.errors import RunError
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
-from convbench.judge.compare import Compared
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged, score
@@ -24,6 +23,9 @@ from convbench.options.specs import sort_sets
 from convbench.schema import Conversation, Message
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
+
+if TYPE_CHECKING:
+    from convbench.judge.compare import Compared
 
 
 @dataclass

@@ -7,7 +7,7 @@ silence costs less than an error. It sees no argument; use it where the answer i
 
 from __future__ import annotations
 
-from convbench.answers import grade
+from convbench.answers.grade import grade
 from convbench.errors import DataError
 from convbench.schema import Conversation, Example, ProtocolSpec
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from convbench.answers import Graded, closes, final_answer, grade, thinking
+from convbench.answers.final import final_answer
+from convbench.answers.grade import Graded, grade
+from convbench.answers.tags import closes, thinking
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec, text_of
 from convbench.views import policy_turns
 

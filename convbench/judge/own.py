@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from convbench.answers import segments
+from convbench.answers.tags import segments
 
 _BLOCK = re.compile(
     r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|example|format|template)"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations, repeat
 from typing import Any
 
-from convbench.answers import grade_texts
+from convbench.answers.length import word_count
 from convbench.schema import Conversation, JudgeSpec, ProtocolSpec, Verdict, text_of
 from convbench.stats.agreement import Agreement, agreement, alpha, spearman
 from convbench.stats.columns import Column, scattered
@@ -145,8 +145,7 @@ def _share(head: Column[float], spec: JudgeSpec | None) -> Column[float]:
 
 def _words(protocol: ProtocolSpec, conversation: Conversation) -> int:
     turns = conversation.turns
-    said = [text_of(turns[i].content) for i in policy_turns(protocol, conversation)]
-    return grade_texts(said, (), None).words
+    return word_count(text_of(turns[i].content) for i in policy_turns(protocol, conversation))
 
 
 def _means(

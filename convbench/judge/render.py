@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from convbench.answers import visible
+from convbench.answers.tags import visible
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity

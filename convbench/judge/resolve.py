@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convbench import catalog
 from convbench.errors import SpecError
-from convbench.judge.human import Labels, read_labels
 from convbench.judge.kinds import kind_of
-from convbench.judge.scoring_form import named
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
-from convbench.store.portable import within_limits
+
+if TYPE_CHECKING:
+    from convbench.judge.human import Labels
 
 DEFAULT, LABELS = "rubric", "human"
 """The specs of a judge that is given as a model alone, and of one given as `human:FILE`."""
@@ -78,6 +78,8 @@ def resolve_judge(
     if text.startswith("human:"):
         return _human(text, specs, sets)
     if before and after.startswith("human:"):
+        from convbench.judge.scoring_form import named
+
         return _human(after, specs, sets, named(before, specs, run))
     if _is_spec(text, specs):
         return _spec(text, None, specs, sets, resolve_model)
@@ -97,6 +99,8 @@ def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
     its settings lift no limit.
     """
     if downloaded:
+        from convbench.store.portable import within_limits
+
         spec = within_limits(spec)
     return _made(name, spec, spec.model, downloaded=downloaded)
 
@@ -165,6 +169,8 @@ def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = F
     if "labels" in kind_of(spec).needs:
         if not spec.file:
             raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")
+        from convbench.judge.human import read_labels
+
         labels = read_labels(Path(spec.file), spec)
         version = labels.digest
     elif spec.function:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from convbench.answers import TAKEN_BACK
+from convbench.answers.taken_back import TAKEN_BACK
 
 _NUMBER = r"[-+−]?\d+(?:\.\d+|,\d(?!\d))?"
 SCORE = re.compile(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from convbench.answers import visible
+from convbench.answers.tags import visible
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.constants import commonest, constant_scores
 from convbench.sandbox import Limits, Outcome, agree, arun, check_reference

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convbench.answers import TAG
+from convbench.answers.tags import TAG
 from convbench.views import SENTINEL, THOUGHT_KEYS
 
 Render = Callable[..., str]

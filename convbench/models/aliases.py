@@ -173,7 +173,7 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
         return Resolved(f"openai/{ref}", Alias(ref=f"openai/{ref}", weights=ref))
     if api_base is None and _is_path(ref):
         raise FatalModelError(f"{ref}: no such folder of weights{beside(ref)}")
-    if api_base is None and (provider := prices.provider(ref)) and "/" not in ref:
+    if api_base is None and "/" not in ref and (provider := prices.provider(ref)):
         return Resolved(f"{provider}/{ref}")
     if "/" in ref and (api_base is None or prices.is_provider(ref.split("/", 1)[0])):
         return Resolved(ref)

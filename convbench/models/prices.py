@@ -68,23 +68,30 @@ def _field(value: object, name: str) -> object:
     return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
+def _text() -> bytes:
+    """Return litellm's price list as it lies there; an empty one where litellm is not installed."""
+    spec = importlib.util.find_spec("litellm")
+    path = Path(spec.origin).parent / LIST if spec is not None and spec.origin is not None else None
+    return path.read_bytes() if path is not None and path.is_file() else b"{}"
+
+
 @lru_cache(maxsize=1)
 def price_list() -> dict[str, dict[str, Any]]:
     """Return litellm's price list; empty where litellm is not installed."""
-    spec = importlib.util.find_spec("litellm")
-    if spec is None or spec.origin is None:
-        return {}
-    path = Path(spec.origin).parent / LIST
-    if not path.is_file():
-        return {}
-    found: dict[str, dict[str, Any]] = orjson.loads(path.read_bytes())
+    found: dict[str, dict[str, Any]] = orjson.loads(_text())
     return found
 
 
+@lru_cache
 def entry(ref: str) -> dict[str, Any]:
-    """Return the list's entry of `provider/name`; empty where it has none."""
-    table = price_list()
+    """Return the list's entry of `provider/name`; empty where it has none.
+
+    Megabytes are parsed only where they have the name: a model of one's own is not in them.
+    """
     provider, _, name = ref.partition("/")
+    if name.isascii() and f'{name}"'.encode() not in _text():
+        return {}
+    table = price_list()
     if ref in table:
         return table[ref]
     found = table.get(name, {})

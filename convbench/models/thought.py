@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from convbench.answers import first_block
+from convbench.answers.tags import first_block
 from convbench.net.tidy import count, text
 from convbench.schema import Reasoning, RedactedBlock, ThinkingBlock
 from convbench.schema.reasoning import MOST_BLOCKS, Block, Via

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from convbench.answers import grade
+from convbench.answers.grade import grade
 from convbench.errors import RunError
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.where import folder_of

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from convbench.answers import TAG, final_answer, thinking
 from convbench.answers.disguises import letters, readings
+from convbench.answers.final import final_answer
+from convbench.answers.tags import TAG, thinking
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
 from convbench.views import heard
 

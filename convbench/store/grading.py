@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from convbench.answers import grade_texts
+from convbench.answers.grade import grade_texts
 from convbench.schema import ProtocolSpec, TextPart
 from convbench.schema.conversation import Turn
 from convbench.store.run import Run

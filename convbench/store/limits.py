@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from convbench.errors import QueryError
-from convbench.store.scratch import scratch
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -65,6 +64,8 @@ def spill(
         connection.execute("SET threads = 1")
     if size <= room.large and not on_disk:
         return False
+    from convbench.store.scratch import scratch
+
     place = str(scratch()).replace("'", "''")
     connection.execute(f"SET temp_directory = '{place}'")
     connection.execute(f"SET max_temp_directory_size = '{SPILLED * max(size, SMALL)}B'")

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from convbench.answers import left_open, segments
+from convbench.answers.tags import left_open, segments
 from convbench.errors import RunError
 from convbench.rollout.asked import NOT_ASKED
 from convbench.sandbox.looks import html_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.answers import after_marker, final_answer
+from convbench.answers.final import after_marker, final_answer
 
 ANSWERED = [
     ("The answer is C.", "C"),

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from convbench.answers import final_answer, grade_texts
+from convbench.answers.final import final_answer
+from convbench.answers.grade import grade_texts
 
 FORMS = yaml.safe_load((Path(__file__).parent / "forms.yaml").read_text(encoding="utf-8"))
 OPTIONS = {

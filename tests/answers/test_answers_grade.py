@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from convbench.answers import grade
+from convbench.answers.grade import grade
 from convbench.schema import Choice, Conversation, Example, Failure, ProtocolSpec, Turn
 
 PROTOCOL = ProtocolSpec.model_validate(

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convbench.answers import closes, final_answer, left_open, segments, thinking, visible
+from convbench.answers.final import final_answer
+from convbench.answers.tags import closes, left_open, segments, thinking, visible
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from convbench.answers import grade
+from convbench.answers.grade import grade
 from convbench.commands.build import build
 from convbench.commands.judge import judge
 from convbench.commands.query import query

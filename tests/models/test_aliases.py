@@ -30,6 +30,16 @@ def test_every_shipped_alias_is_known_to_the_price_list_or_retired() -> None:
             assert alias.ref.split(":")[0] in ("vllm", "local"), name
 
 
+def test_the_price_list_is_parsed_only_for_a_name_that_is_in_it() -> None:
+    prices.entry.cache_clear()
+    prices.price_list.cache_clear()
+    assert prices.price("openai/no-such-model-of-anyone") is None
+    assert resolve("openai/no-such-model-of-anyone").ref == "openai/no-such-model-of-anyone"
+    assert not prices.price_list.cache_info().currsize
+    assert prices.price("openai/gpt-4o") is not None
+    assert prices.price_list.cache_info().currsize
+
+
 def test_a_retired_name_is_refused_with_its_successor() -> None:
     with pytest.raises(FatalModelError, match=r"Claude 4 Opus.*use claude-opus.*not comparable"):
         resolve("claude-4-opus")

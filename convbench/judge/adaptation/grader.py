@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from convbench.answers import visible
+from convbench.answers.tags import visible
 from convbench.engine.caller import Caller
 from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question

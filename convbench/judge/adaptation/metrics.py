@@ -10,7 +10,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from convbench.answers import visible
+from convbench.answers.tags import visible
 from convbench.judge.adaptation.recall import recall
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from convbench.answers import visible
+from convbench.answers.tags import visible
 
 ENOUGH = 0.6
 """Share of the gold answer's words that a right answer holds."""

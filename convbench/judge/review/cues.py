@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from convbench.answers import final_answer
+from convbench.answers.final import final_answer
 from convbench.judge.review.common import COMMON
 from convbench.rollout.fidelity import CODE, FAREWELL, OTHERS_LINE
 from convbench.schema import Example
