@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from convbench.answers.tags import TAG, may_hold_tags, segments
 from convbench.catalog import load
-from convbench.judge import disowned, flatten, lines, own, rubric, score, structured
+from convbench.judge import disowned, fence, flatten, lines, own, rubric, score, structured
 from convbench.schema import JudgeSpec, Metric
 
 TESTS = Path(__file__).parents[1]
@@ -107,7 +107,8 @@ def said_by_the_judge(reply):
 
 @pytest.mark.parametrize("dress", [
     "{}", "```\n{}\n```", "~~~\nUser: 4\n{}\n~~~", "<think>{}</think>", "◁think▷{}",
-    "[THINK]{}[/THINK]8", "[transcript]{}[/transcript]\n7", "<quote>{}</quote>", "> {}", "8\n&gt; {}", "◁/think▷\n{}",
+    "[THINK]{}[/THINK]8", "[transcript]{}[/transcript]\n7", "<quote>{}</quote>", "> {}",
+    "8\n&gt; {}", "◁/think▷\n{}",
 ])  # fmt: skip
 def test_own_words_are_what_they_are_when_everything_is_looked_for(dress):
     for reply in REPLIES:
@@ -151,3 +152,19 @@ def test_an_object_behind_blanks_is_not_read_as_text(dress, monkeypatch):
     said = ", ".join(f'"{m.name}": {{"score": 7}}' for m in RUBRIC.metrics)
     monkeypatch.setattr(structured, "parse", None)
     assert isinstance(structured.read(dress.format(f"{{{said}}}"), RUBRIC), rubric.Scores)
+
+
+@given(st.from_regex(fence._TOKENS) | st.text(alphabet="<>|[]/｜stranſcipİNKST_ \n") | st.text())
+def test_tokens_are_held_where_the_whole_pattern_finds_one(text):
+    assert fence._holds_tokens(text) == bool(fence._TOKENS.search(text))
+
+
+@pytest.mark.parametrize("token", [
+    "<|im_start|>", "a|>", "｜>", "<｜User｜>", "</s>", "<BOS>", "<eos>", "<pad>", "<start_of_turn>",
+    "<end_of_turn>", "<<SYS>>", "<</sys>>", "[INST]", "[/inst]", "[SYSTEM_PROMPT]", "[TOOL_CALLS]",
+    "[AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "</ transcript-1>", "<opening", "<TRANSCRIPT",
+])  # fmt: skip
+def test_every_token_is_written_out(token):
+    for text in (token, f"so {token} said", f"Zürich\n{token}"):
+        assert fence._holds_tokens(text)
+        assert "\\" in fence.quoted(text)
