@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from convbench.errors import DataError
@@ -310,7 +311,8 @@ def sent_temperature(protocol: ProtocolSpec, conversation: Conversation) -> floa
 
 def policy_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
     """Return the indices of the policy's turns."""
-    return [i for i, turn in enumerate(conversation.turns) if turn.speaker == protocol.policy]
+    policy = protocol.policy  # looked for among the speakers, so asked for once
+    return [i for i, turn in enumerate(conversation.turns) if turn.speaker == policy]
 
 
 def own_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int]:
@@ -326,13 +328,11 @@ def asking_turns(protocol: ProtocolSpec, conversation: Conversation) -> list[int
     asks nobody, and neither does the answer, which nothing follows.
     """
     scripted = {step.id for step in protocol.all_steps() if step.say is not None}
-    turns = conversation.turns
+    policy = protocol.policy
     return [
         i
-        for i in policy_turns(protocol, conversation)
-        if i + 1 < len(turns)
-        and turns[i + 1].speaker != protocol.policy
-        and turns[i + 1].step not in scripted
+        for i, (turn, after) in enumerate(pairwise(conversation.turns))
+        if turn.speaker == policy and after.speaker != policy and after.step not in scripted
     ]
 
 

@@ -30,6 +30,11 @@ _BY_TEMPLATE = re.compile(r"<\s*+/\s*+think\s*+>|\[/THINK\]|◁/think▷", re.IG
 """Closing tags of models whose chat template may write the opening one."""
 
 
+def may_hold_tags(text: str) -> bool:
+    """Whether a text has one of the signs that tags begin with; most have none."""
+    return "<" in text or "[" in text or "◁" in text
+
+
 def _tags(text: str) -> Iterator[tuple[bool, re.Match[str]]]:
     """Yield each tag with whether it closes."""
     for tag in TAG.finditer(text):
@@ -123,7 +128,7 @@ def first_block(text: str) -> tuple[int, int, int] | None:
 
 def visible(text: str, carried: bool = False) -> str:
     """Return the text outside thinking blocks; a newline stands where a block was."""
-    if not any(sign in text for sign in "<[◁"):
+    if not may_hold_tags(text):
         return text
     pieces = segments(text, carried)
     return "\n".join(text[start:stop] for thought, start, stop in pieces if not thought)

@@ -24,6 +24,8 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SIGNS = re.compile(r"[^a-z0-9 ]")
 _SCORE_WORD = re.compile(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:score|rating)$")
 _DIGIT = re.compile(r"[0-9]")
+_TWO_DIGITS = re.compile(r"[0-9].*[0-9]")
+"""What a text has in which any line lists several metrics."""
 _USUAL = 100
 """Characters of labels that are remembered."""
 _MOST = 200
@@ -45,12 +47,15 @@ def _normal(label: str) -> str:
 
 def as_lines(text: str, known: Known) -> str:
     """Return the text with every form of list as lines "label: score. words"."""
-    text = seen(text).translate(_FULLWIDTH).replace("\u00a0", " ")
+    if not text.isascii():
+        text = seen(text).translate(_FULLWIDTH).replace("\u00a0", " ")
     if "\\" in text:
         text = _LATEX.sub(r"\1", text.replace("\\item", "-"))
     text = untagged(_tags(text, known)) if "<" in text else text
     text = _objects(text, known) if "{" in text else text
     text = "\n".join(_tables(text.splitlines(), known)) if "|" in text else text
+    if text.isascii() and not _TWO_DIGITS.search(text):
+        return "\n".join(text.splitlines())
     return "\n".join(piece for line in text.splitlines() for piece in _split(line, known))
 
 

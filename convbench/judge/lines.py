@@ -14,9 +14,12 @@ _LEAD = re.compile(
 )
 _RULE = re.compile(r"^[\s*_=~`|:-]*$")
 _HEAD = re.compile(
-    r"[\"']?(?P<label>[A-Za-z][A-Za-z _/&'-]{0,60}?)[\"']?\s*+(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
+    r"[\"']?(?P<label>[A-Za-z][A-Za-z _/&'-]{0,60}?)(?![A-Za-hj-z_/&])[\"']?\s*+"
+    r"(?:\((?P<aside>[^()]{0,60})\)\s*+)?"
     r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|,(?=\s*\d)|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
 )
+"""A label, its link and the rest. What follows a label begins with none of the signs that are
+passed over ahead of it: of the letters a link begins with `i` alone."""
 _UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
 _NUMBERED = frozenset("#0123456789")
 """Signs before a label by which it is a heading, or numbered."""
@@ -47,7 +50,8 @@ def lines(reply: str) -> list[Line]:
     return [
         _line(raw)
         for raw in _ESCAPED_BREAK.sub("\n", reply).splitlines()
-        if not _RULE.match(raw) and not raw.lstrip().startswith("```")
+        if raw[:1].isalnum()  # most, and neither a rule nor a fence
+        or not (_RULE.match(raw) or raw.lstrip().startswith("```"))
     ]
 
 
@@ -58,17 +62,19 @@ def _line(raw: str) -> Line:
     head = _HEAD.match(text)
     if head is None:
         return Line(text)
-    aside, rest = head["aside"] or "", head["rest"].strip()
-    if _SCORE_ASIDE.fullmatch(aside) and not rest[:1].isdigit():
+    label, aside, link, rest = head.groups()
+    rest = rest.strip()
+    if aside and _SCORE_ASIDE.fullmatch(aside) and not rest[:1].isdigit():
         rest = f"{aside} {rest}".strip()
     return Line(
-        text=text,
-        label=normal(head["label"]),
-        shown=head["label"].strip(),
-        rest=rest,
-        linked=head["link"].lower() not in ("", "is", ","),
-        set_apart=not _NUMBERED.isdisjoint(marks) or "**" in marks or "__" in marks,
-    )
+        text, normal(label), label.strip(), rest,
+        linked=link not in ("", "is", ","), set_apart=marks != "" and _sets_apart(marks),
+    )  # fmt: skip
+
+
+def _sets_apart(marks: str) -> bool:
+    """Whether what stands before a label makes it a heading, bold, or numbered."""
+    return not _NUMBERED.isdisjoint(marks) or "**" in marks or "__" in marks
 
 
 def _plain(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from convbench.answers.tags import segments
+from convbench.answers.tags import may_hold_tags, segments
 
 _BLOCK = re.compile(
     r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|example|format|template)"
@@ -58,11 +58,16 @@ _END = re.compile(
 
 
 def own_words(reply: str) -> str:
-    """Return the reply without thoughts, quotations and echoes."""
-    reply = _BLOCK.sub("\n", _after_thought(reply))
-    reply = _FENCE.sub(_fence, reply)
-    kept = (line for line in reply.splitlines() if not line.lstrip().startswith((">", "&gt;")))
-    return "\n".join(_unechoed(kept))
+    """Return the reply without thoughts, quotations and echoes. What a reply has no sign of is not
+    looked for."""
+    if may_hold_tags(reply):
+        reply = _BLOCK.sub("\n", _after_thought(reply))
+    if "```" in reply or "~~~" in reply:
+        reply = _FENCE.sub(_fence, reply)
+    lines = reply.splitlines()
+    if ">" in reply or "&gt;" in reply:
+        lines = [line for line in lines if not line.lstrip().startswith((">", "&gt;"))]
+    return "\n".join(_unechoed(lines))
 
 
 def _after_thought(reply: str) -> str:
@@ -81,7 +86,7 @@ def _fence(block: re.Match[str]) -> str:
     return "\n---\n" if echoed and name.strip().lower() != "json" else f"\n{body}\n"
 
 
-def _unechoed(lines: Iterator[str]) -> Iterator[str]:
+def _unechoed(lines: list[str]) -> Iterator[str]:
     """Yield the lines outside echoes. A speaker's line opens one only before the judge's own
     numbers: within a verdict it is a quotation."""
     over: Callable[[str], bool] | None = None
@@ -92,7 +97,7 @@ def _unechoed(lines: Iterator[str]) -> Iterator[str]:
         over = None
         if _HEADING.match(line) or (not own and _SPEAKER.match(line)):
             over = _verdict_begins
-        elif _COLON.search(line) and _INTRODUCED.search(line):
+        elif ":" in line and _COLON.search(line) and _INTRODUCED.search(line):
             over = _paragraph()
         else:
             own = own or _SCORED.search(line) is not None

@@ -10,15 +10,16 @@ becomes a score.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from convbench.judge.disowned import disowned
 from convbench.judge.flatten import as_lines, normal
 from convbench.judge.lines import Line, lines
 from convbench.judge.own import own_words
 from convbench.judge.score import SCORE, read_score, takes_back
-from convbench.schema import JudgeSpec
+from convbench.schema import JudgeSpec, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,37 @@ _NO_METRIC = frozenset(
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a rubric's metrics are called."""
+
+    labels: Mapping[str, str]
+    """Names of the metrics by label."""
+    aliases: Mapping[str, str]
+    """Names of the metrics by what else they may be called."""
+    either: frozenset[str]
+    """All of both."""
+    shown: Mapping[str, str]
+    """Labels as the rubric writes them, by name."""
+
+
+@lru_cache(64)
+def _known(metrics: tuple[Metric, ...]) -> _Known:
+    """Return what these metrics are called: made once, and asked for with each reply."""
+    labels = {normal(metric.label): metric.name for metric in metrics}
+    aliases = {
+        normal(text): metric.name for metric in metrics for text in (metric.name, *metric.aliases)
+    }
+    shown = {metric.name: metric.label for metric in metrics}
+    return _Known(labels, aliases, frozenset({*labels, *aliases}), shown)
+
+
 @dataclass(slots=True)
 class _Reading:
     """What has been found so far."""
 
     spec: JudgeSpec
-    labels: Mapping[str, str]
-    """Names of the metrics by label."""
-    aliases: Mapping[str, str]
-    """Names of the metrics by what else they may be called."""
+    known: _Known
     scores: dict[str, float] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
@@ -72,8 +95,8 @@ def parse(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     """Return the reply's scores, or a complaint fit to be sent back to the judge."""
     if not reply.strip():
         return Complaint(_sentence(spec, [], ["the reply is empty"]))
-    reading = _Reading(spec, _labels(spec), _aliases(spec))
-    own = as_lines(own_words(reply), {*reading.labels, *reading.aliases})
+    reading = _Reading(spec, _known(spec.metrics))
+    own = as_lines(own_words(reply), reading.known.either)
     _walk(reading, lines(own))
     if (said := disowned(own)) is not None:
         reading.faults.append(f"the scores are disowned: {_shown(said)}")
@@ -102,14 +125,16 @@ def complaint(spec: JudgeSpec, seen: Sequence[str], faults: Sequence[str]) -> Co
 
 def _walk(reading: _Reading, todo: list[Line]) -> None:
     """Go through the lines: a metric's line starts it, other lines are its justification."""
-    known = {*reading.labels, *reading.aliases}
+    known = reading.known
     at: str | None = None
     for index, line in enumerate(todo):
-        source = _source(line, todo, index + 1, known)
-        name = reading.labels.get(line.label)
-        if name is None and (other := reading.aliases.get(line.label)) is not None:
-            # without a score it may be prose: "Reasoning: ..."
-            name = other if SCORE.match(source.text if source is not line else line.rest) else None
+        name: str | None = None
+        if line.label in known.either:
+            source = _source(line, todo, index + 1, known.either)
+            name = known.labels.get(line.label)
+            if name is None and SCORE.match(source.text if source is not line else line.rest):
+                # without a score it may be prose: "Reasoning: ..."
+                name = known.aliases[line.label]
         if name is not None:
             at = name
             _metric(reading, name, line, source)
@@ -117,38 +142,26 @@ def _walk(reading: _Reading, todo: list[Line]) -> None:
             reading.faults.append(f"unknown metric: {line.shown}")
             at = None
         elif at is not None and not line.used:
-            _justify(reading, at, _JUSTIFICATION.sub("", line.text))
+            said = _JUSTIFICATION.match(line.text)
+            _justify(reading, at, line.text[said.end() :] if said else line.text)
 
 
-def _labels(spec: JudgeSpec) -> dict[str, str]:
-    return {normal(metric.label): metric.name for metric in spec.metrics}
-
-
-def _aliases(spec: JudgeSpec) -> dict[str, str]:
-    return {
-        normal(text): metric.name
-        for metric in spec.metrics
-        for text in (metric.name, *metric.aliases)
-    }
-
-
-def _source(line: Line, todo: list[Line], after: int, known: set[str]) -> Line:
-    """Return the line that holds the score: where this is a label alone the next one (number
+def _source(line: Line, todo: list[Line], after: int, known: Collection[str]) -> Line:
+    """Return the line that holds a metric's score: where this is a label alone the next one (number
     `after`), or the next one that says "Score:" before another metric begins."""
     if after == len(todo) or not line.label or line.rest:
         return line
-    if line.label in known:
-        for other in todo[after:]:
-            if other.label in known:
-                break
-            if _SCORE_LINE.match(other.text):
-                return other
+    for other in todo[after:]:
+        if other.label in known:
+            break
+        if _SCORE_LINE.match(other.text):
+            return other
     return todo[after]
 
 
 def _metric(reading: _Reading, name: str, line: Line, source: Line) -> None:
     """Take a metric's score, or note what is wrong with it."""
-    label = next(metric.label for metric in reading.spec.metrics if metric.name == name)
+    label = reading.known.shown[name]
     if name in reading.seen:
         reading.faults.append(f"found twice: {label}")
         return
@@ -160,12 +173,15 @@ def _metric(reading: _Reading, name: str, line: Line, source: Line) -> None:
         return
     source.used = True
     reading.scores[name] = score.value
-    _justify(reading, name, _AFTER.sub("", score.rest))
+    _justify(reading, name, _AFTER.sub("", score.rest) if score.rest else "")
 
 
 def _justify(reading: _Reading, name: str, words: str) -> None:
     """Add to a metric's justification; one that takes its score back is a fault."""
-    reading.words.setdefault(name, []).extend(filter(None, [words]))
+    said = reading.words.setdefault(name, [])
+    if not words:
+        return
+    said.append(words)
     if takes_back(words):
         reading.faults.append(f"{name}: the score is taken back ({_shown(words)})")
 

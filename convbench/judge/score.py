@@ -75,11 +75,11 @@ def read_score(low: float, high: float, text: str) -> Score | str:
         start = late.start("one") if late["one"] else late.start("two")
         match = SCORE.match(text, start)
         text = text if late["one"] else text[: late.end("two")]
-    fault = _fault(low, high, match, text)
-    if match is None or fault:
-        return fault or ""
-    rest = text[: late.start()] if late is not None else text[match.end() :]
-    return Score(_value(match), rest)
+    if match is None or match["range"]:
+        return f"expected one number from {low:g} to {high:g}"
+    value, tail = _value(match), text[match.end() :]
+    fault = _fault(low, high, match, value, tail)
+    return fault or Score(value, tail if late is None else text[: late.start()])
 
 
 def takes_back(words: str) -> bool:
@@ -96,19 +96,25 @@ def _late(text: str) -> re.Match[str] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _fault(low: float, high: float, match: re.Match[str] | None, text: str) -> str | None:
-    """Return what is wrong with a score, None where nothing is."""
-    if match is None or match["range"]:
-        return f"expected one number from {low:g} to {high:g}"
-    if match["of"] is not None and float(match["of"]) != high:
+def _fault(low: float, high: float, match: re.Match[str], value: float, tail: str) -> str | None:
+    """Return what is wrong with a score and what follows it, None where nothing is."""
+    of = match["of"]
+    if of is not None and float(of) != high:
         return f"expected a score out of {high:g}"
-    if not low <= _value(match) <= high:
+    if not low <= value <= high:
         return f"out of range, expected a number from {low:g} to {high:g}"
-    tail = text[match.end() :]
-    bare = match["of"] is None and match["points"] is None
-    if _UNCLEAR.match(tail) or _REPLACED.search(tail) or (bare and _COUNTED.match(tail)):
+    if tail and _doubted(tail, bare=of is None and match["points"] is None):
         return f"expected one number from {low:g} to {high:g} and nothing that puts it in question"
     return None
+
+
+def _doubted(tail: str, *, bare: bool) -> bool:
+    """Whether what follows a number puts it in question."""
+    return bool(
+        _UNCLEAR.match(tail)
+        or (_DIGIT.search(tail) and _REPLACED.search(tail))
+        or (bare and _COUNTED.match(tail))
+    )
 
 
 def _value(match: re.Match[str]) -> float:

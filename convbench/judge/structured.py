@@ -51,8 +51,11 @@ def read(reply: str, spec: JudgeSpec) -> Scores | Complaint:
     """Return the scores of a reply that was asked for by a schema; one that is no such object is
     read as text, for not every server keeps to what it is asked."""
     fence = FENCE.match(reply)
+    text = fence[1] if fence else reply
+    if not text.lstrip().startswith("{"):
+        return parse(reply, spec)
     try:
-        found = json.loads(fence[1] if fence else reply, object_pairs_hook=Pairs)
+        found = json.loads(text, object_pairs_hook=Pairs)
     except (ValueError, RecursionError):
         return parse(reply, spec)
     if not isinstance(found, Pairs) or not all(isinstance(v, Pairs) for _, v in found):

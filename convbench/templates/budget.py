@@ -34,7 +34,11 @@ class Missing(Refused):
 
 
 class Budget:
-    """The work that is left to one rendering."""
+    """The work that is left to one rendering.
+
+    What is done for each node takes from `left` by itself, as `spend` does, which is then asked for
+    the refusal alone: its calls were a fifth of a rendering.
+    """
 
     __slots__ = ("left",)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Any, TypeAlias
@@ -55,7 +56,7 @@ def plain(value: object, budget: Budget, depth: int = 0) -> Plain:
     if type(value) is tuple or type(value) is list:  # most, ahead of what is asked of few
         return [plain(item, budget, depth + 1) for item in value]
     if isinstance(value, BaseModel):
-        return _mapping(_entries(value) or (), budget, depth)
+        return _mapping(_fields(value), budget, depth)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Integral | Real):
@@ -69,10 +70,18 @@ def plain(value: object, budget: Budget, depth: int = 0) -> Plain:
     raise Formless(f"found a {type(value).__name__}; expected text, numbers, lists or mappings")
 
 
+def _fields(value: BaseModel) -> Iterable[tuple[object, object]]:
+    """Return the fields of a record."""
+    return [(name, getattr(value, name)) for name in _names(type(value))]
+
+
+@lru_cache(256)
+def _names(record: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(record.model_fields)
+
+
 def _entries(value: object) -> Iterable[tuple[object, object]] | None:
-    """Return the fields of a record or the entries of a mapping, None for another value."""
-    if isinstance(value, BaseModel):
-        return [(name, getattr(value, name)) for name in type(value).model_fields]
+    """Return the fields of a dataclass or the entries of a mapping, None for another value."""
     if isinstance(value, Mapping):
         return value.items()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

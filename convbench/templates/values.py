@@ -30,14 +30,23 @@ class Values:
 
     def value(self, node: nodes.Node) -> Any:
         """Return the value of an expression; what it names must be there."""
-        self.budget.spend(STEP)
+        self.budget.left -= STEP
+        if self.budget.left < 0:
+            self.budget.spend(0)
         return _VALUES[type(node)](self, node)
 
-    def present(self, node: nodes.Node) -> Any:
-        """Return what a name or an entry holds, else raise Missing."""
+    def item(self, node: nodes.Getitem) -> Any:
+        """Return what an entry, an item or a part of a list holds, else raise Missing."""
         found = self.maybe(node)
         if found is ABSENT:
-            raise Missing(_told(node))
+            raise Missing(str(node.arg.value) if isinstance(node.arg, nodes.Const) else "an item")
+        return found
+
+    def entry(self, node: nodes.Getattr) -> Any:
+        """Return what an entry holds, else raise Missing."""
+        found = _entry(self.value(node.node), node.attr)
+        if found is ABSENT:
+            raise Missing(node.attr)
         return found
 
     def named(self, node: nodes.Name) -> Any:
@@ -182,16 +191,6 @@ def _entry(base: Any, key: Any) -> Any:
     return ABSENT
 
 
-def _told(node: nodes.Node) -> str:
-    """Return the name of what is absent."""
-    if isinstance(node, nodes.Name):
-        return node.name
-    if isinstance(node, nodes.Getattr):
-        return node.attr
-    found = node.arg if isinstance(node, nodes.Getitem) else node
-    return str(found.value) if isinstance(found, nodes.Const) else "an item"
-
-
 def _number(value: Any, node: nodes.Node) -> int | float:
     if not isinstance(value, int | float):
         sign = getattr(node, "operator", "?")
@@ -218,7 +217,8 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }  # fmt: skip
 _VALUES: Final[dict[type, Callable[[Values, Any], Any]]] = {
     nodes.Name: Values.named,
-    **dict.fromkeys((nodes.Getattr, nodes.Getitem), Values.present),
+    nodes.Getattr: Values.entry,
+    nodes.Getitem: Values.item,
     nodes.Const: lambda _walk, node: node.value,
     nodes.TemplateData: lambda _walk, node: node.data,
     **dict.fromkeys((nodes.List, nodes.Tuple), Values.listed),

@@ -86,10 +86,13 @@ class _Walk(Values):
 
     def put(self, text: str) -> None:
         """Add to the output, which has a longest length."""
-        self.length += len(text)
+        length = len(text)
+        self.length += length
         if self.length > LONGEST:
             raise Refused(f"makes a text of more than {LONGEST:,} characters")
-        self.budget.spend(len(text))
+        self.budget.left -= length
+        if self.budget.left < 0:
+            self.budget.spend(0)
         self.out.append(text)
 
     def branch(self, node: nodes.If) -> None:
