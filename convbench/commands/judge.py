@@ -104,15 +104,12 @@ def _batched(judges: Sequence[Judge], options: JudgeOptions) -> None:
 
 def _something(run: Run) -> None:
     """Refuse a run that holds no conversation to judge."""
-    failed = 0
-    for conversation in run.conversations():
-        if conversation.failure is None:
-            return
-        failed += 1
-    raise RunError(
-        f"{run.path}: found no conversation to judge ({failed} failed); build some first: "
-        f"convbench build --run {run.path}"
-    )
+    if not run.has_one():
+        failed = sum(1 for _ in run.heads())
+        raise RunError(
+            f"{run.path}: found no conversation to judge ({failed} failed); build some first: "
+            f"convbench build --run {run.path}"
+        )
 
 
 def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:

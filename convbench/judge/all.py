@@ -114,6 +114,8 @@ def headline(run: Run) -> str:
     """Return the metric that a run's judges are compared by: the one that all are read by, else
     `overall`."""
     specs = run.judge_specs()
+    if all(spec.headline == OVERALL for spec in specs.values()):
+        return OVERALL
     found = {specs[mark].headline for _, mark in run.judged_by() if mark in specs}
     return found.pop() if len(found) == 1 else OVERALL
 

@@ -205,6 +205,13 @@ class Run:
         for path, _, start, line, found in _newest(self.files("verdicts.jsonl"), Verdict, key):
             yield found, path, start, len(line)
 
+    def has_one(self) -> bool:
+        """Whether a conversation ended well; looks no further than the first."""
+        found = chain.from_iterable(
+            records(file, "key") for file in self.files("conversations.jsonl")
+        )
+        return any(one.get("failure") is None for one in found)
+
     def attempts(self) -> Attempts:
         """Return, for every key on disk, (number of attempts, whether the newest succeeded)."""
         files = self.files("conversations.jsonl")
@@ -316,8 +323,7 @@ def set_latest(run: Run) -> None:
     link, path = Path("runs") / "latest", run.path
     if not path.resolve().is_relative_to(link.parent.resolve()):
         return
-    files = run.files("conversations.jsonl")
-    if not any(one.get("failure") is None for file in files for one in records(file, "key")):
+    if not run.has_one():
         return
     temporary = link.with_name(f".latest.{os.getpid()}")
     try:
