@@ -159,6 +159,17 @@ def test_what_introduces_others_words_has_a_colon(text):
     assert ":" in text
 
 
+@given(st.text(alphabet="aZ_9 :=*\"')(|.-\x1c/") | ASCII)
+def test_a_score_in_ascii_is_one_in_any_script(text):
+    assert plainly(own._SCORED_ASCII.search(text)) == plainly(own._SCORED.search(text))
+
+
+def test_a_score_of_a_reply_is_one_in_any_script():
+    scored = [line for line in LINES if line.isascii() and own._SCORED.search(line)]
+    assert len(scored) > 100
+    assert all(own._SCORED_ASCII.search(line) for line in scored)
+
+
 def test_rubrics_do_not_share_what_their_metrics_are_called():
     other = RUBRIC.model_copy(update={"metrics": (Metric(name="overall", label="Whole"),)})
     for _ in range(2):
