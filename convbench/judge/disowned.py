@@ -2,7 +2,7 @@
 
 They may stand before the scores or after them. Every reply is looked through, and a pattern that
 minds no case takes three times as long; so a text in ASCII is looked through in lower case, and
-only where a word begins with one of the letters that such words begin with.
+only where a word begins with the two letters that one of these begins with.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _WORDS = (
     r"|just\s+kidding\b|(?:not\s+an?\s+(?:actual|real|genuine)|only\s+a\s+test|just\s+a\s+test)\b"
 )
 """What begins at a word's beginning."""
-_LOWER = re.compile(rf"[^a-z0-9_](?=[adefijmnorstvw])(?:{_WORDS})")
+_BEGUN = r"(?=al|d[io]|ev|f[io]|i[g\s]|ju|m[ay]|n[ou]|on|r[ae]|sc|t[ah]|v[ae]|wi)"
+_LOWER = re.compile(rf"[^a-z0-9_]{_BEGUN}(?:{_WORDS})")
 _ANY_CASE = re.compile(rf"\b(?:{_WORDS})", re.IGNORECASE)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from convbench.answers.plain import seen, untagged
 from convbench.judge.score import SCORE
 
-Known = Collection[str]
+Known = frozenset[str]
 """Labels and names of the metrics, as `normal` writes them."""
 
 _FULLWIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
@@ -180,9 +180,9 @@ def _score_column(head: list[str], row: list[str], label: int) -> int | None:
 def _split(line: str, known: Known) -> list[str]:
     """Split a line that lists several metrics, each with a number."""
     digits = len(_DIGIT.findall(line)) if line.isascii() else sum(c.isdigit() for c in line)
-    if digits < 2:
+    if digits < 2 or not _may_list(line, known):
         return [line]
-    found = list(_listed(tuple(known)).finditer(line))
+    found = list(_listed(known).finditer(line))
     before = line[: found[0].start()] if found else ""
     own = re.fullmatch(r"[^\w\"“«]*(?:[A-Za-z ]{0,20}[:=-])?[^\w\"“«]*", before)
     if len(found) < 2 or not own:
@@ -192,8 +192,22 @@ def _split(line: str, known: Known) -> list[str]:
     return [re.sub(r"[\s,;/|}\]]+$", "", piece) for piece in pieces]
 
 
+def _may_list(line: str, known: Known) -> bool:
+    """Whether two metrics can stand in a line, by the first words of their names. Any may where it
+    is not in ASCII: a pattern that minds no case takes a few other signs for these letters."""
+    if not line.isascii():
+        return True
+    low = line.lower()
+    return sum(low.count(word) for word in _first_words(known)) > 1
+
+
 @lru_cache(64)
-def _listed(known: tuple[str, ...]) -> re.Pattern[str]:
+def _first_words(known: Known) -> frozenset[str]:
+    return frozenset(name.partition(" ")[0] for name in known)
+
+
+@lru_cache(64)
+def _listed(known: Known) -> re.Pattern[str]:
     """Return how one of these metrics looks in a list, with its number."""
     names = "|".join(
         re.escape(name).replace(r"\ ", r"[\s_-]+") for name in sorted(known, key=len, reverse=True)

@@ -39,8 +39,10 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 """A line that names what is no verdict and says nothing else."""
-_SCORED = re.compile(r"[^\W\d][*_\"')]*+[\s:=|–—-]++[*_\"(\[]*+\d[\d.]*+\s*+(?:$|[/*_|.,;)\]-])")
-"""A line that may be a score: from here on the judge speaks."""
+_NUMBER = r"[*_\"')]*+[\s:=|–—-]++[*_\"(\[]*+\d[\d.]*+\s*+(?:$|[/*_|.,;)\]-])"
+_SCORED, _SCORED_ASCII = re.compile(rf"[^\W\d]{_NUMBER}"), re.compile(rf"[A-Za-z_]{_NUMBER}")
+"""A line that may be a score: from here on the judge speaks. Letters of ASCII are found in half the
+time."""
 _INTRODUCED = re.compile(
     r"\b(?:wrote|writes|says?|said|replied|(?:would|might|could)\s+(?:look|read|be)|looks?\s+like"
     r"|for\s+(?:instance|example)|according\s+to)\b[^.:]{0,60}:[\s*_]*$",
@@ -100,8 +102,12 @@ def _unechoed(lines: list[str]) -> Iterator[str]:
         elif ":" in line and _COLON.search(line) and _INTRODUCED.search(line):
             over = _paragraph()
         else:
-            own = own or _SCORED.search(line) is not None
+            own = own or _scored(line)
             yield line
+
+
+def _scored(line: str) -> bool:
+    return (_SCORED_ASCII if line.isascii() else _SCORED).search(line) is not None
 
 
 def _verdict_begins(line: str) -> bool:

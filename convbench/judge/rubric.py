@@ -10,12 +10,12 @@ becomes a score.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from convbench.judge.disowned import disowned
-from convbench.judge.flatten import as_lines, normal
+from convbench.judge.flatten import Known, as_lines, normal
 from convbench.judge.lines import Line, lines
 from convbench.judge.own import own_words
 from convbench.judge.score import SCORE, read_score, takes_back
@@ -62,7 +62,7 @@ class _Known:
     """Names of the metrics by label."""
     aliases: Mapping[str, str]
     """Names of the metrics by what else they may be called."""
-    either: frozenset[str]
+    either: Known
     """All of both."""
     shown: Mapping[str, str]
     """Labels as the rubric writes them, by name."""
@@ -146,7 +146,7 @@ def _walk(reading: _Reading, todo: list[Line]) -> None:
             _justify(reading, at, line.text[said.end() :] if said else line.text)
 
 
-def _source(line: Line, todo: list[Line], after: int, known: Collection[str]) -> Line:
+def _source(line: Line, todo: list[Line], after: int, known: Known) -> Line:
     """Return the line that holds a metric's score: where this is a label alone the next one (number
     `after`), or the next one that says "Score:" before another metric begins."""
     if after == len(todo) or not line.label or line.rest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from convbench.answers.taken_back import TAKEN_BACK
 
@@ -49,7 +49,7 @@ _COUNTED = re.compile(
     r"\s*(?!(?:because|since|as|for|due|with|but|given|overall|it|the|this)\b)[a-z]"
 )
 """A word that a bare number counts: "3 options are never weighed"."""
-_DIGIT = re.compile(r"\d")
+_DIGIT, _ASCII_DIGIT = re.compile(r"\d"), re.compile(r"[0-9]")
 _LATE = re.compile(
     rf"\b(?:score|rating)\s*[:=]\s*(?P<one>{_NUMBER}.*)"
     rf"|(?:[.!?;–—-]\s*|\()(?P<two>{_NUMBER}\s*(?:/|out\s+of)\s*\d+)\s*\)?\.?\s*$",
@@ -58,8 +58,7 @@ _LATE = re.compile(
 """A score behind its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     """A score that could be read, and what follows it in its line."""
 
     value: float
@@ -84,10 +83,15 @@ def read_score(low: float, high: float, text: str) -> Score | str:
 
 def takes_back(words: str) -> bool:
     """Whether a sentence of a justification takes the score back for another number."""
-    if not _DIGIT.search(words):
-        return False  # most say no number, and this is asked of each
+    if not _says_number(words):
+        return False  # most say none, and this is asked of each
     taken = TAKEN_BACK.search("\n" + words)
     return taken is not None and re.match(r"[^.!?]*\d", ("\n" + words)[taken.end() :]) is not None
+
+
+def _says_number(text: str) -> bool:
+    """Whether a text has a digit; ten of them are found faster than all there are."""
+    return (_ASCII_DIGIT if text.isascii() else _DIGIT).search(text) is not None
 
 
 def _late(text: str) -> re.Match[str] | None:
@@ -112,7 +116,7 @@ def _doubted(tail: str, *, bare: bool) -> bool:
     """Whether what follows a number puts it in question."""
     return bool(
         _UNCLEAR.match(tail)
-        or (_DIGIT.search(tail) and _REPLACED.search(tail))
+        or (_says_number(tail) and _REPLACED.search(tail))
         or (bare and _COUNTED.match(tail))
     )
 

@@ -12,6 +12,8 @@ from convbench.templates.plain import Plain, world
 from convbench.templates.source import Source
 from convbench.templates.values import Values
 
+_DATA: Final = nodes.TemplateData
+"""The text between expressions: half of what is printed."""
 _FAULTS: Final = (
     TypeError, ValueError, ArithmeticError, LookupError, AttributeError, MemoryError, TemplateError,
 )  # fmt: skip
@@ -78,11 +80,8 @@ class _Walk(Values):
     def output(self, node: nodes.Output) -> None:
         """Print values."""
         for item in node.nodes:
-            if type(item) is nodes.TemplateData:
-                self.put(item.data)
-            else:
-                value = self.value(item)
-                self.put(value if type(value) is str else self.shown(value))
+            value = item.data if type(item) is _DATA else self.value(item)
+            self.put(value if type(value) is str else self.shown(value))
 
     def put(self, text: str) -> None:
         """Add to the output, which has a longest length."""

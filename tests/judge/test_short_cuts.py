@@ -77,11 +77,27 @@ def test_what_begins_with_a_letter_or_number_is_no_rule_and_no_fence(sign, rest)
         assert not raw.lstrip().startswith("```")
 
 
-@given(st.text(alphabet="Overall: 78\n\r\x0b,;"))
-def test_lines_that_list_several_metrics_have_two_digits(text):
-    known = ["overall"]
-    if not flatten._TWO_DIGITS.search(text):
-        assert all(flatten._split(line, known) == [line] for line in text.splitlines())
+KNOWN = rubric._known(RUBRIC.metrics).either
+
+
+@given(st.lists(st.sampled_from([
+    "overall", "OVERALL score ", " Accuracy", "reasoning_ability", ": ", "8", "(7", "\n", "\r",
+    "\x0b", ", ", "aCCuracy=", "ſ", "final  score 1", " ",
+])))  # fmt: skip
+def test_lines_that_list_several_metrics_have_two_digits_and_two_of_their_first_words(pieces):
+    text = "".join(pieces)
+    for line in text.splitlines():
+        if len(flatten._listed(KNOWN).findall(line)) > 1:
+            assert flatten._may_list(line, KNOWN)
+            assert not text.isascii() or flatten._TWO_DIGITS.search(text)
+
+
+def test_a_line_of_a_reply_that_lists_several_metrics_may_do_so():
+    listed = [line for line in LINES if len(flatten._listed(KNOWN).findall(line)) > 1]
+    assert len(listed) > 5
+    assert all(flatten._may_list(line, KNOWN) for line in listed)
+    assert all(flatten._TWO_DIGITS.search(line) for line in listed if line.isascii())
+    assert flatten._may_list("Qualität: 8", frozenset({""}))
 
 
 @given(ASCII)
@@ -91,7 +107,12 @@ def test_text_in_ascii_has_no_sign_that_is_written_otherwise(text):
 
 @given(st.from_regex(score._REPLACED))
 def test_a_second_number_has_a_digit(text):
-    assert score._DIGIT.search(text)
+    assert score._says_number(text)
+
+
+@given(st.text())
+def test_a_number_is_said_where_there_is_any_digit(text):
+    assert score._says_number(text) == bool(re.search(r"\d", text))
 
 
 def test_nothing_is_no_doubt():
@@ -138,6 +159,17 @@ def test_what_introduces_others_words_has_a_colon(text):
     assert ":" in text
 
 
+@given(st.text(alphabet="aZ_9 :=*\"')(|.-\x1c/") | ASCII)
+def test_a_score_in_ascii_is_one_in_any_script(text):
+    assert plainly(own._SCORED_ASCII.search(text)) == plainly(own._SCORED.search(text))
+
+
+def test_a_score_of_a_reply_is_one_in_any_script():
+    scored = [line for line in LINES if line.isascii() and own._SCORED.search(line)]
+    assert len(scored) > 100
+    assert all(own._SCORED_ASCII.search(line) for line in scored)
+
+
 def test_rubrics_do_not_share_what_their_metrics_are_called():
     other = RUBRIC.model_copy(update={"metrics": (Metric(name="overall", label="Whole"),)})
     for _ in range(2):
@@ -160,9 +192,9 @@ def test_tokens_are_held_where_the_whole_pattern_finds_one(text):
 
 
 @pytest.mark.parametrize("token", [
-    "<|im_start|>", "a|>", "｜>", "<｜User｜>", "</s>", "<BOS>", "<eos>", "<pad>", "<start_of_turn>",
-    "<end_of_turn>", "<<SYS>>", "<</sys>>", "[INST]", "[/inst]", "[SYSTEM_PROMPT]", "[TOOL_CALLS]",
-    "[AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "</ transcript-1>", "<opening", "<TRANSCRIPT",
+    "<|im_start|>", "a|>", "｜>", "<｜User｜>", "</s>", "<BOS>", "<eos>", "<pad>", "[INST]",
+    "<start_of_turn>", "<end_of_turn>", "<<SYS>>", "<</sys>>", "[/inst]", "[SYSTEM_PROMPT]",
+    "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "</ transcript-1>", "<opening",
 ])  # fmt: skip
 def test_every_token_is_written_out(token):
     for text in (token, f"so {token} said", f"Zürich\n{token}"):
