@@ -109,7 +109,9 @@ class Budget:
     def rates(self, model: Model) -> Rates:
         """Return what is known of how a model bills."""
         with self._lock:
-            return self._rates.setdefault(model.ref, Rates(model.price))
+            if model.ref not in self._rates:
+                self._rates[model.ref] = Rates(model.price)
+            return self._rates[model.ref]
 
     def batch_rates(self, batches: Batches) -> Rates:
         """Return what is known of how a model bills in batches."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 import pycurl
 
 from convbench.net.body import ERROR_BYTES, REPLY_BYTES, BadBody, Body
-
-if TYPE_CHECKING:
-    from pycurl import Curl
 
 STOP = 0
 """Told libcurl: take no more of this answer."""
@@ -109,7 +105,9 @@ class FileAnswer(Answer):
         self._more.set()
         return None
 
-    async def pieces(self, curl: Curl, done: asyncio.Future[Curl]) -> AsyncIterator[bytes]:
+    async def pieces(
+        self, curl: pycurl.Curl, done: asyncio.Future[pycurl.Curl]
+    ) -> AsyncIterator[bytes]:
         """Yield the file's pieces as they come; raises what `done` raises, after them."""
         done.add_done_callback(lambda _: self._more.set())
         while True:

@@ -1,8 +1,8 @@
 """One server asked with libcurl: no redirect followed, bodies bounded, keys to it alone.
 
-A call costs two thirds of what it does with aiohttp, and a connection less than half. What libcurl
-would do by itself and must not here: send a request again on a new connection where an old one was
-lost (the first may be billed), read proxies, cookies or passwords from the surroundings.
+A call costs two thirds of what it does with aiohttp, and a connection less than half. libcurl is
+kept from what it would do by itself: to send a request again where a connection was lost (the first
+may be billed), and to look for proxies of its own.
 """
 
 from __future__ import annotations
@@ -15,23 +15,22 @@ import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from io import BytesIO
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+import pycurl
 
 from convbench.blot import address
 from convbench.errors import FatalModelError, ModelError
+from convbench.models.answer import Answer, FileAnswer
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.listening import told
 from convbench.net.body import ACCEPTED, REPLY_BYTES, BadBody, size
 from convbench.net.redirects import redirected
 
-if TYPE_CHECKING:
-    import pycurl
-
-    from convbench.models.answer import Answer, FileAnswer
-
 CONNECT_S = 20
 """Seconds to connect; the whole call is bounded by the caller."""
+SENT_AT_ONCE = 16 << 10
+"""Bytes of a request's body."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -51,8 +50,6 @@ class Http:
     ) -> tuple[int, bytes, dict[str, str]]:
         """Return status, body and headers (names in lower case) of one request. Raises
         Unreachable, BrokenReply, Redirected, or FatalModelError for a bad URL."""
-        from convbench.models.answer import Answer
-
         answer = Answer()
         with told(method, url, body) as talk:
             try:
@@ -67,8 +64,6 @@ class Http:
 
         Raises as `ask` does; BadStatus where there is no such file, BadBody beyond a bound.
         """
-        from convbench.models.answer import FileAnswer
-
         answer = FileAnswer()
         curl, done = self._send("GET", url, None, {"Accept-Encoding": "identity"}, answer)
         try:
@@ -92,8 +87,6 @@ class Http:
         answer: Answer,
     ) -> tuple[pycurl.Curl, asyncio.Future[pycurl.Curl]]:
         """Have a request sent and its answer taken; return its handle and what tells its end."""
-        import pycurl
-
         multi = self._open()
         curl = self._idle.pop() if self._idle else pycurl.Curl()
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -105,6 +98,7 @@ class Http:
             curl.setopt(pycurl.POST, 1)
             curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
             curl.setopt(pycurl.READFUNCTION, BytesIO(body).read)
+            curl.setopt(pycurl.UPLOAD_BUFFERSIZE, SENT_AT_ONCE)  # kept until the answer is there
         curl.setopt(pycurl.HEADERFUNCTION, answer.head)
         curl.setopt(pycurl.WRITEFUNCTION, answer.data)
         curl.setopt(pycurl.PROXY, self._proxy)
@@ -127,8 +121,6 @@ class Http:
         self, url: str, curl: pycurl.Curl, done: asyncio.Future[pycurl.Curl], answer: Answer
     ) -> None:
         """Wait for the end of an answer."""
-        import pycurl
-
         try:
             await done
         except pycurl.error as error:
@@ -149,8 +141,6 @@ class Http:
         self, url: str, curl: pycurl.Curl, done: asyncio.Future[pycurl.Curl], answer: FileAnswer
     ) -> AsyncIterator[bytes]:
         """Yield a file as it comes."""
-        import pycurl
-
         try:
             async for piece in answer.pieces(curl, done):
                 if answer.headers.get("content-encoding", "identity") != "identity":
@@ -164,8 +154,6 @@ class Http:
 
     def _open(self) -> pycurl.AsyncCurlMulti:
         """Return the connections of the loop that runs now."""
-        import pycurl
-
         loop = asyncio.get_running_loop()
         if self._multi is None or self._loop is not loop:
             self._multi, self._loop, self._idle = pycurl.AsyncCurlMulti(), loop, []
@@ -174,8 +162,6 @@ class Http:
 
     def _lost(self, url: str, curl: pycurl.Curl, error: pycurl.error) -> ModelError:
         """Say in our words what went wrong with a connection."""
-        import pycurl
-
         code, text = error.args[0], str(error.args[1]).split("\n")[0][:120]
         if code in (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE):
             host = urlsplit(url).hostname or ""
@@ -226,8 +212,6 @@ async def _split(ref: str, pieces: AsyncIterator[bytes], most: int) -> AsyncIter
 @cache
 def _trusted() -> tuple[tuple[int, int | str | None], ...]:
     """Return the options of TLS: certificates that this Python trusts, at least TLS 1.2."""
-    import pycurl
-
     paths = ssl.get_default_verify_paths()
     return (
         (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +116,27 @@ def test_any_text_survives(tmp_path_factory: pytest.TempPathFactory, text: str, 
     journal = Journal(path)
     journal.load()
     assert journal.get(key, "h") == Completion(text)
+
+
+@given(
+    st.builds(
+        Sampling,
+        temperature=st.floats(0, 2),
+        top_p=st.none() | st.floats(0.1, 1),
+        max_tokens=st.integers(1, 99),
+        seed=st.none() | st.integers(0, 9),
+        reasoning_effort=st.none() | st.just("high"),
+        reply_schema=st.none() | st.just({}) | st.just({"type": "object"}),
+        tools=st.just(()) | st.just(({"type": "function"},)),
+        tool_choice=st.none() | st.just("none"),
+        logprobs=st.none() | st.just(True),
+    )
+)
+def test_a_call_is_named_by_all_of_its_sampling(sampling: Sampling) -> None:
+    """As where pydantic writes it: runs of before are resumed."""
+    data = orjson.dumps(["m", sampling.model_dump(), HELLO], option=orjson.OPT_SORT_KEYS)
+    assert call_hash("m", sampling, HELLO) == hashlib.sha256(data).hexdigest()[:16]
+    assert set(Sampling.model_fields) == {
+        "temperature", "top_p", "max_tokens", "seed", "reasoning_effort", "reply_schema", "tools",
+        "tool_choice", "logprobs",
+    }  # fmt: skip
