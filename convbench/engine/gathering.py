@@ -27,7 +27,7 @@ class Gathering(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
         self.pause_s = 0.0
-        """How long it waits, after a sleep that was longer."""
+        """How long it waits after a sleep."""
         self._quickest_s = 0.0
 
     def replied(self, seconds: float) -> None:
@@ -38,9 +38,13 @@ class Gathering(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what can be read and written within `timeout` seconds."""
-        since = time.monotonic()
+        if not self.pause_s:
+            return super().select(timeout)
+        found = super().select(0)
+        if found or timeout == 0:
+            return found
         found = super().select(timeout)
-        if found and time.monotonic() - since > self.pause_s > 0:
+        if found:
             time.sleep(self.pause_s)
             found = super().select(0)
         return found
