@@ -32,6 +32,8 @@ CONNECT_S = 20
 SENT_AT_ONCE = 16 << 10
 """Bytes of a request's body."""
 JSON = {"Content-Type": "application/json"}
+Kind = tuple[object, ...]
+"""What requests have in common that a handle can make: all but their bodies."""
 
 
 class Http:
@@ -42,7 +44,7 @@ class Http:
         self._headers = {"User-Agent": "convbench", "Accept-Encoding": ACCEPTED, **headers}
         self._multi: pycurl.AsyncCurlMulti | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._idle: list[pycurl.Curl] = []
+        self._idle: dict[Kind, list[pycurl.Curl]] = {}
         self._proxy = ""
 
     async def ask(
@@ -50,12 +52,16 @@ class Http:
     ) -> tuple[int, bytes, dict[str, str]]:
         """Return status, body and headers (names in lower case) of one request. Raises
         Unreachable, BrokenReply, Redirected, or FatalModelError for a bad URL."""
-        answer = Answer()
+        answer, kind = Answer(), (method, url, body is None, *headers.items())
         with told(method, url, body) as talk:
+            idle = self._open(kind)
+            curl = idle.pop() if idle else self._handle(method, url, body is not None, headers)
             try:
-                await self._ended(url, *self._send(method, url, body, headers, answer), answer)
+                await self._ended(url, curl, self._send(curl, body, answer), answer)
             finally:
                 talk.status = answer.status
+            if body is None or len(body) <= SENT_AT_ONCE:  # it holds what it sent last
+                idle.append(curl)
             talk.reply = self._whole(url, answer)
             return answer.status or 0, talk.reply, answer.headers
 
@@ -64,8 +70,10 @@ class Http:
 
         Raises as `ask` does; BadStatus where there is no such file, BadBody beyond a bound.
         """
-        answer = FileAnswer()
-        curl, done = self._send("GET", url, None, {"Accept-Encoding": "identity"}, answer)
+        self._open()
+        answer, plain = FileAnswer(), {"Accept-Encoding": "identity"}
+        curl = self._handle("GET", url, False, plain)
+        done = self._send(curl, None, answer)
         try:
             async for line in _split(self.ref, self._pieces(url, curl, done, answer), most):
                 yield line
@@ -74,33 +82,22 @@ class Http:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        multi, self._multi = self._multi, None
+        multi, self._multi, self._idle = self._multi, None, {}
         if multi is not None:
             await multi.aclose()
 
-    def _send(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        answer: Answer,
-    ) -> tuple[pycurl.Curl, asyncio.Future[pycurl.Curl]]:
-        """Have a request sent and its answer taken; return its handle and what tells its end."""
-        multi = self._open()
-        curl = self._idle.pop() if self._idle else pycurl.Curl()
+    def _handle(
+        self, method: str, url: str, sends: bool, headers: Mapping[str, str]
+    ) -> pycurl.Curl:
+        """Return a handle for requests of one kind, one after another."""
+        curl = pycurl.Curl()
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.CUSTOMREQUEST, method)
         curl.setopt(pycurl.HTTPHEADER, self._lines({**self._headers, **headers}))
-        if body is not None:
-            # A reader that cannot go back: else libcurl sends a request twice, unasked.
+        if sends:
             curl.setopt(pycurl.POST, 1)
-            curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
-            curl.setopt(pycurl.READFUNCTION, BytesIO(body).read)
             curl.setopt(pycurl.UPLOAD_BUFFERSIZE, SENT_AT_ONCE)  # kept until the answer is there
-        curl.setopt(pycurl.HEADERFUNCTION, answer.head)
-        curl.setopt(pycurl.WRITEFUNCTION, answer.data)
         curl.setopt(pycurl.PROXY, self._proxy)
         curl.setopt(pycurl.CONNECTTIMEOUT, CONNECT_S)
         curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
@@ -108,7 +105,21 @@ class Http:
         if url.startswith("https:"):
             for option, value in _trusted():
                 curl.setopt(option, value)
-        return curl, multi.add_handle(curl)
+        return curl
+
+    def _send(
+        self, curl: pycurl.Curl, body: bytes | None, answer: Answer
+    ) -> asyncio.Future[pycurl.Curl]:
+        """Have a request sent and its answer taken; return what tells its end."""
+        if body is not None:
+            # A reader that cannot go back: else libcurl sends a request twice, unasked.
+            curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
+            curl.setopt(pycurl.READFUNCTION, BytesIO(body).read)
+        curl.setopt(pycurl.HEADERFUNCTION, answer.head)
+        curl.setopt(pycurl.WRITEFUNCTION, answer.data)
+        assert self._multi is not None
+        done: asyncio.Future[pycurl.Curl] = self._multi.add_handle(curl)
+        return done
 
     def _lines(self, headers: Mapping[str, str]) -> list[str]:
         """Return headers as lines."""
@@ -126,8 +137,6 @@ class Http:
         except pycurl.error as error:
             if not answer.stopped:
                 raise self._lost(url, curl, error) from None
-        curl.reset()
-        self._idle.append(curl)
 
     def _whole(self, url: str, answer: Answer) -> bytes:
         """Return an answer's body, or raise what it is instead."""
@@ -152,13 +161,13 @@ class Http:
         if answer.status != 200:
             raise BadStatus(answer.status or 0, self._whole(url, answer), answer.headers)
 
-    def _open(self) -> pycurl.AsyncCurlMulti:
-        """Return the connections of the loop that runs now."""
+    def _open(self, kind: Kind = ()) -> list[pycurl.Curl]:
+        """Have connections in the loop that runs now; return the idle handles of a kind."""
         loop = asyncio.get_running_loop()
         if self._multi is None or self._loop is not loop:
-            self._multi, self._loop, self._idle = pycurl.AsyncCurlMulti(), loop, []
+            self._multi, self._loop, self._idle = pycurl.AsyncCurlMulti(), loop, {}
             self._proxy = _proxy(self.base) or ""
-        return self._multi
+        return self._idle.setdefault(kind, [])
 
     def _lost(self, url: str, curl: pycurl.Curl, error: pycurl.error) -> ModelError:
         """Say in our words what went wrong with a connection."""

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -319,6 +320,53 @@ def test_a_call_that_is_given_up_leaves_the_others_alone() -> None:
 
     with serving(talk) as port:
         asyncio.run(main(f"http://127.0.0.1:{port}"))
+
+
+def test_a_large_request_is_not_held_once_it_was_answered() -> None:
+    async def main(base: str) -> int:
+        server = Http("m", base, {})
+        for size in (10, 1 << 24, 1 << 24):
+            await server.ask("POST", f"{base}/x", b"x" * size)
+        held = sum(map(len, server._idle.values()))
+        await server.aclose()
+        return held
+
+    tracemalloc.start()
+    try:
+        with serving(answer) as port:
+            assert asyncio.run(main(f"http://127.0.0.1:{port}")) == 0
+        assert tracemalloc.get_traced_memory()[0] < 1 << 24
+    finally:
+        tracemalloc.stop()
+
+
+def test_requests_of_several_kinds_keep_to_theirs() -> None:
+    seen: list[tuple[bytes, bytes, bytes]] = []
+
+    def talk(connection: socket.socket) -> None:
+        for head, body in requests(connection):
+            kinds = [line for line in head.split(b"\r\n") if line.startswith(b"Content-Type")]
+            seen.append((head.split(b" HTTP")[0], kinds[0], body))
+            connection.sendall(OK)
+
+    async def main(base: str) -> None:
+        server = Http("m", base, {})
+        for _ in range(2):
+            await server.ask("POST", f"{base}/x", b"one")
+            await server.ask("GET", f"{base}/x")
+            await server.ask("POST", f"{base}/y", b"two", {"Content-Type": "text/plain"})
+            await server.ask("POST", f"{base}/y", b"")
+        await server.aclose()
+
+    with serving(talk) as port:
+        asyncio.run(main(f"http://127.0.0.1:{port}"))
+    usual = b"Content-Type: application/json"
+    assert seen == 2 * [
+        (b"POST /x", usual, b"one"),
+        (b"GET /x", usual, b""),
+        (b"POST /y", b"Content-Type: text/plain", b"two"),
+        (b"POST /y", usual, b""),
+    ]
 
 
 def test_one_client_in_one_loop_after_another() -> None:
