@@ -233,6 +233,23 @@ def test_the_proxy_of_the_environment_and_its_exceptions(monkeypatch: pytest.Mon
     assert heads == [b"POST http://model.example/v1/x HTTP/1.1", b"POST /v1/x HTTP/1.1"]
 
 
+def test_a_proxy_on_the_way_to_tls_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        heads.append(next(requests(connection))[0])
+        connection.sendall(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
+
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(talk) as port:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        with pytest.raises(Unreachable, match="cannot connect to https://model.example.*407"):
+            ask("https://model.example/v1", b"one", headers={"Authorization": "Bearer sk-1"})
+    assert heads[0].startswith(b"CONNECT model.example:443")
+    assert b"sk-1" not in heads[0]
+
+
 def test_a_file_waits_for_its_reader() -> None:
     """Of 64 MB a reader takes one line: the server gets rid of no more than the bounds."""
     sent = [0]
