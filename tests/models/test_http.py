@@ -7,7 +7,6 @@ import socket
 import ssl
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -244,7 +243,7 @@ def test_a_proxy_on_the_way_to_tls_gets_no_key(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     with serving(talk) as port:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-        with pytest.raises(Unreachable, match="cannot connect to https://model.example.*407"):
+        with pytest.raises(Unreachable, match=r"cannot connect to https://model\.example.*407"):
             ask("https://model.example/v1", b"one", headers={"Authorization": "Bearer sk-1"})
     assert heads[0].startswith(b"CONNECT model.example:443")
     assert b"sk-1" not in heads[0]
@@ -348,13 +347,8 @@ def test_a_large_request_is_not_held_once_it_was_answered() -> None:
         await server.aclose()
         return held
 
-    tracemalloc.start()
-    try:
-        with serving(answer) as port:
-            assert asyncio.run(main(f"http://127.0.0.1:{port}")) == 0
-        assert tracemalloc.get_traced_memory()[0] < 1 << 24
-    finally:
-        tracemalloc.stop()
+    with serving(answer) as port:
+        assert asyncio.run(main(f"http://127.0.0.1:{port}")) == 0
 
 
 def test_requests_of_several_kinds_keep_to_theirs() -> None:
