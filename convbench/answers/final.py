@@ -1,184 +1,137 @@
 """The option that a final turn answers with.
 
-Read are "The answer is X" and its usual variants ("Answer choice: X", "Final answer: (X)", a
-heading with the letter below, bold, boxed, quoted), outside thinking blocks, with the option's
-letter or its text in X's place; the last one counts. Not read, because they are too often said of
-another option: "X is correct", "I choose X". What is only supposed, denied or another's answer is
-none ("if the answer is A", "I do not think the answer is A", "the student's answer is A"). An
-answer that names two options ("A or B") and one that is taken back with nothing in its place
-("The answer is A. Wait, no.") are none either.
+Read is every place where the turn, outside thinking blocks, says which option it answers with
+(`statements`), in English and the languages of `languages`: "the answer is X" and its variants, a
+box, "I choose X", "X is the correct answer", a sentence that ends in "so X", a line or a turn that
+is nothing but one option; X is the option's letter, its text, or its number in any writing. Said
+under a condition, denied, asked, quoted or ascribed to others it is no answer (`claims`). The last
+one counts, and one that is taken back does not (`taken_back`); what follows another turn or another
+question is not the reply's (`own_part`). An answer that names two options is none, and in doubt
+there is none.
+
+`strict` reads no more than the paper's phrase, "The answer is X" in its usual variants.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from convbench.answers import wording
-from convbench.answers.plain import lower, plain
+from convbench.answers.options import NOBODY, Letters, Options, prepared
+from convbench.answers.own_part import own_parts
+from convbench.answers.plain import plain
+from convbench.answers.statements import Statement, closing, last_sentence, statements
 from convbench.answers.tags import visible
-from convbench.answers.taken_back import TAKEN_BACK
+from convbench.answers.taken_back import DOUBTED, INSTEAD, WITHDRAWN
 
-Letters = Mapping[str, str] | Collection[str]
-"""The options' letters in upper case (a tuple, or a string such as "ABCD"), or their texts by
-letter: only then an option's text is read as an answer."""
-
-_Read = Callable[[str, int, Letters], str | None]
-"""How a statement is read that begins at a place: None where it is none after all."""
-NOBODY = ""
-"""Read of a statement that answers with no option, so that no earlier one counts."""
+_STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.IGNORECASE)
 
 
-def final_answer(text: str, letters: Letters, carried: bool = False) -> str | None:
+def final_answer(
+    text: str, letters: Letters, carried: bool = False, strict: bool = False
+) -> str | None:
     """Return the option's letter that the final turn answers with, None where it names none.
 
     `text` is the final policy turn, whole. `carried` says that an earlier turn of the same
-    speaker left a thinking block open (`left_open`). Pure and cheap (microseconds), so that it
-    can serve as an SQL function.
+    speaker left a thinking block open (`left_open`). Pure and cheap, so that it can serve as an
+    SQL function.
     """
-    return _last_answer(plain(visible(text, carried)), letters)
-
-
-def after_marker(text: str, marker: str, letters: Letters, carried: bool = False) -> str | None:
-    """Return the option in what follows the last `marker`: a bare letter or text will do there.
-
-    Without the marker the whole turn is read as `final_answer` does.
-    """
-    shown = visible(text, carried)
-    _, found, rest = shown.rpartition(marker)
-    rest = plain(rest) if found else plain(shown)
-    said = _last_answer(rest, letters)
-    if said is not None or not found:
-        return said
-    match = wording.BARE.match(rest)
-    return _option(rest, wording.OPENING.match(rest).end(), match, ":", letters) or None  # type: ignore[union-attr]
-
-
-def _last_answer(text: str, letters: Letters) -> str | None:
-    """Return the option of the last statement that is one, None where there is none."""
-    for read, start in _statements(text):
-        found = read(text, start, letters)
+    options = prepared(letters)
+    texts = letters.values() if isinstance(letters, Mapping) else ()
+    shown = plain(_STRUCK.sub(" ", visible(text, carried)))
+    for piece in own_parts(shown, frozenset(one.strip(" .").lower() for one in texts)):
+        found = _answer(piece, options, strict)
         if found is not None:
             return found or None
     return None
 
 
-def _statements(text: str) -> Iterator[tuple[_Read, int]]:
-    """Yield how and where a statement may begin, the last one first."""
-    low = lower(text)
-    places: list[tuple[int, _Read]] = []
-    for noun in wording.NOUN.finditer(low):
-        before = low[max(0, noun.start() - 80) : noun.start()]
-        if wording.CHANGED.search(before):
-            places.append((noun.end(), _changed))
-        elif wording.is_stated(noun[0], before):
-            places.append((noun.end(), _named))
-    for box in wording.BOXED.finditer(low) if "boxed" in low else ():
-        if not wording.speaks_of_an_answer(low[max(0, box.start() - 80) : box.start()]):
-            places.append((box.start(), _boxed))
-    for start, read in sorted(places, key=lambda place: place[0], reverse=True):
-        yield read, start
-
-
-def _named(text: str, start: int, letters: Letters) -> str | None:
-    """Read what follows a noun that ends at `start`: "answer" + " is C"."""
-    link = wording.LINK.match(text, start)
-    if link is not None:
-        match = wording.BARE.match(text, link.end())
-        at = wording.OPENING.match(text, link.end()).end()  # type: ignore[union-attr]
-        return _settled(text, at, match, link["link"], letters)
-    match = wording.ALONE.match(text, start)
-    if match is None or not wording.begins_a_line(text, start):
-        return None
-    return _settled(text, match.end(), wording.BARE.match(text, match.end()), "\n", letters)
-
-
-def _changed(text: str, start: int, letters: Letters) -> str | None:
-    """Read "I change my answer" + " from A to B"."""
-    match = wording.CHANGED_TO.match(text, start)
-    return _known(match["letter"], letters) or None if match else None
-
-
-def _boxed(text: str, start: int, letters: Letters) -> str | None:
-    r"""Read `\boxed{C}` that stands alone; what is in it is no option where it is a result."""
-    match = wording.BARE.match(text, start)
-    at = wording.WRAPPERS.match(text, start).end()  # type: ignore[union-attr]
-    found = _option(text, at, match, "{", letters)
-    return None if found is None else _kept(text, at, found, letters)
-
-
-def _settled(
-    text: str, at: int, match: re.Match[str] | None, link: str, letters: Letters
+def after_marker(
+    text: str, marker: str, letters: Letters, carried: bool = False, strict: bool = False
 ) -> str | None:
-    """Read the option said at `at`, and whether it is taken back later."""
-    found = _option(text, at, match, link, letters)
-    return None if found is None else _kept(text, at, found, letters)
+    """Return the option in what follows the last `marker`: a bare letter or text will do there.
 
-
-def _kept(text: str, at: int, found: str, letters: Letters) -> str:
-    """Return the option, or what it is replaced with where the text takes it back."""
-    taken = TAKEN_BACK.search(text, at)
-    if taken is None:
-        return found
-    new = wording.INSTEAD.match(text, taken.end())
-    return _known(new["letter"], letters) or NOBODY if new else NOBODY
-
-
-def _option(
-    text: str, at: int, match: re.Match[str] | None, link: str, letters: Letters
-) -> str | None:
-    """Return the option named at `at`, by its text or by its letter; NOBODY where two are named.
-
-    `match` is what `BARE` found there, `link` what stands before it.
+    Without the marker the whole turn is read as `final_answer` does.
     """
-    by_text = _by_text(text, at, letters) if isinstance(letters, Mapping) else None
-    if by_text is not None:
-        return by_text
-    if match is None or not _stands_alone(text, match, link):
-        return None
-    letter = _known(match["letter"], letters)
-    return NOBODY if letter and wording.names_two(text, match.end(), letters) else letter
+    shown = visible(text, carried)
+    _, marked, rest = shown.rpartition(marker)
+    rest = rest if marked else shown
+    said = final_answer(rest, letters, strict=strict)
+    if said is not None or not marked:
+        return said
+    named = prepared(letters).named_at(plain(rest), 0)
+    return named.letter or None if named else None
 
 
-def _by_text(text: str, at: int, options: Mapping[str, str]) -> str | None:
-    """Return the option whose text stands at `at`, the longest; None where none does."""
-    low = lower(text[at : at + 400])
-    skip = wording.ARTICLE.match(low)
-    low = low[skip.end() :] if skip else low
-    found = [(len(said), x) for said, x in _texts(options) if low.startswith(said)]
-    for length, letter in sorted(found, reverse=True):
-        if wording.OR.match(low, length):
-            return NOBODY
-        if wording.ENDED.match(low, length):
-            twice = sum(size == length for size, _ in found) > 1
-            return NOBODY if twice else letter
-    return None
+class _Stand(NamedTuple):
+    """What the reply answers so far (None: nothing yet, NOBODY: with nothing in its place), and
+    since where it is in doubt."""
+
+    letter: str | None = None
+    firm: bool = False
+    doubted: int | None = None
+    mixed: bool = False
 
 
-def _texts(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the options' texts as they are looked for, and their letters."""
-    for letter, text in options.items():
-        said = lower(plain(text)).strip().strip(".").strip()
-        said = said[skip.end() :] if (skip := wording.ARTICLE.match(said)) else said
-        if said and said.upper() not in options:
-            yield said, letter
+def _answer(text: str, options: Options, strict: bool) -> str | None:
+    """Return the option that one piece answers with, NOBODY where it takes its answer back or
+    names two, None where it says nothing."""
+    if not strict and (whole := options.whole(text)):
+        return whole
+    said = statements(text, options, strict)
+    if not strict:
+        said = sorted({*said, *closing(text, options)})
+    last = last_sentence(text)
+    doubts = [*WITHDRAWN.finditer(text), *DOUBTED.finditer(text)]
+    said += [one for doubt in doubts for one in _instead(text, doubt.end(), options)]
+    stand = _Stand()
+    for event in sorted([*said, *doubts], key=_place):
+        if isinstance(event, Statement):
+            stand = _after(stand, event, text, last, options)
+        elif stand.letter:
+            taken_back = event.re is WITHDRAWN
+            stand = _Stand(NOBODY if taken_back else stand.letter, stand.firm, event.end())
+    return _settled(stand, text, options)
 
 
-def _stands_alone(text: str, match: re.Match[str], link: str) -> bool:
-    """Tell a letter from a word: "the answer is a mess", "Answer: A system of tubes"."""
-    letter, (at, end) = match["letter"], match.span("letter")
-    after = text[end : end + 1]
-    if link == "\n" and after and after not in wording.ENDS:
-        return False
-    if letter not in "aAiI" or match["word"]:
-        return True
-    ended = after in wording.ENDS and end < len(text)
-    if letter in "ai":
-        return ended
-    dressed = ended and text[at - 1 : at] in wording.OPENERS
-    return dressed or not wording.NOUN_AFTER.match(text, end)
+def _place(event: Statement | re.Match[str]) -> int:
+    return event.start if isinstance(event, Statement) else event.start()
 
 
-def _known(letter: str, letters: Letters) -> str | None:
-    letter = letter.upper()
-    return letter if letter in letters else None
+def _instead(text: str, at: int, options: Options) -> Iterator[Statement]:
+    """Yield the option that stands right behind words that take another one back."""
+    start = INSTEAD.match(text, at).end()  # type: ignore[union-attr]
+    named = options.named_at(text, start)
+    if named and named.letter and wording.FINISHED.match(text, named.end):
+        yield Statement(at, named.end, named.letter, False)
+
+
+def _after(stand: _Stand, said: Statement, text: str, last: int, options: Options) -> _Stand:
+    """Return what the reply answers after one more statement."""
+    if stand.doubted is not None:
+        return _Stand(said.letter, True)
+    closes = said.start >= last or not (
+        said.by_text and text[said.end - 1].isdigit() or options.names_another(text[said.end :], said.letter)
+    )
+    if not said.firm and said.by_text and not closes:
+        return stand
+    if not stand.letter:
+        return _Stand(said.letter, said.firm)
+    if said.letter == stand.letter:
+        return stand._replace(firm=stand.firm or said.firm)
+    if said.firm:
+        return stand if said.would and stand.firm else _Stand(said.letter, True)
+    if not stand.firm:
+        return _Stand(said.letter, False, None, not closes)
+    return _Stand(NOBODY, True) if closes and not said.by_text else stand
+
+
+def _settled(stand: _Stand, text: str, options: Options) -> str | None:
+    """Return what it comes to: in doubt, or between two that are only said softly, nothing."""
+    if stand.mixed:
+        return NOBODY
+    if stand.letter and stand.doubted is not None:
+        return NOBODY if options.names_another(text[stand.doubted :], stand.letter) else stand.letter
+    return stand.letter

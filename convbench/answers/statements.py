@@ -1,0 +1,288 @@
+"""Where a reply may say which option it answers with, and how firmly.
+
+Firm are "the answer is C" and its like, a box, "I choose C" and "C is the correct answer". Soft is
+what only a reply's end, or a correction, makes an answer: "so it's C", "C is right", a line with
+nothing but an option. The paper's own phrase, "The answer is X" in its usual variants, is all that
+is read where it is asked for (`strict`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from convbench.answers import claims, languages, wording
+from convbench.answers.options import NOBODY, Options
+from convbench.answers.plain import lower
+
+_MARKS = r"[\s*_`~]*+"
+_ADVERB = (
+    r"(?:still|indeed|clearly|definitely|certainly|probably|likely|most\s+likely|therefore|thus"
+    r"|obviously|simply|actually|really|now|also|then|in\s+fact|best\s+described\s+as|option|choice"
+    r"|instead|surely|of\s+course|without\s+(?:a\s+)?doubt|quite\s+clearly|hence)"
+)
+_KIND = (
+    r"answer|option|choice|letter|pick|selection|response|match|fit|explanation|candidate|solution"
+    r"|conclusion|guess|verdict|vote|alternative|one"
+)
+_NOUN = re.compile(rf"(?<![^\W_])(?:{_KIND}|ans(?=\s*[.:=]))(?![^\W_])")
+_PAPERS = ("answer", "option", "choice", "letter", "ans")
+"""Nouns that are read where the paper's phrase alone is."""
+_LINK = re.compile(
+    r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
+    r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
+    r"(?P<link>\s++(?:is|remains|stays|(?:(?P<would>would|could\s+only)|must|should|will|can\s+only"
+    rf"|has\s+to|seems\s+to|appears\s+to)(?:\s++{_ADVERB})?\s++be)(?![^\W_])"
+    rf"(?:{_MARKS}(?::|[—–]|\.{{2,}}))?|['’]s\b|{_MARKS}[\"']?\s*+[:=–—-]++>?)"
+    rf"{_MARKS}(?:(?<=\n)[-•]\s)?"
+    rf"(?:(?:,?\s*+{_ADVERB}\b,?\s*+[:-]?|that\s+option\b|that\s+of\b|that\b|given\s+(?:by|in)\b"
+    r"|,[^,.\n:;]{1,30},(?=\s)|not\s++(?:option\s++)?[\w()*]++,?\s++but\s++)\s*+){0,2}",
+    re.IGNORECASE,
+)
+"""What joins the noun to the answer."""
+_ALONE = re.compile(
+    rf"[ \t*_`~:#=]*\n(?:[=-]{{2,}}\n)?{wording.OPENING.pattern}(?:-\s)?"
+    r"|[*_ #]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
+)
+"""A noun that ends its line, with the answer below; or `Answer C` and no more in the line."""
+_LINE_START = re.compile(
+    r"(?:^|\n)[\s#*_>\d.)-]*(?:(?:the|my)\s+)?(?:(?:final|correct|best)\s+)?(?:answer\s+)?$"
+)
+_CHANGED = re.compile(
+    r"\b(?:chang|switch|revis|updat|amend|correct)(?:e|es|ed|ing)?\s+(?:my|the)\s+(?:final\s+)?$"
+)
+_CHANGED_TO = re.compile(
+    rf"(?:\s++from\s++{wording.OPENING.pattern}[\w']+[*_`)\]\"']*+)?\s++to\b", re.IGNORECASE
+)
+_NOT_BOXED = re.compile(r"(?:\bnot|n['’]t|\bno)\W*$")
+
+_CHOOSE = re.compile(
+    r"(?<![\w'’])(?:i|we|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
+    r"|must|have\s+to|now|do|am|have|should\s+have|should|then|therefore|thus|still|hence|finally"
+    r"|hereby|confidently|rather|instead|going\s+to|inclined\s+to|want\s+to|simply|just|definitely"
+    r"|ultimately|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*\s+"
+    r"(?:cho(?:ose|osing|se|sen)|pick(?:ing|ed)?|select(?:ing|ed)?|go(?:ing|ne)?\s+(?:with|for)|went\s+with"
+    r"|opt(?:ing|ed)?\s+for|settl(?:e|ing|ed)\s+(?:on|for)|vot(?:e|ing)\s+for|answer(?:ing|ed)?(?:\s+with)?"
+    r"|say|said|(?:take|taking|tick|circle|mark|submit|enter|write|written|lock\s+in)|lean(?:ing)?\s+(?:to|towards?)"
+    r"|(?:decide|decided|deciding)\s+(?:on|for|upon)|stick(?:ing)?\s+(?:with|to)|stay(?:ing)?\s+with"
+    r"|conclude(?:\s+with)?|guess|bet\s+on|commit\s+to|chang(?:e|ing)\s+to|switch(?:ing)?\s+to"
+    r"|mean|meant|think|believe|put\s+down|favou?r|prefer)"
+    r"(?:\s+that)?(?:\s+(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|has\s+to\s+be|should\s+be)))?"
+    r"(?:\s+on|\s+as\s+my\s+(?:final\s+)?answer\s*:?|\s+in\s+favou?r\s+of|\s*:)?\s+"
+)
+_AT_FIRST = re.compile(r"[^.!?\n]{0,20}\b(?:at\s+first|initially|originally|earlier|before|too\s+fast)\b")
+
+_BEST = (
+    r"(?:(?:only|single|most|one|correct|right|best|final|true|actual|proper|likely|appropriate"
+    r"|suitable|accurate|plausible|reasonable|logical|better|and|fitting|overall|possible)\s+)"
+)
+_PREDICATE = re.compile(
+    r"(?<=[\w)*_`\"'\]}])[*_`\"')\]}]*"
+    r"(?:(?:\s+(?:is|was|remains|looks|seems|must\s+be|has\s+to\s+be|would\s+be|should\s+be"
+    rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|['’]s)(?:\s+{_ADVERB})*,?\s+"
+    rf"(?:(?P<firm>the\s+{_BEST}*(?:answer|response)\b(?!\s+to\s+(?:another|a\s+different|the\s+wrong))"
+    rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
+    rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
+    rf"|where\s+i\s+(?:land|end\s+up)\b)"
+    r"|(?P<soft>(?:correct|right|it|the\s+one|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
+    r"|\s+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)\b|stands\b|gets\s+my\s+vote\b|wins\b"
+    r"|(?:fits|matches|works|answers|describes)\s+(?:\w+\s+){0,4}?(?:best|exactly|perfectly)\b"
+    r"|holds\s+up\b)"
+    r"|\s*[–—:-]+\s*(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
+)
+_OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
+_CONCLUDE = re.compile(
+    r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
+    r"|in\s+conclusion|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
+    r"|(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
+    r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
+    r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+to|correspond(?:s|ing)?\s+to"
+    r"|matches|make\s+(?:it|that)|equals)|→|=>|=)"
+    rf"\s*[,:]?\s*(?:(?:us\s+with|us|only|just|with|as|then|therefore|really|clearly|definitely|indeed|now"
+    r"|in\s+fact|actually|probably|still|go\s+with|choose|pick|select|answer|yes)\s*[,:]?\s+){0,3}"
+)
+_SUMS_UP = re.compile(
+    r"^\W*(?:so|thus|hence|therefore|consequently|in\s+total|altogether|in\s+all|overall"
+    r"|in\s+conclusion|finally|this\s+means|that\s+means)\b"
+)
+_FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
+_ITEM = re.compile(r"[ \t*_(>#-]*+(?P<letter>[A-Z])[*_]*+[).:]")
+_LIST_LINE = re.compile(rf"(?:^|\n){_ITEM.pattern}")
+_REASONED = re.compile(r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)")
+
+
+class Statement(NamedTuple):
+    """An option said at a place (NOBODY: two are), and how."""
+
+    start: int
+    end: int
+    letter: str
+    firm: bool = True
+    would: bool = False
+    by_text: bool = False
+
+
+def statements(text: str, options: Options, strict: bool) -> list[Statement]:
+    """Return what a reply asserts, in order. `text` is plain (`plain`)."""
+    low = lower(text)
+    found = [*_named(text, low, options, strict), *_boxed(text, low, options)]
+    found += languages.statements(text, low, options)
+    if not strict:
+        found += [*_chosen(text, low, options), *_judged(text, low, options)]
+        found += _concluded(text, low, options)
+    return sorted(found)
+
+
+def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Statement]:
+    """Yield what is said after "answer" and its like."""
+    for noun in _NOUN.finditer(low):
+        if strict and noun[0] not in _PAPERS:
+            continue
+        start = claims.sentence_start(text, noun.start())
+        before = low[start : noun.start()].replace("*", "").replace("_", "")
+        if _CHANGED.search(before):
+            to = _CHANGED_TO.match(text, noun.end())
+            named = options.named_at(text, to.end()) if to else None
+            if named and claims.asserted(text, noun.start(), named.end):
+                yield Statement(noun.start(), named.end, named.letter)
+            continue
+        begin = claims.own_noun_phrase(before, noun[0])
+        if begin is None:
+            continue
+        yield from _linked(text, low, options, noun, noun.start() - (len(before) - begin))
+
+
+def _linked(
+    text: str, low: str, options: Options, noun: re.Match[str], begin: int
+) -> Iterator[Statement]:
+    link = _LINK.match(text, noun.end())
+    if link is not None:
+        named = options.named_at(text, link.end(), link["link"])
+        would, aside = link["would"] is not None, lower(link["aside"] or "")
+        if named and claims.own_aside(aside) and claims.asserted(text, begin, named.end, would):
+            yield Statement(begin, named.end, named.letter, True, would, named.by_text)
+        return
+    alone = _ALONE.match(text, noun.end())
+    if alone is not None and _LINE_START.search(low[max(0, noun.start() - 80) : noun.start()]):
+        named = options.named_at(text, alone.end(), "\n")
+        if named:
+            yield Statement(begin, named.end, named.letter)
+
+
+def _boxed(text: str, low: str, options: Options) -> Iterator[Statement]:
+    r"""Yield `\boxed{C}`; what is in it is no option where it is a result."""
+    for box in wording.BOXED.finditer(low) if "boxed" in low else ():
+        start = claims.sentence_start(text, box.start())
+        before = low[start : box.start()]
+        if _NOUN.search(before) and "answer" in before or _NOT_BOXED.search(before):
+            continue
+        named = options.named_at(text, box.start(), "{")
+        if named and claims.asserted(text, box.start(), named.end):
+            yield Statement(box.start(), named.end, named.letter)
+
+
+def _chosen(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield what the speaker says to choose."""
+    for verb in _CHOOSE.finditer(low):
+        named = options.named_at(text, verb.end())
+        if named is None or not _closed(text, named.end) or _AT_FIRST.match(low, named.end):
+            continue
+        would = verb["would"] is not None or "'d" in verb[0]
+        if claims.asserted(text, verb.start(), named.end, would):
+            yield Statement(verb.start(), named.end, named.letter, True, False, named.by_text)
+
+
+def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield the option of which it is said that it is the answer, or right."""
+    for said in _PREDICATE.finditer(low):
+        found = options.named_before(text, said.start())
+        if found is None:
+            continue
+        letter, start = found
+        opening = claims.sentence_start(text, start)
+        if _OF_IT.search(low[opening:start].replace("*", "")) and not said["mark"]:
+            continue
+        if (said["soft"] or said["mark"]) and not _closed(text, said.end()):
+            continue
+        would = "would" in said[0]
+        if claims.asserted(text, start, said.end(), would):
+            firm = said["firm"] is not None
+            yield Statement(start, said.end(), letter, firm, would, said["mark"] is None and text[start : said.start()].strip() != letter)
+
+
+def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield what a sentence comes to: "so C", "that leaves C"."""
+    for word in _CONCLUDE.finditer(low):
+        named = options.named_at(text, word.end())
+        if named is None or not named.letter or not _closed(text, named.end):
+            continue
+        if text[named.end - 1 : named.end].islower() and not named.by_text and word.end() == named.end - 1:
+            continue
+        if claims.asserted(text, word.start(), named.end):
+            yield Statement(word.start(), named.end, named.letter, False, False, named.by_text)
+
+
+def _closed(text: str, end: int) -> bool:
+    return wording.CLOSED.match(text, end) is not None
+
+
+def last_sentence(text: str) -> int:
+    """Return where the last sentence begins."""
+    return claims.sentence_start(text, len(text.rstrip(" \n\t.!?*_\"')`")))
+
+
+def closing(text: str, options: Options) -> list[Statement]:
+    """Return the options that a reply begins or ends with and says no more of, softly: its first
+    line or its last one, a fenced query, a number that the last sentence comes to."""
+    found = list(_lines(text, options))
+    found += _fenced(text, options)
+    return found + list(_summed_up(text, options))
+
+
+def _lines(text: str, options: Options) -> Iterator[Statement]:
+    """Yield an option that is all of the first line, or of the last line or sentence."""
+    body = text.strip()
+    listed = {match["letter"] for match in _LIST_LINE.finditer(text)}
+    start, end = text.find(body[:1]) if body else 0, len(text.rstrip())
+    if not body:
+        return
+    first = options.named_at(text, start)
+    begun = body[:400].partition("\n")[0]
+    if first and first.letter and len(listed) < 2 and _REASONED.match(text, first.end):
+        at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
+        if at_once or options.whole(begun) or not _ITEM.match(text, start):
+            yield Statement(start, first.end, first.letter, False)
+    pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1, last_sentence(text)}
+    for at in pieces:
+        letter = options.whole(text[at:end]) if end - at < 2_000 else None
+        line = text.rfind("\n", 0, at) + 1
+        if letter and not (len(listed) > 1 and _ITEM.match(text, line)):
+            yield Statement(max(at, start), end, letter, False)
+
+
+def _fenced(text: str, options: Options) -> list[Statement]:
+    """Return the one option that fenced blocks hold, none where they hold several."""
+    found = [
+        Statement(fence.start(), fence.end(), letter, False)
+        for fence in (_FENCED.finditer(text) if "```" in text else ())
+        if (letter := options.whole(fence["code"]))
+    ]
+    return found if len({one.letter for one in found}) == 1 else []
+
+
+def _summed_up(text: str, options: Options) -> Iterator[Statement]:
+    """Yield the one option, a number or the sentence's last words, that a last sentence which
+    begins with "so" names."""
+    start = last_sentence(text)
+    end = min(claims.sentence_end(text, start), len(text))
+    sentence = text[start:end]
+    if not _SUMS_UP.match(lower(sentence)) or not claims.asserted(text, start + 1, start + 1):
+        return
+    if claims.denies(lower(sentence)):
+        return
+    named = options.named_in(sentence)
+    if len(named) == 1:
+        letter = named.pop()
+        if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
+            yield Statement(start, end, letter, False, False, True)
