@@ -96,6 +96,11 @@ _CONDITION = re.compile(
     rf"|(?:^|[,;(—–]\s*|\b(?:and|or|but)\s+){_INVERTED}"
     r"|^\W*(?:for|with|in|of|on)\s+an?\s[^,]{1,60},"
 )
+_ABOUT = re.compile(
+    r"\W*(?:but\s+|and\s+)?(?:for|with|among|under|when|where|in)\s+(?!(?:this|that|these|those|the\s+(?:question|reasons?"
+    r"|above|end|given|problem|case\s+above)|all|my|our|me|conclusion|summary|short|fact|other\s+words|total|view|light"
+    r"|general|particular|sum|brief|each|multiple|such|any\s+case|order)\b)[^,;.]{2,60}?,?\s*$"
+)
 _OWN_CONDITION = re.compile(
     r"\bif\s+(?:i|we|one|you)\s+(?:['’]?d\s+)?(?:had|have|must|were|was|am|are|need|needed)"
     r"(?:\s+(?:forced|pressed|asked|obliged))?(?:\s+to)?\s+(?:choose|pick|guess|decide|say|answer"
@@ -135,11 +140,12 @@ def sentence_end(text: str, at: int) -> int:
     return match.end() if match else min(len(text), at + REACH)
 
 
-def own_noun_phrase(before: str, noun: str) -> int | None:
+def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
     """Return where the noun phrase begins whose noun follows `before` (lower case), None where it
     is not "the answer", "my final answer", "the best option" and the like.
 
-    A noun that is only sometimes an answer needs a word that says so: "the best option".
+    A noun that is only sometimes an answer needs a word that says so ("the best option"), or to be
+    the label of its line (`label`: a colon follows).
     """
     words = list(_WORDS.finditer(before[-80:]))
     offset, i = max(0, len(before) - 80), len(words) - 1
@@ -150,6 +156,9 @@ def own_noun_phrase(before: str, noun: str) -> int | None:
     begin = offset + words[i + 1].start() if i + 1 < len(words) else len(before)
     word = words[i][0] if i >= 0 else ""
     mine = word in ("my", "our") and noun != "option" and noun != "letter"
+    labelled = not before[:begin].strip("{[\"' \n#>-")
+    if labelled and label:
+        return begin
     if noun not in ("answer", "ans") and not mine and not seen - {"and", "or", "most", "only", "own"}:
         return None
     if word in _OWN_DETERMINERS:
@@ -172,6 +181,12 @@ def _in_a_phrase(words: list[re.Match[str]]) -> bool:
         if not word[0].isalnum():
             return False
     return False
+
+
+def about_another(before: str) -> bool:
+    """Whether the sentence begins with what it speaks of, other than the question: "For igneous
+    rocks, the answer is"."""
+    return _ABOUT.match(before) is not None
 
 
 def own_aside(aside: str) -> bool:

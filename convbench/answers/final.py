@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from convbench.answers import wording
-from convbench.answers.options import NOBODY, Letters, Options, prepared
+from convbench.answers.options import NOBODY, Letters, Options, Statement, prepared
 from convbench.answers.own_part import own_parts
-from convbench.answers.plain import plain
-from convbench.answers.statements import Statement, closing, last_sentence, statements
+from convbench.answers.plain import lower, plain
+from convbench.answers.statements import closing, last_sentence, statements
 from convbench.answers.tags import visible
-from convbench.answers.taken_back import DOUBTED, INSTEAD, WITHDRAWN
+from convbench.answers.taken_back import DENIED, DOUBTED, INSTEAD, UNSURE, WITHDRAWN
 
 _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.IGNORECASE)
 
@@ -72,6 +72,7 @@ class _Stand(NamedTuple):
     letter: str | None = None
     firm: bool = False
     doubted: int | None = None
+    end: int = 0
     mixed: bool = False
 
 
@@ -84,16 +85,26 @@ def _answer(text: str, options: Options, strict: bool) -> str | None:
     if not strict:
         said = sorted({*said, *closing(text, options)})
     last = last_sentence(text)
-    doubts = [*WITHDRAWN.finditer(text), *DOUBTED.finditer(text)]
+    low = lower(text)
+    taken_back = [match for pattern in WITHDRAWN for match in pattern.finditer(low)]
+    doubts = [*taken_back, *DENIED.finditer(low), *DOUBTED.finditer(low)]
     said += [one for doubt in doubts for one in _instead(text, doubt.end(), options)]
     stand = _Stand()
     for event in sorted([*said, *doubts], key=_place):
         if isinstance(event, Statement):
             stand = _after(stand, event, text, last, options)
         elif stand.letter:
-            taken_back = event.re is WITHDRAWN
-            stand = _Stand(NOBODY if taken_back else stand.letter, stand.firm, event.end())
+            stand = _doubted(stand, event, text, options)
     return _settled(stand, text, options)
+
+
+def _doubted(stand: _Stand, words: re.Match[str], text: str, options: Options) -> _Stand:
+    """Return what the reply answers after words that doubt its answer or take it back."""
+    assert stand.letter
+    if words.re is DENIED and options.names_another(text[stand.end : words.start()], stand.letter):
+        return stand
+    letter = stand.letter if words.re is DOUBTED else NOBODY
+    return _Stand(letter, stand.firm, words.end(), stand.end)
 
 
 def _place(event: Statement | re.Match[str]) -> int:
@@ -111,20 +122,20 @@ def _instead(text: str, at: int, options: Options) -> Iterator[Statement]:
 def _after(stand: _Stand, said: Statement, text: str, last: int, options: Options) -> _Stand:
     """Return what the reply answers after one more statement."""
     if stand.doubted is not None:
-        return _Stand(said.letter, True)
-    closes = said.start >= last or not (
-        said.by_text and text[said.end - 1].isdigit() or options.names_another(text[said.end :], said.letter)
-    )
+        return _Stand(said.letter, True, None, said.end)
+    rest = text[said.end :]
+    counted = said.by_text and text[said.end - 1].isdigit()
+    closes = said.start >= last or not (counted or options.names_another(rest, said.letter))
     if not said.firm and said.by_text and not closes:
         return stand
     if not stand.letter:
-        return _Stand(said.letter, said.firm)
+        return _Stand(said.letter, said.firm, None, said.end)
     if said.letter == stand.letter:
-        return stand._replace(firm=stand.firm or said.firm)
+        return stand._replace(firm=stand.firm or said.firm, end=said.end)
     if said.firm:
-        return stand if said.would and stand.firm else _Stand(said.letter, True)
+        return stand if said.would and stand.firm else _Stand(said.letter, True, None, said.end)
     if not stand.firm:
-        return _Stand(said.letter, False, None, not closes)
+        return _Stand(said.letter, False, None, said.end, not closes)
     return _Stand(NOBODY, True) if closes and not said.by_text else stand
 
 
@@ -133,5 +144,7 @@ def _settled(stand: _Stand, text: str, options: Options) -> str | None:
     if stand.mixed:
         return NOBODY
     if stand.letter and stand.doubted is not None:
-        return NOBODY if options.names_another(text[stand.doubted :], stand.letter) else stand.letter
+        rest = text[stand.doubted :]
+        unsure = UNSURE.search(rest) or options.names_another(rest, stand.letter)
+        return NOBODY if unsure else stand.letter
     return stand.letter

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from convbench.answers import claims, wording
-
-if TYPE_CHECKING:
-    from convbench.answers.options import Options
-    from convbench.answers.statements import Statement
+from convbench.answers import claims
+from convbench.answers.options import Options, Statement
 
 _NOUNS = (
     r"respuesta|réponse|antwort|lösung|resposta|risposta|antwoord|keuze|cevap|cevab[iı]m?|yan[iı]t"
     r"|ответ|відповідь|odpowied[zź]|svar(?:et)?|vastaus|odpověď|odpoveď|răspuns(?:ul)?|válasz(?:om)?"
-    r"|jawaban(?:nya)?|đáp\s+án|câu\s+trả\s+lời|απάντηση|תשובה|התשובה|(?:ال)?(?:إجابة|اجابة|جواب)"
-    r"|پاسخ|उत्तर|जवाब|উত্তর|பதில்|คำตอบ|jibu|sagot|kunci"
+    r"|jawaban(?:nya)?|đáp\s+án|câu\s+trả\s+lời|απάντηση|תשובה|إجابة|اجابة|جواب|پاسخ|उत्तर|जवाब"
+    r"|উত্তর|பதில்|คำตอบ|jibu|sagot|kunci|juiste\s+(?:keuze|optie)|beste\s+(?:keuze|optie)"
+    r"|bonne\s+option|meilleure\s+option|richtige\s+option|opci[oó]n(?=\s+(?:corr|exact))"
+    r"|opção(?=\s+corr)|opzione(?=\s+corr)|alternativ(?:a(?=\s+corr)|et(?=\s+är))|letra(?=\s+corr)"
+    r"|doğru\s+(?:seçenek|şık)|सही\s+विकल्प|خيار(?=\s+(?:ال)?صحيح)|правильный\s+вариант"
+    r"|答案|答え|正解|正答|정답|답|正确选项|正確選項|正しい選択肢"
 )
-_SPACELESS = r"答案|答え|正解|正答|정답|답"
 _QUALITY = (
     r"correcta|correcte|exacta|finale?|definitiva|corretta|correta|certa|esatta|giusta|bonne"
     r"|الصحيحة|الصحيح|صحيح|النهائية|yang\s+(?:benar|tepat)|đúng|corect|correct|benar|הנכונה|ที่ถูกต้อง"
@@ -37,7 +35,7 @@ _THUS = (
     r"|dunque|portanto|logo|więc|zatem|alltså|altså|siis|tedy|deci|tehát|vậy|jadi|следовательно"
     r"|значит|إذن|إذا|لذلك|इसलिए|olarak|o\s+halde|buna\s+göre|natürlich|natuurlijk|claramente"
 )
-_ARTICLE = r"la|el|le|l['’]|der|die|das|het|de|[ao](?=\s+[*(\"]*(?:[a-z](?![^\W_])|opç|opz|letra|alternativa))|il|lo|den|det|η|το|ο"
+_ARTICLE = r"la|el|le|der|die|das|het|de|[ao](?=\s+[*(\"]*(?:[a-z](?![^\W_])|opç|opz|letra|alternativa))|il|lo|den|det|η|το|ο"
 _OPTION = (
     r"opci[oó]n|opção|opzione|option|optie|alternativ[ea]?|letra|lettre|lettera|buchstabe|letter"
     r"|variante?|вариант|варіант|opcja|opsi|seçenek|şık|विकल्प|বিকল্প|الخيار|خيار|الحرف|گزینه|选项|選項"
@@ -49,25 +47,29 @@ _TAIL = (
     rf"(?:{_GAP}(?:{_THUS})(?!\w),?)?"
     rf"(?P<link>\s*+[:=–—]|\s*+(?:{_IS})(?:\s*+:)?|(?=\s))"
     rf"(?:{_GAP}(?:{_THUS})(?!\w),?)?"
-    rf"(?:{_GAP}(?:{_ARTICLE})(?!\w))?(?:{_GAP}(?:{_OPTION})(?!\w)\s*:?)?\s*"
+    rf"(?:{_GAP}(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
 )
-_NAMED = re.compile(rf"(?:(?<![^\W_])(?:{_NOUNS})(?![^\W_])|(?:{_SPACELESS})){_TAIL}", re.IGNORECASE)
+_NAMED = re.compile(rf"(?P<noun>{_NOUNS}){_TAIL}")
 _CHOSEN = re.compile(
-    r"(?<![^\W_])(?:ik\s+(?:kies|ga\s+voor)|ich\s+(?:wähle|nehme|entscheide\s+mich\s+für)|elijo|escojo"
+    r"(?:ik\s+(?:kies|ga\s+voor)|ich\s+(?:wähle|nehme|entscheide\s+mich\s+für)|elijo|escojo"
     r"|me\s+quedo\s+con|opto\s+por|je\s+(?:choisis|prends|réponds)|escolho|scelgo|wybieram"
-    r"|jag\s+väljer|jeg\s+v(?:e|æ)lger|valitsen|vybírám|aleg|я\s+(?:выбираю|выберу)|выбираю|обираю"
-    r"|saya\s+(?:memilih|pilih)|tôi\s+chọn|أختار|اخترت)(?!\w)"
-    rf"(?:{_GAP}(?:{_ARTICLE})(?!\w))?(?:{_GAP}(?:{_OPTION})(?!\w)\s*:?)?\s*"
-    r"|(?:我|所以|因此|故|应该?|應該?)[选選](?:择|擇)?\s*",
-    re.IGNORECASE,
+    r"|jag\s+väljer|jeg\s+velger|jeg\s+vælger|valitsen|vybírám|aleg|я\s+(?:выбираю|выберу)"
+    r"|выбираю|обираю|saya\s+(?:memilih|pilih)|tôi\s+chọn|أختار|اخترت)(?!\w)"
+    rf"(?:{_GAP}(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
 )
+_CHOSEN_SPACELESS = re.compile(r"(?:我|所以|因此|故|应该|應該)[选選](?:择|擇)?\s*")
 _JUDGED = re.compile(
-    r"\s+(?:es|est|ist|is|è|é|är|er|jest|to|este|adalah|là)\s+(?:(?:la|el|die|der|das|het|de|a|o|den|det"
-    r"|meine|mi|ma|mijn)\s+)?(?:(?:correcta|bonne|richtige|korrekte|beste|juiste|goede|correta|corretta"
-    r"|rätta|rigtige|riktige|poprawną|prawidłową|opción|opção)\s+)?"
-    r"(?:respuesta|réponse|antwort|antwoord|resposta|risposta|svaret|odpowiedzi[aą]|jawaban|correcta"
-    r"|correta|corretta|richtig|juist|correcte|poprawna|đáp\s+án)(?!\w)(?!\s+(?:incorrecta|fausse|errada))",
-    re.IGNORECASE,
+    r"\s(?:es|est|ist|is|è|é|är|er|jest|to|este|adalah|là)\s+(?:(?:la|el|die|der|das|het|de|a|o"
+    r"|den|det|meine|mi|ma|mijn)\s+)?(?:(?:bonne|richtige|korrekte|beste|juiste|goede|correta"
+    r"|rätta|rigtige|riktige|poprawną|prawidłową|opción|opção|opzione|option|optie)\s+)?"
+    r"(?:respuesta|réponse|antwort|antwoord|resposta|risposta|svaret|odpowiedzi[aą]|jawaban"
+    r"|correcta|correta|corretta|richtig|juist|correcte|poprawna|đáp\s+án)(?!\w)"
+    r"(?!\s+(?:incorrecta|fausse|errada))"
+)
+_JUDGED_BEHIND = re.compile(
+    r"\s*(?:是|為|为)\s*(?:正确|正確|对的|對的|答案)|\s*が\s*(?:正解|正しい|答え)|\s*[가이]\s*(?:정답|맞)"
+    r"|['’]?y?[iıuü]?(?:\s+(?:şıkkını|seçeneğini))?\s+(?:seçiyorum|seçerim|seçtim)"
+    r"|\s+(?:को\s+)?(?:चुनता|चुनती|चुनूँगा|चुनूंगा)"
 )
 _BEHIND = re.compile(
     r"[*_`)\"'\s]*+(?:değil|deği|नहीं|না|ではな|じゃな|가\s*아니|이\s*아니|아닙|아니|ليست|nicht\b|niet\b"
@@ -82,29 +84,28 @@ _WRONG = re.compile(
 
 def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
     """Yield what is answered in another language than English."""
-    from convbench.answers.statements import Statement
-
-    if text.isascii() and not _ASCII.search(low):
-        return
-    for said in (*_NAMED.finditer(low), *_CHOSEN.finditer(low)):
-        named = options.named_at(text, said.end())
-        if named is None or _BEHIND.match(low, named.end) or _refused(low, said.start()):
+    ascii_alone = text.isascii()
+    named = [m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())]
+    chosen = [*_CHOSEN.finditer(low), *(() if ascii_alone else _CHOSEN_SPACELESS.finditer(low))]
+    for said in (*named, *chosen):
+        option = options.named_at(text, said.end())
+        if option is None or _BEHIND.match(low, option.end) or _refused(low, said.start()):
             continue
-        if "link" in said.groupdict() and not said["link"] and not _ends(low, named.end):
+        if said.re is _NAMED and not said["link"] and not _ends(low, option.end):
             continue
-        if not text[claims.sentence_end(text, named.end) - 1] in "?؟？":
-            yield Statement(said.start(), named.end, named.letter)
-    for said in _JUDGED.finditer(low):
+        if text[claims.sentence_end(text, option.end) - 1] not in "?؟？":
+            yield Statement(said.start(), option.end, option.letter)
+    behind = () if ascii_alone else _JUDGED_BEHIND.finditer(low)
+    for said in (*_JUDGED.finditer(low), *behind):
         found = options.named_before(text, said.start())
         if found and not _refused(low, found[1]):
             yield Statement(found[1], said.end(), found[0])
 
 
-_ASCII = re.compile(
-    r"\b(?:respuesta|antwort|resposta|risposta|antwoord|cevap|svar|svaret|vastaus|jawaban|jawabannya"
-    r"|odpowied|ik\s+kies|elijo|escojo|escolho|scelgo|je\s+choisis|wybieram|saya|valitsen|opto|jibu|cevab|yanit)"
-)
-"""Without one of these a text in ASCII is in English."""
+def _begins_a_word(low: str, at: int) -> bool:
+    return not low[max(0, at - 1) : at].isalnum()
+
+
 _LENIENT = re.compile(
     r"[*_`)\"']*+(?:['’]?[^\W\d_]{1,8})?\s*+(?:[^\s.,;:!?()]{1,14}\s*+){0,2}(?:[.,;!)\n]|$)"
 )

@@ -21,7 +21,7 @@ _GOES_ON = re.compile(
 )
 """What follows the first number of an expression, a ratio, a range or a decimal."""
 _SAYS_MORE = re.compile(
-    r"(?:hundred|thousand|million|billion|trillion|dozen|times|more|less|fewer|to|plus|minus|per"
+    r"(?:st|nd|rd|th|k|bn|mio|hundred|thousand|million|billion|trillion|dozen|times|more|less|fewer|to|plus|minus|per"
     r"|over|squared|cubed|out|through|x|of|and\s+a\s+(?:half|quarter|third))\b",
     re.IGNORECASE,
 )

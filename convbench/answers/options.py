@@ -39,6 +39,17 @@ class Named(NamedTuple):
     by_text: bool = False
 
 
+class Statement(NamedTuple):
+    """An option said at a place (NOBODY: two are), and how."""
+
+    start: int
+    end: int
+    letter: str
+    firm: bool = True
+    would: bool = False
+    by_text: bool = False
+
+
 class Options:
     """The options of one question, prepared to be looked for."""
 
@@ -148,7 +159,7 @@ class Options:
     def named_before(self, text: str, end: int) -> tuple[str, int] | None:
         """Return the option that ends at `end` and where it begins: a capital letter, or a text
         or number; None where none does."""
-        stop = len(text[:end].rstrip("*_`\"') "))
+        stop = len(text[:end].rstrip("*_`\"'), "))
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
         if match is not None and match["letter"] in self.letters:
             return match["letter"], match.start()

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from convbench.answers import claims, languages, wording
-from convbench.answers.options import NOBODY, Options
+from convbench.answers.options import NOBODY, Options, Statement
 from convbench.answers.plain import lower
 
 _MARKS = r"[\s*_`~]*+"
@@ -24,15 +23,18 @@ _ADVERB = (
 )
 _KIND = (
     r"answer|option|choice|letter|pick|selection|response|match|fit|explanation|candidate|solution"
-    r"|conclusion|guess|verdict|vote|alternative|one"
+    r"|conclusion|decision|guess|verdict|vote|alternative|one"
 )
-_NOUN = re.compile(rf"(?<![^\W_])(?:{_KIND}|ans(?=\s*[.:=]))(?![^\W_])")
+_NOUN = re.compile(rf"(?:{_KIND}|ans(?=\s*[.:=]))(?![^\W_])")
+_LABELS = frozenset("answer ans option choice letter pick selection response decision verdict vote guess"
+                    " solution conclusion".split())
+"""Nouns that are the label of an answer where a line begins with them and a colon follows."""
 _PAPERS = ("answer", "option", "choice", "letter", "ans")
 """Nouns that are read where the paper's phrase alone is."""
 _LINK = re.compile(
     r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
     r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
-    r"(?P<link>\s++(?:is|remains|stays|(?:(?P<would>would|could\s+only)|must|should|will|can\s+only"
+    r"(?P<link>\s++(?:is|remains|stays|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
     rf"|has\s+to|seems\s+to|appears\s+to)(?:\s++{_ADVERB})?\s++be)(?![^\W_])"
     rf"(?:{_MARKS}(?::|[—–]|\.{{2,}}))?|['’]s\b|{_MARKS}[\"']?\s*+[:=–—-]++>?)"
     rf"{_MARKS}(?:(?<=\n)[-•]\s)?"
@@ -46,6 +48,7 @@ _ALONE = re.compile(
     r"|[*_ #]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
 )
 """A noun that ends its line, with the answer below; or `Answer C` and no more in the line."""
+_LABEL = re.compile(r"[*_`\"']*+\s*+[:=]")
 _LINE_START = re.compile(
     r"(?:^|\n)[\s#*_>\d.)-]*(?:(?:the|my)\s+)?(?:(?:final|correct|best)\s+)?(?:answer\s+)?$"
 )
@@ -58,7 +61,7 @@ _CHANGED_TO = re.compile(
 _NOT_BOXED = re.compile(r"(?:\bnot|n['’]t|\bno)\W*$")
 
 _CHOOSE = re.compile(
-    r"(?<![\w'’])(?:i|we|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
+    r"(?:i(?<!\wi)|we(?<!\wwe)|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
     r"|must|have\s+to|now|do|am|have|should\s+have|should|then|therefore|thus|still|hence|finally"
     r"|hereby|confidently|rather|instead|going\s+to|inclined\s+to|want\s+to|simply|just|definitely"
     r"|ultimately|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*\s+"
@@ -78,19 +81,21 @@ _BEST = (
     r"|suitable|accurate|plausible|reasonable|logical|better|and|fitting|overall|possible)\s+)"
 )
 _PREDICATE = re.compile(
-    r"(?<=[\w)*_`\"'\]}])[*_`\"')\]}]*"
-    r"(?:(?:\s+(?:is|was|remains|looks|seems|must\s+be|has\s+to\s+be|would\s+be|should\s+be"
-    rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|['’]s)(?:\s+{_ADVERB})*,?\s+"
+    r"[\s'’–—:-](?:(?:(?<=\s)\s*(?:is|was|remains|looks|seems|must\s+be|has\s+to\s+be|would\s+be|should\s+be"
+    rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|(?<=['’])s)(?:\s+{_ADVERB})*,?\s+"
     rf"(?:(?P<firm>the\s+{_BEST}*(?:answer|response)\b(?!\s+to\s+(?:another|a\s+different|the\s+wrong))"
     rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
     rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
     rf"|where\s+i\s+(?:land|end\s+up)\b)"
-    r"|(?P<soft>(?:correct|right|it|the\s+one|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
-    r"|\s+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)\b|stands\b|gets\s+my\s+vote\b|wins\b"
+    r"|(?P<soft>(?:correct|right|it|the\s+one(?:\s+(?:that|which)\s+(?:fits|matches|works|is\s+(?:right|correct)|answers|applies|we\s+want))?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
+    r"|(?<=\s)\s*(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|gets\s+my\s+vote\b|wins\b"
     r"|(?:fits|matches|works|answers|describes)\s+(?:\w+\s+){0,4}?(?:best|exactly|perfectly)\b"
     r"|holds\s+up\b)"
-    r"|\s*[–—:-]+\s*(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
+    r"|(?<=[–—:-])[–—:-]*\s*(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
 )
+_DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
+_MAKES = re.compile(r"(?:mak(?:es|ing)|leav(?:es|ing)|deem|consider)\s")
+_MADE = re.compile(rf"\W*(?:as\s+)?(?:the\s+{_BEST}*(?:{_KIND})|(?:correct|right))\b")
 _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
 _CONCLUDE = re.compile(
     r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
@@ -106,21 +111,13 @@ _SUMS_UP = re.compile(
     r"^\W*(?:so|thus|hence|therefore|consequently|in\s+total|altogether|in\s+all|overall"
     r"|in\s+conclusion|finally|this\s+means|that\s+means)\b"
 )
+_IS = re.compile(r"(?<!\w)(?:is|was|are|called|named)\s+")
+_IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|in\s+all)\W*$")
 _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
 _ITEM = re.compile(r"[ \t*_(>#-]*+(?P<letter>[A-Z])[*_]*+[).:]")
 _LIST_LINE = re.compile(rf"(?:^|\n){_ITEM.pattern}")
+_LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
 _REASONED = re.compile(r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)")
-
-
-class Statement(NamedTuple):
-    """An option said at a place (NOBODY: two are), and how."""
-
-    start: int
-    end: int
-    letter: str
-    firm: bool = True
-    would: bool = False
-    by_text: bool = False
 
 
 def statements(text: str, options: Options, strict: bool) -> list[Statement]:
@@ -130,6 +127,7 @@ def statements(text: str, options: Options, strict: bool) -> list[Statement]:
     found += languages.statements(text, low, options)
     if not strict:
         found += [*_chosen(text, low, options), *_judged(text, low, options)]
+        found += _made(text, low, options)
         found += _concluded(text, low, options)
     return sorted(found)
 
@@ -137,37 +135,49 @@ def statements(text: str, options: Options, strict: bool) -> list[Statement]:
 def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Statement]:
     """Yield what is said after "answer" and its like."""
     for noun in _NOUN.finditer(low):
-        if strict and noun[0] not in _PAPERS:
+        if low[noun.start() - 1 : noun.start()].isalnum() or (strict and noun[0] not in _PAPERS):
+            continue
+        link = _LINK.match(text, noun.end())
+        alone = None if link else _ALONE.match(text, noun.end())
+        if link is None and alone is None and not low.startswith(" ", noun.end()):
             continue
         start = claims.sentence_start(text, noun.start())
         before = low[start : noun.start()].replace("*", "").replace("_", "")
         if _CHANGED.search(before):
-            to = _CHANGED_TO.match(text, noun.end())
-            named = options.named_at(text, to.end()) if to else None
-            if named and claims.asserted(text, noun.start(), named.end):
-                yield Statement(noun.start(), named.end, named.letter)
+            yield from _changed(text, noun, options)
             continue
-        begin = claims.own_noun_phrase(before, noun[0])
+        label = noun[0] in _LABELS and _LABEL.match(text, noun.end()) is not None
+        begin = claims.own_noun_phrase(before, noun[0], label) if link or alone else None
         if begin is None:
             continue
-        yield from _linked(text, low, options, noun, noun.start() - (len(before) - begin))
+        begin = noun.start() - (len(before) - begin)
+        if link:
+            yield from _linked(text, low, options, link, begin)
+        elif _LINE_START.search(low[max(0, noun.start() - 80) : noun.start()]):
+            named = options.named_at(text, alone.end(), "\n")  # type: ignore[union-attr]
+            if named:
+                yield Statement(begin, named.end, named.letter)
+
+
+def _changed(text: str, noun: re.Match[str], options: Options) -> Iterator[Statement]:
+    """Yield "I change my answer" + " from A to B"."""
+    to = _CHANGED_TO.match(text, noun.end())
+    named = options.named_at(text, to.end()) if to else None
+    if named and claims.asserted(text, noun.start(), named.end):
+        yield Statement(noun.start(), named.end, named.letter)
 
 
 def _linked(
-    text: str, low: str, options: Options, noun: re.Match[str], begin: int
+    text: str, low: str, options: Options, link: re.Match[str], begin: int
 ) -> Iterator[Statement]:
-    link = _LINK.match(text, noun.end())
-    if link is not None:
-        named = options.named_at(text, link.end(), link["link"])
-        would, aside = link["would"] is not None, lower(link["aside"] or "")
-        if named and claims.own_aside(aside) and claims.asserted(text, begin, named.end, would):
-            yield Statement(begin, named.end, named.letter, True, would, named.by_text)
+    """Yield "the answer" + " is C"."""
+    named = options.named_at(text, link.end(), link["link"])
+    if named is None or not claims.own_aside(lower(link["aside"] or "")):
         return
-    alone = _ALONE.match(text, noun.end())
-    if alone is not None and _LINE_START.search(low[max(0, noun.start() - 80) : noun.start()]):
-        named = options.named_at(text, alone.end(), "\n")
-        if named:
-            yield Statement(begin, named.end, named.letter)
+    would = link["would"] is not None
+    would = would or claims.about_another(low[claims.sentence_start(text, begin) : begin])
+    if claims.asserted(text, begin, named.end, would):
+        yield Statement(begin, named.end, named.letter, True, would, named.by_text)
 
 
 def _boxed(text: str, low: str, options: Options) -> Iterator[Statement]:
@@ -188,6 +198,8 @@ def _chosen(text: str, low: str, options: Options) -> Iterator[Statement]:
         named = options.named_at(text, verb.end())
         if named is None or not _closed(text, named.end) or _AT_FIRST.match(low, named.end):
             continue
+        if "tak" in verb[0] and options.is_number(named.letter):
+            continue
         would = verb["would"] is not None or "'d" in verb[0]
         if claims.asserted(text, verb.start(), named.end, would):
             yield Statement(verb.start(), named.end, named.letter, True, False, named.by_text)
@@ -203,7 +215,7 @@ def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
         opening = claims.sentence_start(text, start)
         if _OF_IT.search(low[opening:start].replace("*", "")) and not said["mark"]:
             continue
-        if (said["soft"] or said["mark"]) and not _closed(text, said.end()):
+        if (said["soft"] or said["mark"]) and not _DONE.match(text, said.end()):
             continue
         would = "would" in said[0]
         if claims.asserted(text, start, said.end(), would):
@@ -211,11 +223,21 @@ def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
             yield Statement(start, said.end(), letter, firm, would, said["mark"] is None and text[start : said.start()].strip() != letter)
 
 
+def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield "making C the correct answer"."""
+    for verb in _MAKES.finditer(low):
+        named = options.named_at(text, verb.end())
+        if named and _MADE.match(low, named.end) and claims.asserted(text, verb.start(), named.end):
+            yield Statement(verb.start(), named.end, named.letter)
+
+
 def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
     """Yield what a sentence comes to: "so C", "that leaves C"."""
     for word in _CONCLUDE.finditer(low):
         named = options.named_at(text, word.end())
         if named is None or not named.letter or not _closed(text, named.end):
+            continue
+        if word[0].strip() == "=" and not named.by_text:
             continue
         if text[named.end - 1 : named.end].islower() and not named.by_text and word.end() == named.end - 1:
             continue
@@ -253,7 +275,9 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
         if at_once or options.whole(begun) or not _ITEM.match(text, start):
             yield Statement(start, first.end, first.letter, False)
-    pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1, last_sentence(text)}
+    pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1}
+    if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
+        pieces.add(last_sentence(text))
     for at in pieces:
         letter = options.whole(text[at:end]) if end - at < 2_000 else None
         line = text.rfind("\n", 0, at) + 1
@@ -272,17 +296,21 @@ def _fenced(text: str, options: Options) -> list[Statement]:
 
 
 def _summed_up(text: str, options: Options) -> Iterator[Statement]:
-    """Yield the one option, a number or the sentence's last words, that a last sentence which
-    begins with "so" names."""
+    """Yield the one option that a last sentence comes to: a number or its last words where it
+    begins with "so", or a text with its letter behind "is"."""
     start = last_sentence(text)
     end = min(claims.sentence_end(text, start), len(text))
-    sentence = text[start:end]
-    if not _SUMS_UP.match(lower(sentence)) or not claims.asserted(text, start + 1, start + 1):
+    sentence = lower(text[start:end])
+    if claims.denies(sentence) or not claims.asserted(text, start + 1, start + 1):
         return
-    if claims.denies(lower(sentence)):
+    for word in _IS.finditer(text, start, end):
+        named = options.named_at(text, word.end())
+        if named and named.by_text and text[named.end - 1] == ")" and _closed(text, named.end):
+            yield Statement(word.start(), named.end, named.letter, False, False, True)
+    if not _SUMS_UP.match(sentence) and not _IN_TOTAL.search(sentence):
         return
-    named = options.named_in(sentence)
-    if len(named) == 1:
-        letter = named.pop()
+    named_options = options.named_in(text[start:end])
+    if len(named_options) == 1:
+        letter = named_options.pop()
         if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
             yield Statement(start, end, letter, False, False, True)

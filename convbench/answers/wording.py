@@ -11,7 +11,10 @@ from collections.abc import Collection, Iterator
 
 _OPENING = r"[\s*_`~'\"$(\[{<#]*+"
 _WRAP = r"\\?(?:f?boxed|text|math|bold)[a-z]{0,10}+\s*+\{"
-_WORD = r"(?:option|choice|letter|answer(?=\s+\(?[A-Z]\b))\b[\s:-]*+"
+_WORD = (
+    r"(?:(?:first|second|third|fourth|fifth|last)\s+(?:option|choice|one|answer),?\s++"
+    r"|(?:option|choice|letter|answer(?=\s+\(?[A-Z]\b))\b[\s:-]*+)"
+)
 
 OPENING = re.compile(_OPENING)
 BARE = re.compile(
@@ -51,15 +54,21 @@ COMMA = re.compile(r"[\s*_`'\")]*+(?:,|;)\s*+(?:the\s+)?")
 CLOSED = re.compile(
     r"[*_`~\"'’)\]}$]*+\s*+(?:$|[.,;:!?…)\n]|[—–]|-\s|\(|(?<=\n)"
     r"|(?:because|since|as|for|due|given|based|by|here|again|then|instead|too|now|overall|after"
-    r"|therefore|not|rather|over|which|where|when|with|from|alone|only|and\s+not|and\s+(?:it|the|that)"
+    r"|therefore|not|rather|over|which|where|when|with|alone|only|and\s+not|and\s+(?:it|the|that)"
     r"|as\s+well|if|out\s+of)\b)"
 )
 """What may follow an option that a sentence chooses: no word that it is the subject of."""
 FINISHED = re.compile(r"[*_`~\"'’)\]}$\s]*+(?:$|[.!;)]|\n|[,(]|[—–]|-\s|(?:because|since|as)\b)")
 NO_MORE = re.compile(r"[\s*_`~\"'’)\]}$.!>|,:;-]*+(?:</?\w+>)?\s*+$")
-DRESS = re.compile(r"^(?:[\s>|+•-]++|\d{1,2}\.\s(?=\S))++")
+DRESS = re.compile(
+    r"^(?:[\s>|+•-]++|\d{1,2}\.\s(?=\S))*+(?:(?:probably|definitely|clearly|certainly|surely"
+    r"|obviously|of\s+course|ok(?:ay)?|so|thus|therefore|hence|yes|must\s+be|it\s+(?:is|must\s+be)"
+    r"|it['’]s|i\s+think|i\s+guess)\b[,:]?\s+)*+",
+    re.IGNORECASE,
+)
+"""What a line may begin with that says nothing but an option."""
 LETTER_BEFORE = re.compile(
-    r"(?<![\w'’])(?:(?:[Tt]he\s+)?(?:[Oo]ption|[Cc]hoice|[Ll]etter|[Aa]nswer|[Ss]tatement)\s+)?"
+    r"(?<![A-Za-z0-9_'’])(?:(?:[Tt]he\s+)?(?:[Oo]ption|[Cc]hoice|[Ll]etter|[Aa]nswer|[Ss]tatement)\s+)?"
     r"[(*_`\"'\[]*(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
 )
 _STARTS = re.compile(r"(?<![\w.,])[\w$€£-]")
