@@ -28,6 +28,9 @@ from convbench.answers.taken_back import DENIED, DOUBTED, INSTEAD, UNSURE, WITHD
 
 _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.IGNORECASE)
 
+_NEAR = 60
+"""Characters behind an answer in which "that is wrong" is said of it."""
+
 
 def final_answer(
     text: str, letters: Letters, carried: bool = False, strict: bool = False
@@ -66,8 +69,8 @@ def after_marker(
 
 
 class _Stand(NamedTuple):
-    """What the reply answers so far (None: nothing yet, NOBODY: with nothing in its place), and
-    since where it is in doubt."""
+    """What the reply answers so far (None: nothing yet, NOBODY: with nothing in its place), since
+    where it is in doubt, and where it was said last."""
 
     letter: str | None = None
     firm: bool = False
@@ -81,70 +84,80 @@ def _answer(text: str, options: Options, strict: bool) -> str | None:
     names two, None where it says nothing."""
     if not strict and (whole := options.whole(text)):
         return whole
-    said = statements(text, options, strict)
-    if not strict:
-        said = sorted({*said, *closing(text, options)})
-    last = last_sentence(text)
-    low = lower(text)
-    taken_back = [match for pattern in WITHDRAWN for match in pattern.finditer(low)]
-    doubts = [*taken_back, *DENIED.finditer(low), *DOUBTED.finditer(low)]
-    said += [one for doubt in doubts for one in _instead(text, doubt.end(), options)]
-    stand = _Stand()
-    for event in sorted([*said, *doubts], key=_place):
-        if isinstance(event, Statement):
-            stand = _after(stand, event, text, last, options)
-        elif stand.letter:
-            stand = _doubted(stand, event, text, options)
-    return _settled(stand, text, options)
+    return _Reading(text, options, strict).answer()
 
 
-def _doubted(stand: _Stand, words: re.Match[str], text: str, options: Options) -> _Stand:
-    """Return what the reply answers after words that doubt its answer or take it back."""
-    assert stand.letter
-    if words.re is DENIED and options.names_another(text[stand.end : words.start()], stand.letter):
-        return stand
-    letter = stand.letter if words.re is DOUBTED else NOBODY
-    return _Stand(letter, stand.firm, words.end(), stand.end)
+class _Reading:
+    """One piece of a reply, read from its first statement to its last."""
+
+    def __init__(self, text: str, options: Options, strict: bool) -> None:
+        self._text, self._options, self._strict = text, options, strict
+        self._last = last_sentence(text)
+        self._named = options.last_named(text)
+
+    def answer(self) -> str | None:
+        """Return what it comes to: in doubt, or between two that are only said softly, nothing."""
+        stand = _Stand()
+        for event in self._events():
+            if isinstance(event, Statement):
+                stand = self._after(stand, event)
+            elif stand.letter:
+                stand = self._doubted(stand, event)
+        if stand.mixed:
+            return NOBODY
+        if stand.letter and stand.doubted is not None:
+            unsure = UNSURE.search(self._text, stand.doubted)
+            return NOBODY if unsure or self._another(stand.doubted, stand.letter) else stand.letter
+        return stand.letter
+
+    def _events(self) -> list[Statement | re.Match[str]]:
+        """Return statements, and words that take back or doubt what was said, in order."""
+        said = statements(self._text, self._options, self._strict)
+        if not self._strict:
+            said += closing(self._text, self._options)
+        low = lower(self._text)
+        doubts = [m for words in (*WITHDRAWN, DENIED, DOUBTED) for m in words.finditer(low)]
+        said += [one for doubt in doubts for one in self._instead(doubt.end())]
+        return sorted({*said, *doubts}, key=_place)
+
+    def _instead(self, at: int) -> Iterator[Statement]:
+        """Yield the option that stands right behind words that take another one back."""
+        start = INSTEAD.match(self._text, at).end()  # type: ignore[union-attr]
+        named = self._options.named_at(self._text, start)
+        if named and named.letter and wording.FINISHED.match(self._text, named.end):
+            yield Statement(at, named.end, named.letter, False)
+
+    def _another(self, at: int, letter: str) -> bool:
+        """Whether another option is named at a place or after it."""
+        return any(place >= at for other, place in self._named.items() if other != letter)
+
+    def _doubted(self, stand: _Stand, words: re.Match[str]) -> _Stand:
+        """Return what is answered after words that doubt the answer or take it back."""
+        if words.re is DENIED and words.start() - stand.end > _NEAR:
+            return stand
+        letter = stand.letter if words.re is DOUBTED else NOBODY
+        return _Stand(letter, stand.firm, words.end(), stand.end)
+
+    def _after(self, stand: _Stand, said: Statement) -> _Stand:
+        """Return what is answered after one more statement."""
+        now = _Stand(said.letter, said.firm, None, said.end)
+        if stand.doubted is not None:
+            return now._replace(firm=True)
+        counted = said.by_text and self._text[said.end - 1].isdigit()
+        closes = said.start >= self._last or not (counted or self._another(said.end, said.letter))
+        if not said.firm and said.by_text and not closes:
+            return stand
+        if not stand.letter:
+            return now
+        if said.letter == stand.letter:
+            return stand._replace(firm=stand.firm or said.firm, end=said.end)
+        if said.firm:
+            return stand if said.would and stand.firm else now
+        if not stand.firm:
+            return now._replace(mixed=not closes)
+        return _Stand(NOBODY, True) if closes and not said.by_text else stand
 
 
-def _place(event: Statement | re.Match[str]) -> int:
-    return event.start if isinstance(event, Statement) else event.start()
-
-
-def _instead(text: str, at: int, options: Options) -> Iterator[Statement]:
-    """Yield the option that stands right behind words that take another one back."""
-    start = INSTEAD.match(text, at).end()  # type: ignore[union-attr]
-    named = options.named_at(text, start)
-    if named and named.letter and wording.FINISHED.match(text, named.end):
-        yield Statement(at, named.end, named.letter, False)
-
-
-def _after(stand: _Stand, said: Statement, text: str, last: int, options: Options) -> _Stand:
-    """Return what the reply answers after one more statement."""
-    if stand.doubted is not None:
-        return _Stand(said.letter, True, None, said.end)
-    rest = text[said.end :]
-    counted = said.by_text and text[said.end - 1].isdigit()
-    closes = said.start >= last or not (counted or options.names_another(rest, said.letter))
-    if not said.firm and said.by_text and not closes:
-        return stand
-    if not stand.letter:
-        return _Stand(said.letter, said.firm, None, said.end)
-    if said.letter == stand.letter:
-        return stand._replace(firm=stand.firm or said.firm, end=said.end)
-    if said.firm:
-        return stand if said.would and stand.firm else _Stand(said.letter, True, None, said.end)
-    if not stand.firm:
-        return _Stand(said.letter, False, None, said.end, not closes)
-    return _Stand(NOBODY, True) if closes and not said.by_text else stand
-
-
-def _settled(stand: _Stand, text: str, options: Options) -> str | None:
-    """Return what it comes to: in doubt, or between two that are only said softly, nothing."""
-    if stand.mixed:
-        return NOBODY
-    if stand.letter and stand.doubted is not None:
-        rest = text[stand.doubted :]
-        unsure = UNSURE.search(rest) or options.names_another(rest, stand.letter)
-        return NOBODY if unsure else stand.letter
-    return stand.letter
+def _place(event: Statement | re.Match[str]) -> tuple[int, int]:
+    """Return the order of what is said: doubt stands before what takes the answer's place."""
+    return (event.start, 1) if isinstance(event, Statement) else (event.start(), 0)

@@ -67,9 +67,9 @@ _JUDGED = re.compile(
     r"(?!\s+(?:incorrecta|fausse|errada))"
 )
 _JUDGED_BEHIND = re.compile(
-    r"\s*(?:是|為|为)\s*(?:正确|正確|对的|對的|答案)|\s*が\s*(?:正解|正しい|答え)|\s*[가이]\s*(?:정답|맞)"
-    r"|['’]?y?[iıuü]?(?:\s+(?:şıkkını|seçeneğini))?\s+(?:seçiyorum|seçerim|seçtim)"
-    r"|\s+(?:को\s+)?(?:चुनता|चुनती|चुनूँगा|चुनूंगा)"
+    r"\s?(?:是|為|为)\s*(?:正确|正確|对的|對的|答案)|\s?が\s*(?:正解|正しい|答え)|\s?[가이]\s*(?:정답|맞)"
+    r"|['’]?y?[iıuü]?(?:\s(?:şıkkını|seçeneğini))?\s(?:seçiyorum|seçerim|seçtim)"
+    r"|\s(?:को\s+)?(?:चुनता|चुनती|चुनूँगा|चुनूंगा)"
 )
 _BEHIND = re.compile(
     r"[*_`)\"'\s]*+(?:değil|deği|नहीं|না|ではな|じゃな|가\s*아니|이\s*아니|아닙|아니|ليست|nicht\b|niet\b"

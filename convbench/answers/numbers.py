@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 _VALUE = (
     r"(?P<sign>[-+])?+\s?+(?P<coin>[$€£¥₹])?+\s?+(?P<minus>-)?+"
-    r"(?P<whole>\d{1,3}(?:,\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+(?:\s?[/⁄]\s?(?P<under>\d++))?"
+    r"(?P<whole>\d{1,3}(?:[, \u00a0\u202f]\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+(?:\s?[/⁄]\s?(?P<under>\d++))?"
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
-    r"(?P<unit>[ \u00a0]?(?:%|°\s?)?(?:[^\W\d_]++(?:[²³/][^\W\d_]*+)*+)?+)"
+    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:[^\W\d_]++(?:[²³/][^\W\d_]*+)*+)?+)"
 )
 _GOES_ON = re.compile(
     r"[.,:]?\d|\s*+(?:[-+:–—]\s*+[-+]?[($\\{]*+\d"
@@ -27,7 +27,10 @@ _SAYS_MORE = re.compile(
 )
 """Words that make another number of the one before them."""
 _EQUALS = re.compile(r"[-+*/×÷^·x\d\s.,()$€£%\\{}a-z]{1,80}?=\s*+(?=[-+$€£\d. ])")
-_UNITS = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "%": "percent"}
+_GROUPED = str.maketrans("", "", ", \u00a0\u202f")
+_UNITS = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "%": "percent", "\\%": "percent",
+    "kilometre": "km", "kilometer": "km", "metre": "m", "meter": "m", "centimetre": "cm", "centimeter": "cm",
+    "kilogram": "kg", "gram": "g", "hour": "h", "minute": "min", "second": "s", "litre": "l", "liter": "l"}
 
 
 class Number(NamedTuple):
@@ -61,7 +64,7 @@ def number_at(text: str, at: int) -> Number | None:
 
 
 def _number(text: str, match: re.Match[str]) -> Number | None:
-    value = Fraction((match["whole"] or "0").replace(",", "") + (match["part"] or ""))
+    value = Fraction((match["whole"] or "0").translate(_GROUPED) + (match["part"] or ""))
     if match["under"]:
         if not int(match["under"]):
             return None
@@ -76,8 +79,9 @@ def _number(text: str, match: re.Match[str]) -> Number | None:
 
 
 def _spelling(unit: str) -> str:
-    unit = _UNITS.get(unit, unit.lower() if len(unit) > 2 else unit)
-    return unit[:-1] if len(unit) > 3 and unit.endswith("s") else unit
+    unit = unit.lower() if len(unit) > 2 else unit
+    unit = unit[:-1] if len(unit) > 3 and unit.endswith("s") else unit
+    return _UNITS.get(unit, unit)
 
 
 def same(said: Number, option: Number, one_unit: bool) -> bool:

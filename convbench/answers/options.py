@@ -197,14 +197,17 @@ class Options:
         fit = [letter for letter, code in self._codes.items() if code == bare]
         return fit[0] if len(fit) == 1 else None
 
-    def names_another(self, text: str, letter: str) -> bool:
-        """Whether a text names another option by a capital letter or by its text."""
-        if any(
-            match["letter"] in self.letters and match["letter"] != letter
+    def last_named(self, text: str) -> dict[str, int]:
+        """Return where each option is named last, by a capital letter or by its text."""
+        found = {
+            match["letter"]: match.start()
             for match in wording.LETTERS.finditer(text)
-        ):
-            return True
-        return any(pattern.search(text) for other, pattern in self._texts if other != letter)
+            if match["letter"] in self.letters
+        }
+        for letter, pattern in self._texts:
+            for match in pattern.finditer(text):
+                found[letter] = max(found.get(letter, 0), match.start())
+        return found
 
     def named_in(self, text: str) -> set[str]:
         """Return the options whose text or number stands in a text."""

@@ -32,7 +32,7 @@ _LABELS = frozenset("answer ans option choice letter pick selection response dec
 _PAPERS = ("answer", "option", "choice", "letter", "ans")
 """Nouns that are read where the paper's phrase alone is."""
 _LINK = re.compile(
-    r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
+    r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on|left|remaining|available|consistent|matching|among)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
     r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
     r"(?P<link>\s++(?:is|remains|stays|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
     rf"|has\s+to|seems\s+to|appears\s+to)(?:\s++{_ADVERB})?\s++be)(?![^\W_])"
@@ -61,16 +61,17 @@ _CHANGED_TO = re.compile(
 _NOT_BOXED = re.compile(r"(?:\bnot|n['’]t|\bno)\W*$")
 
 _CHOOSE = re.compile(
-    r"(?:i(?<!\wi)|we(?<!\wwe)|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
+    r"(?:(?:i(?<!\wi)|we(?<!\wwe)|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
     r"|must|have\s+to|now|do|am|have|should\s+have|should|then|therefore|thus|still|hence|finally"
     r"|hereby|confidently|rather|instead|going\s+to|inclined\s+to|want\s+to|simply|just|definitely"
-    r"|ultimately|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*\s+"
+    r"|ultimately|eventually|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*\s+|(?<=[.!?\n] )(?=\w+ing\s))"
     r"(?:cho(?:ose|osing|se|sen)|pick(?:ing|ed)?|select(?:ing|ed)?|go(?:ing|ne)?\s+(?:with|for)|went\s+with"
     r"|opt(?:ing|ed)?\s+for|settl(?:e|ing|ed)\s+(?:on|for)|vot(?:e|ing)\s+for|answer(?:ing|ed)?(?:\s+with)?"
     r"|say|said|(?:take|taking|tick|circle|mark|submit|enter|write|written|lock\s+in)|lean(?:ing)?\s+(?:to|towards?)"
     r"|(?:decide|decided|deciding)\s+(?:on|for|upon)|stick(?:ing)?\s+(?:with|to)|stay(?:ing)?\s+with"
     r"|conclude(?:\s+with)?|guess|bet\s+on|commit\s+to|chang(?:e|ing)\s+to|switch(?:ing)?\s+to"
-    r"|mean|meant|think|believe|put\s+down|favou?r|prefer)"
+    r"|mean|meant|think|believe|put\s+(?:down|my\s+money\s+on)|favou?r|prefer|(?:arrive|land|end\s+up|finish)"
+    r"\s+(?:at|on|with))"
     r"(?:\s+that)?(?:\s+(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|has\s+to\s+be|should\s+be)))?"
     r"(?:\s+on|\s+as\s+my\s+(?:final\s+)?answer\s*:?|\s+in\s+favou?r\s+of|\s*:)?\s+"
 )
@@ -81,17 +82,17 @@ _BEST = (
     r"|suitable|accurate|plausible|reasonable|logical|better|and|fitting|overall|possible)\s+)"
 )
 _PREDICATE = re.compile(
-    r"[\s'’–—:-](?:(?:(?<=\s)\s*(?:is|was|remains|looks|seems|must\s+be|has\s+to\s+be|would\s+be|should\s+be"
+    r"[\s'’–—:-](?<!\s\s)(?:(?:(?<=\s)\s*+(?:is|was|remains|looks|seems|must\s+be|has\s+to\s+be|would\s+be|should\s+be"
     rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|(?<=['’])s)(?:\s+{_ADVERB})*,?\s+"
     rf"(?:(?P<firm>the\s+{_BEST}*(?:answer|response)\b(?!\s+to\s+(?:another|a\s+different|the\s+wrong))"
     rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
     rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
     rf"|where\s+i\s+(?:land|end\s+up)\b)"
     r"|(?P<soft>(?:correct|right|it|the\s+one(?:\s+(?:that|which)\s+(?:fits|matches|works|is\s+(?:right|correct)|answers|applies|we\s+want))?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
-    r"|(?<=\s)\s*(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|gets\s+my\s+vote\b|wins\b"
+    r"|(?<=\s)\s*+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|makes\s+(?:the\s+most|more)\s+sense\b|gets\s+my\s+vote\b|wins\b"
     r"|(?:fits|matches|works|answers|describes)\s+(?:\w+\s+){0,4}?(?:best|exactly|perfectly)\b"
     r"|holds\s+up\b)"
-    r"|(?<=[–—:-])[–—:-]*\s*(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
+    r"|(?<=[–—:-])(?<![–—:-]{2})[–—:-]*+\s*+(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
 )
 _DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
 _MAKES = re.compile(r"(?:mak(?:es|ing)|leav(?:es|ing)|deem|consider)\s")
@@ -102,7 +103,7 @@ _CONCLUDE = re.compile(
     r"|in\s+conclusion|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
     r"|(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
     r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
-    r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+to|correspond(?:s|ing)?\s+to"
+    r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:to|towards?|at)|correspond(?:s|ing)?\s+to"
     r"|matches|make\s+(?:it|that)|equals)|→|=>|=)"
     rf"\s*[,:]?\s*(?:(?:us\s+with|us|only|just|with|as|then|therefore|really|clearly|definitely|indeed|now"
     r"|in\s+fact|actually|probably|still|go\s+with|choose|pick|select|answer|yes)\s*[,:]?\s+){0,3}"
@@ -112,10 +113,12 @@ _SUMS_UP = re.compile(
     r"|in\s+conclusion|finally|this\s+means|that\s+means)\b"
 )
 _IS = re.compile(r"(?<!\w)(?:is|was|are|called|named)\s+")
+_LAST_LETTER = re.compile(r"(?:[:—–]|\s-)\s+\(?[*_]*+(?P<letter>[A-Z])\)?[*_]*+[.!\s]*+$")
+_ONLY = re.compile(r"\W*(?:so\s+|thus\s+|therefore,?\s+)?only\s+", re.IGNORECASE)
 _IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|in\s+all)\W*$")
 _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
-_ITEM = re.compile(r"[ \t*_(>#-]*+(?P<letter>[A-Z])[*_]*+[).:]")
-_LIST_LINE = re.compile(rf"(?:^|\n){_ITEM.pattern}")
+_ITEM = re.compile(r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]")
+_LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_ITEM.pattern}")
 _LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
 _REASONED = re.compile(r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)")
 
@@ -280,8 +283,8 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
         pieces.add(last_sentence(text))
     for at in pieces:
         letter = options.whole(text[at:end]) if end - at < 2_000 else None
-        line = text.rfind("\n", 0, at) + 1
-        if letter and not (len(listed) > 1 and _ITEM.match(text, line)):
+        lines = (at, text.rfind("\n", 0, at) + 1)
+        if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
             yield Statement(max(at, start), end, letter, False)
 
 
@@ -303,6 +306,7 @@ def _summed_up(text: str, options: Options) -> Iterator[Statement]:
     sentence = lower(text[start:end])
     if claims.denies(sentence) or not claims.asserted(text, start + 1, start + 1):
         return
+    yield from _ends_in_a_letter(text, start, options)
     for word in _IS.finditer(text, start, end):
         named = options.named_at(text, word.end())
         if named and named.by_text and text[named.end - 1] == ")" and _closed(text, named.end):
@@ -314,3 +318,14 @@ def _summed_up(text: str, options: Options) -> Iterator[Statement]:
         letter = named_options.pop()
         if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
             yield Statement(start, end, letter, False, False, True)
+
+
+def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[Statement]:
+    """Yield "It asks about urine: D." and "Only option B does what is asked."."""
+    last = _LAST_LETTER.search(text, max(start, len(text) - 40))
+    if last and last["letter"] in options.letters:
+        yield Statement(last.start(), last.end(), last["letter"], False)
+    only = _ONLY.match(text, start)
+    named = options.named_at(text, only.end()) if only else None
+    if named and named.letter:
+        yield Statement(start, named.end, named.letter, False, False, named.by_text)

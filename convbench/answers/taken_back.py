@@ -16,7 +16,7 @@ TAKEN_BACK = re.compile(
 """Words that take back what was just said; "wait" and the like only where a sentence begins."""
 
 _BEGIN = (
-    r"[.!?…\n(—–;-][ \t\"'*_(]*+(?:(?:hmm++|oh|but|ah|ok(?:ay)?|well|and|so|no)\b(?!,?\s+no\b),?\s*+)?"
+    r"[.!?…\n(—–;-][ \t\"'*_(-]{0,6}+(?:(?:hm++|oh|but|ah|uh|ok(?:ay)?|well|and|so|no)\b(?!,?\s+no\b),?\s*+)?"
 )
 _AGAIN = (
     r"(?:looking|thinking|reading|going|checking|considering|reflecting|come\s+to\s+think"
@@ -33,12 +33,12 @@ WITHDRAWN = (
         r"|consideration|inspection|look|reading|examination)\b"
         r"|(?:let\s+me|i\s+(?:need\s+to|should|must|have\s+to|will|want\s+to)|i['’]ll)\s+(?:re-?\s?"
         r"(?:consider|think|visit|evaluate|assess|vise|do)|correct|rephrase|think\s+again|start\s+over"
-        r"|take\s+that\s+back|fix\s+that|change|try\s+(?:that\s+)?again)\b"
-        r"|(?:correction|edit(?:ed)?|erratum|updated?|rectification)\s*:"
+        r"|take\s+that\s+back|fix|change|try\s+again)\b(?:\s+(?:that|this|it|(?:my|the)\s+answer|myself))?"
+        r"|(?:correction|edit(?:ed)?|erratum|updated?|rectification)\s*[:,]"
         r"|(?:scratch|strike|forget|ignore|disregard|cancel|drop)\s+(?:that|this|my\b|what"
         r"|the\s+(?:above|last|first|previous))"
         r"|(?:oops|whoops|my\s+(?:mistake|bad|apologies|error)|apologies|never\s+mind|sorry)\b"
-        r"|actually,?\s+no\b|no,?\s+(?:wait|that|this|sorry|it|actually|hold)\b"
+        r"|actually,?\s+no\b|(?<=[hu][mh], )no\b|no,?\s+(?:wait|that|this|sorry|it|actually|hold)\b"
         rf"|no[,:]?\s+(?=[(*]*+[a-hj-z][)*]*+(?:[.,;!\n]|$))|{_AGAIN}"
         r"|change\s+of\s+(?:mind|heart|plan)\b)"
     ),
@@ -69,7 +69,7 @@ DENIED = re.compile(
 )
 """Words, in lower case, that take back an answer where no other option is named in between."""
 DOUBTED = re.compile(
-    rf"{_BEGIN}(?:actually|hmm++|however|although|then\s+again|yet|but\s+(?:wait|no|actually)"
+    rf"{_BEGIN}(?:actually|hm++|however|although|then\s+again|yet|but\s+(?:wait|no|actually)"
     r"|let\s+me\s+(?:double|check|verify|re-?check|see|look|go\s+through|make\s+sure)"
     r"|is\s+(?:it|that)\b[^.!?\n]{0,30}\?|am\s+i\s+sure|are\s+you\s+sure|really\?)"
 )
