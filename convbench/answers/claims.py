@@ -18,20 +18,21 @@ REACH = 240
 _BOUNDARY = re.compile(r"[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
 _MARKS = str.maketrans("", "", "*_`")
 
-_OWN_DETERMINERS = frozenset("the my our this its that".split())
-_OTHERS_DETERMINERS = frozenset(
-    "another other every each any no some one your his her their these those most many which what"
-    " whose either neither both".split()
+_OWN_DETERMINERS = frozenset(["the", "my", "our", "this", "its", "that"])
+_OTHERS_DETERMINERS = re.compile(
+    r"another|other|every|each|any|no|some|one|your|his|her|their|these|those|most|many"
+    r"|which|what|whose|either|neither|both"
 )
 _OF_THE_QUESTION = re.compile(r"(?:question|problem|quiz|item|exercise|puzzle|riddle|test)['’]?s?")
-_ADJECTIVES = frozenset(
-    "correct right best final own true actual proper likely probable most only single appropriate"
-    " suitable accurate plausible reasonable logical ultimate definitive overall revised new updated"
-    " corrected amended chosen selected short simple direct complete full unique obvious clear"
-    " better good precise exact closest answer multiple-choice letter test real intended expected"
-    " and or resulting fitting sensible likeliest official".split()
+_ADJECTIVES = re.compile(
+    r"correct|right|best|final|own|true|actual|proper|likely|probable|most|only|single"
+    r"|appropriate|suitable|accurate|plausible|reasonable|logical|ultimate|definitive"
+    r"|overall|revised|new|updated|corrected|amended|chosen|selected|short|simple|direct"
+    r"|complete|full|unique|obvious|clear|better|good|precise|exact|closest|answer"
+    r"|multiple-choice|letter|test|real|intended|expected|and|or|resulting|fitting"
+    r"|sensible|likeliest|official"
 )
-_GOOD = frozenset("correct right better good best".split())
+_GOOD = frozenset(["correct", "right", "better", "good", "best"])
 _WORDS = re.compile(r"[\w'’-]+|[^\w\s]")
 
 _SAY = (
@@ -42,8 +43,8 @@ _SAY = (
     r"|pick(?:s|ed)?|cho(?:se|oses?)|choose|selected|select|declare[sd]?|figured?|suspect(?:s|ed)?"
     r"|mark(?:s|ed)?|call(?:s|ed)?|took|prefer(?:s|red)?)"
 )
-_BELIEVED = frozenset(
-    "thought believed assumed guessed supposed expected suspected figured felt took".split()
+_BELIEVED = re.compile(
+    r"thought|believed|assumed|guessed|supposed|expected|suspected|figured|felt|took"
 )
 _AUX = (
     r"(?:\s+(?:would|might|could|may|will|can|must|should|also|often|sometimes|usually|always|still"
@@ -150,7 +151,7 @@ def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
     words = list(_WORDS.finditer(before[-80:]))
     offset, i = max(0, len(before) - 80), len(words) - 1
     seen: set[str] = set()
-    while i >= 0 and words[i][0] in _ADJECTIVES:
+    while i >= 0 and _ADJECTIVES.fullmatch(words[i][0]):
         seen.add(words[i][0])
         i -= 1
     begin = offset + words[i + 1].start() if i + 1 < len(words) else len(before)
@@ -159,13 +160,13 @@ def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
     labelled = not before[:begin].strip("{[\"' \n#>-")
     if labelled and label:
         return begin
-    if noun not in ("answer", "ans") and not mine and not seen - {"and", "or", "most", "only", "own"}:
+    if noun not in ("answer", "ans") and not mine and not seen - {"and", "or", "most", "own"}:
         return None
     if word in _OWN_DETERMINERS:
         return offset + words[i].start()
     if word in ("a", "an"):
         return offset + words[i].start() if seen & _GOOD else None
-    if word in _OTHERS_DETERMINERS:
+    if _OTHERS_DETERMINERS.fullmatch(word):
         return None
     if word.endswith(("'s", "’s", "s'", "s’")):
         return begin if _OF_THE_QUESTION.fullmatch(word) else None
@@ -176,7 +177,7 @@ def _in_a_phrase(words: list[re.Match[str]]) -> bool:
     """Whether the last word describes what follows: "the popular", "a most tempting"."""
     for match in reversed(words[-4:-1]):
         word = match[0]
-        if word in ("the", "my", "a", "an") or word in _OTHERS_DETERMINERS:
+        if word in ("the", "my", "a", "an") or _OTHERS_DETERMINERS.fullmatch(word):
             return True
         if not word[0].isalnum():
             return False
@@ -191,8 +192,12 @@ def about_another(before: str) -> bool:
 
 def own_aside(aside: str) -> bool:
     """Whether what is set between commas leaves the answer the speaker's: ", in my view,"."""
-    return not (_ACCORDING.search(aside + ",") or _CONDITION.search(aside) or _DENIES.search(aside)
-                or re.search(rf"\b(?!i\b|we\b)\w+\s+{_SAY}\b", aside))
+    return not (
+        _ACCORDING.search(aside + ",")
+        or _CONDITION.search(aside)
+        or _DENIES.search(aside)
+        or re.search(rf"\b(?!i\b|we\b)\w+\s+{_SAY}\b", aside)
+    )
 
 
 def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool:
@@ -223,8 +228,12 @@ def _ascribed(before: str) -> bool:
     if said is None:
         return False
     if _FIRST_PERSON.fullmatch(said["subject"]):
-        past = said["verb"] in _BELIEVED and "have" not in said["aux"]
-        return past or re.search(r"\b(?:first|initially|originally|once|tempted)\b", said["aux"]) is not None
+        past = _BELIEVED.fullmatch(said["verb"]) is not None and "have" not in said["aux"]
+        return (
+            past
+            or re.search(r"\b(?:first|initially|originally|once|tempted)\b", said["aux"])
+            is not None
+        )
     return True
 
 
@@ -239,9 +248,9 @@ def _denied(before: str) -> bool:
 
 def _conditional(before: str, after: str, subjunctive: bool) -> bool:
     scope = _SCOPE.split(before)[-1]
-    if _CONDITION.search(scope) and not _OWN_CONDITION.search(scope):
-        if subjunctive or not _PROCEDURE.search(scope):
-            return True
+    conditional = _CONDITION.search(scope) and not _OWN_CONDITION.search(scope)
+    if conditional and (subjunctive or not _PROCEDURE.search(scope)):
+        return True
     if not subjunctive:
         return _IF_NEXT.match(after) is not None
     after = _REASON.split(after)[0]

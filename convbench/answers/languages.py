@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
 from convbench.answers import claims
 from convbench.answers.options import Options, Statement
 
@@ -35,7 +36,10 @@ _THUS = (
     r"|dunque|portanto|logo|więc|zatem|alltså|altså|siis|tedy|deci|tehát|vậy|jadi|следовательно"
     r"|значит|إذن|إذا|لذلك|इसलिए|olarak|o\s+halde|buna\s+göre|natürlich|natuurlijk|claramente"
 )
-_ARTICLE = r"la|el|le|der|die|das|het|de|[ao](?=\s+[*(\"]*(?:[a-z](?![^\W_])|opç|opz|letra|alternativa))|il|lo|den|det|η|το|ο"
+_ARTICLE = (
+    r"la|el|le|der|die|das|het|de|il|lo|den|det|η|το|ο"
+    r"|[ao](?=\s+[*(\"]*(?:[a-z](?![^\W_])|opç|opz|letra|alternativa))"
+)
 _OPTION = (
     r"opci[oó]n|opção|opzione|option|optie|alternativ[ea]?|letra|lettre|lettera|buchstabe|letter"
     r"|variante?|вариант|варіант|opcja|opsi|seçenek|şık|विकल्प|বিকল্প|الخيار|خيار|الحرف|گزینه|选项|選項"
@@ -85,7 +89,9 @@ _WRONG = re.compile(
 def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
     """Yield what is answered in another language than English."""
     ascii_alone = text.isascii()
-    named = [m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())]
+    named = [
+        m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())
+    ]
     chosen = [*_CHOSEN.finditer(low), *(() if ascii_alone else _CHOSEN_SPACELESS.finditer(low))]
     for said in (*named, *chosen):
         option = options.named_at(text, said.end())
@@ -98,8 +104,8 @@ def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
     behind = () if ascii_alone else _JUDGED_BEHIND.finditer(low)
     for said in (*_JUDGED.finditer(low), *behind):
         found = options.named_before(text, said.start())
-        if found and not _refused(low, found[1]):
-            yield Statement(found[1], said.end(), found[0])
+        if found and not _refused(low, found.end):
+            yield Statement(found.end, said.end(), found.letter)
 
 
 def _begins_a_word(low: str, at: int) -> bool:

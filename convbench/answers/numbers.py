@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 _VALUE = (
     r"(?P<sign>[-+])?+\s?+(?P<coin>[$€£¥₹])?+\s?+(?P<minus>-)?+"
-    r"(?P<whole>\d{1,3}(?:[, \u00a0\u202f]\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+(?:\s?[/⁄]\s?(?P<under>\d++))?"
+    r"(?P<whole>\d{1,3}(?:[, \u00a0\u202f]\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+"
+    r"(?:\s?[/⁄]\s?(?P<under>\d++))?"
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
@@ -28,9 +29,28 @@ _SAYS_MORE = re.compile(
 """Words that make another number of the one before them."""
 _EQUALS = re.compile(r"[-+*/×÷^·x\d\s.,()$€£%\\{}a-z]{1,80}?=\s*+(?=[-+$€£\d. ])")
 _GROUPED = str.maketrans("", "", ", \u00a0\u202f")
-_UNITS = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "%": "percent", "\\%": "percent",
-    "kilometre": "km", "kilometer": "km", "metre": "m", "meter": "m", "centimetre": "cm", "centimeter": "cm",
-    "kilogram": "kg", "gram": "g", "hour": "h", "minute": "min", "second": "s", "litre": "l", "liter": "l"}
+_UNITS = {
+    "$": "dollar",
+    "€": "euro",
+    "£": "pound",
+    "¥": "yen",
+    "₹": "rupee",
+    "%": "percent",
+    "\\%": "percent",
+    "kilometre": "km",
+    "kilometer": "km",
+    "metre": "m",
+    "meter": "m",
+    "centimetre": "cm",
+    "centimeter": "cm",
+    "kilogram": "kg",
+    "gram": "g",
+    "hour": "h",
+    "minute": "min",
+    "second": "s",
+    "litre": "l",
+    "liter": "l",
+}
 
 
 class Number(NamedTuple):
@@ -70,9 +90,9 @@ def _number(text: str, match: re.Match[str]) -> Number | None:
             return None
         value /= int(match["under"])
     unit, end = match["unit"].strip(), match.end()
-    if _SAYS_MORE.match(unit) or _SAYS_MORE.match(text[end:].lstrip()[:20]) and not unit:
+    if _SAYS_MORE.match(unit) or (_SAYS_MORE.match(text[end:].lstrip()[:20]) and not unit):
         return None
-    if unit.lower() in _PROSE:
+    if _PROSE.fullmatch(unit.lower()):
         unit, end = "", match.start("unit")
     signs = (match["sign"], match["minus"])
     return Number(-value if "-" in signs else value, _spelling(unit or match["coin"] or ""), end)
@@ -96,8 +116,9 @@ def same(said: Number, option: Number, one_unit: bool) -> bool:
     return not option.unit or (not said.unit and one_unit)
 
 
-_PROSE = frozenset(
-    "a an and as at because but by due for from given here hence i in is it not on or rather since"
-    " so that the then there therefore this thus too was we when where which while with you".split()
+_PROSE = re.compile(
+    r"a|an|and|as|at|because|but|by|due|for|from|given|here|hence|i|in|is|it|not|on|or"
+    r"|rather|since|so|that|the|then|there|therefore|this|thus|too|was|we|when|where|which"
+    r"|while|with|you"
 )
 """Words that follow a number and are no unit."""

@@ -72,7 +72,8 @@ class Options:
             self._texts.append((letter, _spaced(_TOKEN.findall(said.rstrip("; ")))))
             return
         said = said.strip(".").strip()
-        said = wording.ARTICLE.sub("", said, count=1)
+        article = wording.ARTICLE.match(said)
+        said = said[article.end() :] if article else said
         if said and said.upper() not in self.letters:
             words = r"\s+".join(map(re.escape, said.split()))
             self._texts.append((letter, re.compile(rf"(?:(?:an?|the)\s+)?{words}", re.IGNORECASE)))
@@ -132,9 +133,10 @@ class Options:
             return Named(letter, said.end)
         if not _stands_alone(text, match, link):
             return None
-        if said is not None and apart[0].strip(" \t*_`") in ("(", ")", "):", ":", ".", ""):
-            if wording.CLOSED.match(text, said.end) and not text[apart.end() :][:1].isupper():
-                return Named(NOBODY, said.end)
+        joined = apart[0].strip(" \t*_`") in ("(", ")", "):", ":", ".", "")
+        other = said and joined and not text[apart.end() : apart.end() + 1].isupper()
+        if said and other and wording.CLOSED.match(text, said.end):
+            return Named(NOBODY, said.end)
         return Named(letter, match.end())
 
     def _with_letter(self, text: str, named: Named) -> Named:
@@ -156,22 +158,23 @@ class Options:
         second = self._by_number(text, comma.end()) or self._by_text(text, comma.end())
         return second is not None and second.letter != found.letter
 
-    def named_before(self, text: str, end: int) -> tuple[str, int] | None:
-        """Return the option that ends at `end` and where it begins: a capital letter, or a text
-        or number; None where none does."""
-        stop = len(text[:end].rstrip("*_`\"'), "))
+    def named_before(self, text: str, end: int) -> Named | None:
+        """Return the option that ends at `end`, a capital letter, a text or a number, with where
+        it begins in the end's place; None where none does."""
+        piece = text[max(0, end - 64) : end]
+        stop = end - len(piece) + len(piece.rstrip("*_`\"'), "))
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
         if match is not None and match["letter"] in self.letters:
-            return match["letter"], match.start()
+            return Named(match["letter"], match.start())
         for letter, pattern in self._texts:
             size = len(pattern.pattern)
             for start in wording.starts(text, max(0, stop - size), stop):
                 if pattern.fullmatch(text, start, stop):
-                    return letter, start
+                    return Named(letter, start, True)
         for start in wording.starts(text, max(0, stop - 24), stop) if self._numbers else ():
-            named = self._by_number(text[:stop], start)
-            if named is not None and named.end == stop:
-                return named.letter, start
+            named = self._by_number(text[start:stop], 0)
+            if named is not None and named.end == stop - start:
+                return Named(named.letter, start, True)
         return None
 
     def whole(self, text: str) -> str | None:
@@ -213,7 +216,11 @@ class Options:
         """Return the options whose text or number stands in a text."""
         found = {letter for letter, pattern in self._texts if pattern.search(text)}
         for start in wording.starts(text, 0, len(text)) if self._numbers else ():
-            named = self._by_number(text, start) if text[start].isdigit() or text[start] in "$€£-" else None
+            named = (
+                self._by_number(text, start)
+                if text[start].isdigit() or text[start] in "$€£-"
+                else None
+            )
             if named is not None:
                 found.add(named.letter)
         return found

@@ -28,14 +28,18 @@ _MARK = re.compile(
     rf"|(?P<asked>(?:(?:next|new|another|second|follow-?up|practice|bonus|example|sample)\s+)?(?:{_ASKED})"
     r"(?:\s*(?:\#|no\.?\s*)?\d{1,4})?[*_\])]{0,3}\s?(?::|：|\.|[*_]{0,2}(?=\n|$))"
     r"|q\s?\d{0,4}\s?[.:)]\s|(?:next|another|new)\s+(?:one|question|problem)\b[^\n]{0,60}(?=\n))"
-    r"|(?P<listed>[^\n]{1,400}[?？][ \t*_]*\n{1,3}[ \t(*-]{0,4}A[*]{0,2}[.):][^\n]{1,300}\n{1,2}[ \t(*-]{0,4}B[*]{0,2}[.):])"
+    r"|(?P<listed>[^\n]{1,400}[?？][ \t*_]*\n{1,3}"
+    r"[ \t(*-]{0,4}A[*]{0,2}[.):][^\n]{1,300}\n{1,2}[ \t(*-]{0,4}B[*]{0,2}[.):])"
     r"|(?P<inline>[^\n]{1,400}[?？][^\n]{0,20}?[ (]A[.)][^\n]{1,200}[ (]B[.)])"
     r")"
     r"|(?P<mark><\|(?:im_end|im_start|eot_id|endoftext|end_of_text|start_header_id|user)\|>"
     r"|</s>|<s>|<start_of_turn>|<end_of_turn>|\[INST\]|###\s*(?:instruction|human|user|input)\b)",
     re.IGNORECASE,
 )
-_LIST = re.compile(r"(?:^|[\n ])[*(]{0,3}[A-H][*]{0,2}[.):][*]{0,2}\s+([^\n]{1,200}?)(?=\n|$|\s[(*]{0,3}[A-H][*]{0,2}[.)])")
+_LIST = re.compile(
+    r"(?:^|[\n ])[*(]{0,3}[A-H][*]{0,2}[.):][*]{0,2}\s+([^\n]{1,200}?)"
+    r"(?=\n|$|\s[(*]{0,3}[A-H][*]{0,2}[.)])"
+)
 
 
 class Part(NamedTuple):
@@ -67,7 +71,7 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
         if begun and (kind in ("other", "mark") or (asked and _foreign(piece, texts))):
             return
         if kind != "other":
-            begun = begun or bool(re.search(r"\w", piece)) and not _introduces(piece)
+            begun = begun or (bool(re.search(r"\w", piece)) and not _introduces(piece))
             yield piece
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 from convbench.answers import claims, languages, wording
-from convbench.answers.options import NOBODY, Options, Statement
+from convbench.answers.options import Options, Statement
 from convbench.answers.plain import lower
 
 _MARKS = r"[\s*_`~]*+"
@@ -26,8 +26,10 @@ _KIND = (
     r"|conclusion|decision|guess|verdict|vote|alternative|one"
 )
 _NOUN = re.compile(rf"(?:{_KIND}|ans(?=\s*[.:=]))(?![^\W_])")
-_LABELS = frozenset("answer ans option choice letter pick selection response decision verdict vote guess"
-                    " solution conclusion".split())
+_LABELS = re.compile(
+    r"answer|ans|option|choice|letter|pick|selection|response|decision|verdict|vote|guess"
+    r"|solution|conclusion"
+)
 """Nouns that are the label of an answer where a line begins with them and a colon follows."""
 _PAPERS = ("answer", "option", "choice", "letter", "ans")
 """Nouns that are read where the paper's phrase alone is."""
@@ -64,7 +66,8 @@ _CHOOSE = re.compile(
     r"(?:(?:i(?<!\wi)|we(?<!\wwe)|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
     r"|must|have\s+to|now|do|am|have|should\s+have|should|then|therefore|thus|still|hence|finally"
     r"|hereby|confidently|rather|instead|going\s+to|inclined\s+to|want\s+to|simply|just|definitely"
-    r"|ultimately|eventually|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*\s+|(?<=[.!?\n] )(?=\w+ing\s))"
+    r"|ultimately|eventually|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*"
+    r"\s+|(?:(?<=[.!?\n] )|(?<=\n)|^)(?=\w+ing\s))"
     r"(?:cho(?:ose|osing|se|sen)|pick(?:ing|ed)?|select(?:ing|ed)?|go(?:ing|ne)?\s+(?:with|for)|went\s+with"
     r"|opt(?:ing|ed)?\s+for|settl(?:e|ing|ed)\s+(?:on|for)|vot(?:e|ing)\s+for|answer(?:ing|ed)?(?:\s+with)?"
     r"|say|said|(?:take|taking|tick|circle|mark|submit|enter|write|written|lock\s+in)|lean(?:ing)?\s+(?:to|towards?)"
@@ -75,7 +78,9 @@ _CHOOSE = re.compile(
     r"(?:\s+that)?(?:\s+(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|has\s+to\s+be|should\s+be)))?"
     r"(?:\s+on|\s+as\s+my\s+(?:final\s+)?answer\s*:?|\s+in\s+favou?r\s+of|\s*:)?\s+"
 )
-_AT_FIRST = re.compile(r"[^.!?\n]{0,20}\b(?:at\s+first|initially|originally|earlier|before|too\s+fast)\b")
+_AT_FIRST = re.compile(
+    r"[^.!?\n]{0,20}\b(?:at\s+first|initially|originally|earlier|before|too\s+fast)\b"
+)
 
 _BEST = (
     r"(?:(?:only|single|most|one|correct|right|best|final|true|actual|proper|likely|appropriate"
@@ -103,9 +108,9 @@ _CONCLUDE = re.compile(
     r"|in\s+conclusion|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
     r"|(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
     r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
-    r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:to|towards?|at)|correspond(?:s|ing)?\s+to"
+    r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:towards?|to|at)|correspond(?:s|ing)?\s+to"
     r"|matches|make\s+(?:it|that)|equals)|→|=>|=)"
-    rf"\s*[,:]?\s*(?:(?:us\s+with|us|only|just|with|as|then|therefore|really|clearly|definitely|indeed|now"
+    r"\s*[,:]?\s*(?:(?:us\s+with|us|only|just|with|as|then|therefore|really|clearly|definitely|indeed|now"
     r"|in\s+fact|actually|probably|still|go\s+with|choose|pick|select|answer|yes)\s*[,:]?\s+){0,3}"
 )
 _SUMS_UP = re.compile(
@@ -120,7 +125,9 @@ _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
 _ITEM = re.compile(r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]")
 _LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_ITEM.pattern}")
 _LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
-_REASONED = re.compile(r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)")
+_REASONED = re.compile(
+    r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)"
+)
 
 
 def statements(text: str, options: Options, strict: bool) -> list[Statement]:
@@ -149,7 +156,7 @@ def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Stat
         if _CHANGED.search(before):
             yield from _changed(text, noun, options)
             continue
-        label = noun[0] in _LABELS and _LABEL.match(text, noun.end()) is not None
+        label = bool(_LABELS.fullmatch(noun[0]) and _LABEL.match(text, noun.end()))
         begin = claims.own_noun_phrase(before, noun[0], label) if link or alone else None
         if begin is None:
             continue
@@ -188,7 +195,7 @@ def _boxed(text: str, low: str, options: Options) -> Iterator[Statement]:
     for box in wording.BOXED.finditer(low) if "boxed" in low else ():
         start = claims.sentence_start(text, box.start())
         before = low[start : box.start()]
-        if _NOUN.search(before) and "answer" in before or _NOT_BOXED.search(before):
+        if "answer" in before or _NOT_BOXED.search(before):
             continue
         named = options.named_at(text, box.start(), "{")
         if named and claims.asserted(text, box.start(), named.end):
@@ -214,7 +221,7 @@ def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
         found = options.named_before(text, said.start())
         if found is None:
             continue
-        letter, start = found
+        letter, start, by_text = found
         opening = claims.sentence_start(text, start)
         if _OF_IT.search(low[opening:start].replace("*", "")) and not said["mark"]:
             continue
@@ -222,8 +229,9 @@ def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
             continue
         would = "would" in said[0]
         if claims.asserted(text, start, said.end(), would):
+            by_text = by_text and said["mark"] is None
             firm = said["firm"] is not None
-            yield Statement(start, said.end(), letter, firm, would, said["mark"] is None and text[start : said.start()].strip() != letter)
+            yield Statement(start, said.end(), letter, firm, would, by_text)
 
 
 def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
@@ -242,7 +250,11 @@ def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
             continue
         if word[0].strip() == "=" and not named.by_text:
             continue
-        if text[named.end - 1 : named.end].islower() and not named.by_text and word.end() == named.end - 1:
+        if (
+            text[named.end - 1 : named.end].islower()
+            and not named.by_text
+            and word.end() == named.end - 1
+        ):
             continue
         if claims.asserted(text, word.start(), named.end):
             yield Statement(word.start(), named.end, named.letter, False, False, named.by_text)
@@ -323,7 +335,8 @@ def _summed_up(text: str, options: Options) -> Iterator[Statement]:
 def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[Statement]:
     """Yield "It asks about urine: D." and "Only option B does what is asked."."""
     last = _LAST_LETTER.search(text, max(start, len(text) - 40))
-    if last and last["letter"] in options.letters:
+    noun = _NOUN.search(lower(text), start)
+    if last and noun is None and last["letter"] in options.letters:
         yield Statement(last.start(), last.end(), last["letter"], False)
     only = _ONLY.match(text, start)
     named = options.named_at(text, only.end()) if only else None

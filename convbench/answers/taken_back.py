@@ -16,7 +16,8 @@ TAKEN_BACK = re.compile(
 """Words that take back what was just said; "wait" and the like only where a sentence begins."""
 
 _BEGIN = (
-    r"[.!?…\n(—–;-][ \t\"'*_(-]{0,6}+(?:(?:hm++|oh|but|ah|uh|ok(?:ay)?|well|and|so|no)\b(?!,?\s+no\b),?\s*+)?"
+    r"[.!?…\n(—–;-][ \t\"'*_(-]{0,6}+"
+    r"(?:(?:hm++|oh|but|ah|uh|ok(?:ay)?|well|and|so|no)\b(?!,?\s+no\b),?\s*+)?"
 )
 _AGAIN = (
     r"(?:looking|thinking|reading|going|checking|considering|reflecting|come\s+to\s+think"

@@ -44,7 +44,7 @@ _FUNCTION = (
 )
 NOUN_AFTER = re.compile(rf"[ \t]+(?!(?:{_FUNCTION})\b)[a-z]")
 """What follows an article and never a letter: a word that is no function word."""
-ARTICLE = re.compile(r"(?:an?|the)\s+")
+ARTICLE = re.compile(r"(?:an?|the)\s+(?=\S)", re.IGNORECASE)
 ENDED = re.compile(rf"\s*(?:$|[.,;:!?)\]}}*_~`'\"$<>\n]|\(|[–—]|-\s|(?<=\s)(?:{_FUNCTION})\b)")
 OR = re.compile(r"[\s*_`'\")]*(?:,\s*)?(?:and/or|or|and|/|&)\b")
 
@@ -85,7 +85,6 @@ _TWO = re.compile(
     r"|[^\n\w]*\\text\{\s*(?:or|and)\b"
 )
 _BESIDE = re.compile(r"[ \t]+(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)")
-
 
 
 def names_two(text: str, end: int, letters: Collection[str]) -> bool:
