@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convbench.report.document import Cell, Column, Rank
-from convbench.report.measures import ACCURACY, REASONED, THINKING, Measure, judge_measures
+from convbench.report.measures import (
+    ACCURACY,
+    REASONED,
+    THINKING,
+    UNREAD,
+    Measure,
+    judge_measures,
+)
 from convbench.report.sections import Section
 from convbench.stats.estimate import Estimate
 
@@ -18,6 +25,8 @@ def measures_of(section: Section, judge: str | None) -> list[Measure]:
     plain = [m for m in (ACCURACY, THINKING) if any(m.of(p) for p in section.policies)]
     if any(row.reasoned for p in section.policies for row in p.rows):
         plain.append(REASONED)
+    if ACCURACY in plain:
+        plain.insert(1, UNREAD)
     return [*plain, *more]
 
 
