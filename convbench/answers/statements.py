@@ -100,7 +100,7 @@ _PREDICATE = re.compile(
     r"|(?<=[–—:-])(?<![–—:-]{2})[–—:-]*+\s*+(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
 )
 _DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
-_MAKES = re.compile(r"(?:mak(?:es|ing)|leav(?:es|ing)|deem|consider)\s")
+_MAKES = re.compile(r"(?:mak(?:e|es|ing)|leav(?:es|ing)|deem|consider)\s")
 _MADE = re.compile(rf"\W*(?:as\s+)?(?:the\s+{_BEST}*(?:{_KIND})|(?:correct|right))\b")
 _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
 _CONCLUDE = re.compile(
