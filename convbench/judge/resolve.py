@@ -176,5 +176,7 @@ def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = F
     elif spec.function:
         found = catalog.function(spec.function, downloaded=downloaded)
         version = getattr(sys.modules.get(found.__module__), "VERSION", None)
+    elif spec.kind == "adaptation":
+        from convbench.judge.adaptation.recall import VERSION as version
     said = _as_before(spec.model_dump(mode="json", exclude=_ASIDE))
     return Judge(name, spec, model, fingerprint(said, model, version), labels, found)
