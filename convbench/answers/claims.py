@@ -33,6 +33,7 @@ _ADJECTIVES = re.compile(
     r"|sensible|likeliest|official"
 )
 _GOOD = frozenset(["correct", "right", "better", "good", "best"])
+_JSON_KEY = re.compile(r"[{,]\s*[\"']$")
 _WORDS = re.compile(r"[\w'’-]+|[^\w\s]")
 
 _SAY = (
@@ -157,7 +158,7 @@ def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
     begin = offset + words[i + 1].start() if i + 1 < len(words) else len(before)
     word = words[i][0] if i >= 0 else ""
     mine = word in ("my", "our") and noun != "option" and noun != "letter"
-    labelled = not before[:begin].strip("{[\"' \n#>-")
+    labelled = _JSON_KEY.search(before[:begin]) or not before[:begin].strip("{[\"' \n#>-")
     if labelled and label:
         return begin
     if noun not in ("answer", "ans") and not mine and not seen - {"and", "or", "most", "own"}:

@@ -32,6 +32,7 @@ _MARK = re.compile(
     r"[ \t(*-]{0,4}A[*]{0,2}[.):][^\n]{1,300}\n{1,2}[ \t(*-]{0,4}B[*]{0,2}[.):])"
     r"|(?P<inline>[^\n]{1,400}[?？][^\n]{0,20}?[ (]A[.)][^\n]{1,200}[ (]B[.)])"
     r")"
+    r"|(?<=[.!?] )(?P<next>(?:next|another)(?:\s+(?:one|question|problem))?:)"
     r"|(?P<mark><\|(?:im_end|im_start|eot_id|endoftext|end_of_text|start_header_id|user)\|>"
     r"|</s>|<s>|<start_of_turn>|<end_of_turn>|\[INST\]|###\s*(?:instruction|human|user|input)\b)",
     re.IGNORECASE,
@@ -68,7 +69,7 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
     begun = False
     for kind, piece in parts(text):
         asked = kind in ("asked", "listed", "inline")
-        if begun and (kind in ("other", "mark") or (asked and _foreign(piece, texts))):
+        if begun and (kind in ("other", "mark", "next") or (asked and _foreign(piece, texts))):
             return
         if kind != "other":
             begun = begun or (bool(re.search(r"\w", piece)) and not _introduces(piece))

@@ -36,7 +36,7 @@ _PAPERS = ("answer", "option", "choice", "letter", "ans")
 _LINK = re.compile(
     r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on|left|remaining|available|consistent|matching|among)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
     r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
-    r"(?P<link>\s++(?:is|remains|stays|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
+    r"(?P<link>\s++(?:to\s+be|is|remains|stays|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
     rf"|has\s+to|seems\s+to|appears\s+to)(?:\s++{_ADVERB})?\s++be)(?![^\W_])"
     rf"(?:{_MARKS}(?::|[—–]|\.{{2,}}))?|['’]s\b|{_MARKS}[\"']?\s*+[:=–—-]++>?)"
     rf"{_MARKS}(?:(?<=\n)[-•]\s)?"
@@ -91,7 +91,7 @@ _PREDICATE = re.compile(
     rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|(?<=['’])s)(?:\s+{_ADVERB})*,?\s+"
     rf"(?:(?P<firm>the\s+{_BEST}*(?:answer|response)\b(?!\s+to\s+(?:another|a\s+different|the\s+wrong))"
     rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
-    rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
+    rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+(?:the\s+question|is\s+(?:asked|wanted|meant))\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
     rf"|where\s+i\s+(?:land|end\s+up)\b)"
     r"|(?P<soft>(?:correct|right|it|the\s+one(?:\s+(?:that|which)\s+(?:fits|matches|works|is\s+(?:right|correct)|answers|applies|we\s+want))?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
     r"|(?<=\s)\s*+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|makes\s+(?:the\s+most|more)\s+sense\b|gets\s+my\s+vote\b|wins\b"

@@ -54,7 +54,7 @@ COMMA = re.compile(r"[\s*_`'\")]*+(?:,|;)\s*+(?:the\s+)?")
 CLOSED = re.compile(
     r"[*_`~\"'’)\]}$]*+\s*+(?:$|[.,;:!?…)\n]|[—–]|-\s|\(|(?<=\n)"
     r"|(?:because|since|as|for|due|given|based|by|here|again|then|instead|too|now|overall|after"
-    r"|therefore|not|rather|over|which|where|when|with|alone|only|and\s+not|and\s+(?:it|the|that)"
+    r"|therefore|not|rather|over|which|where|when|with|on\s+this|in\s+this|alone|only|and\s+not|and\s+(?:it|the|that)"
     r"|as\s+well|if|out\s+of)\b)"
 )
 """What may follow an option that a sentence chooses: no word that it is the subject of."""
