@@ -165,7 +165,8 @@ def _as_before(said: dict[str, Any]) -> dict[str, Any]:
 
 def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
     """Return the judge with its fingerprint; labels are read and functions found now."""
-    labels, version, found = None, None, None
+    labels, found = None, None
+    version: str | int | None = kind_of(spec).version
     if "labels" in kind_of(spec).needs:
         if not spec.file:
             raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")
@@ -176,7 +177,5 @@ def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = F
     elif spec.function:
         found = catalog.function(spec.function, downloaded=downloaded)
         version = getattr(sys.modules.get(found.__module__), "VERSION", None)
-    elif spec.kind == "adaptation":
-        from convbench.judge.adaptation.recall import VERSION as version
     said = _as_before(spec.model_dump(mode="json", exclude=_ASIDE))
     return Judge(name, spec, model, fingerprint(said, model, version), labels, found)
