@@ -35,7 +35,7 @@ class Kind:
     may_ask: bool = False
     """Whether a model may be named that it asks too."""
     graded_in: str | None = None
-    """The module by whose `VERSION` its scores go, where that is no function's that a spec names."""
+    """The module by whose `VERSION` its scores go, where no function that a spec names has one."""
 
     @property
     def version(self) -> int | None:
