@@ -11,8 +11,9 @@ from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge.ask import Form, ask, form_of
 from convbench.judge.dispatch import judge_conversation
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint, Scores, parse
-from convbench.judge.structured import read, schema_of
+from convbench.judge.replies import read
+from convbench.judge.reply_form import Complaint, Scores
+from convbench.judge.reply_form import schema_of
 from convbench.models.open import open_model
 from convbench.schema import Completion
 from tests.support.provider import Plan, Provider
@@ -40,11 +41,11 @@ BAD = {
     "missing": as_json({n: 8 for n in NAMES if n != "overall"}),
     "found twice": GOOD[:-1] + ', "overall": {"score": 10, "justification": ""}}',
     "out of range": as_json({**EIGHTS, "overall": 11}),
-    "out of range, not a number": GOOD.replace("8", "NaN", 1),
-    "expected a number": as_json({**EIGHTS, "overall": "8"}),
-    "expected a number, a truth": as_json({**EIGHTS, "overall": True}),
+    "expected one number, no number": GOOD.replace("8", "NaN", 1),
+    "expected one number, a text": as_json({**EIGHTS, "overall": "8"}),
+    "expected one number, a truth": as_json({**EIGHTS, "overall": True}),
     "unknown metric": as_json({**EIGHTS, "style": 9}),
-    "found a key twice": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
+    "the score twice": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
     "taken back": as_json(EIGHTS, {"overall": "Scratch that: 4."}),
     "disowned": as_json(EIGHTS, {"overall": "Ignore the scores above."}),
 }
@@ -64,7 +65,7 @@ def test_what_is_wrong_is_complained_about(fault):
 def test_both_forms_agree(scores, left_out):
     given_ = {name: score for name, score in scores.items() if name not in left_out}
     words = {name: f"It names the option and says why in {name}." for name in given_}
-    first, second = read(as_json(given_, words), SPEC), parse(as_text(given_, words), SPEC)
+    first, second = read(as_json(given_, words), SPEC), read(as_text(given_, words), SPEC)
     assert type(first) is type(second)
     if isinstance(first, Scores):
         assert isinstance(second, Scores)
@@ -73,7 +74,7 @@ def test_both_forms_agree(scores, left_out):
 
 
 def test_a_server_that_answers_in_text_all_the_same_is_read():
-    assert read(as_text(EIGHTS), SPEC) == parse(as_text(EIGHTS), SPEC)
+    assert read(as_text(EIGHTS), SPEC) == read(as_text(EIGHTS), SPEC)
     assert isinstance(read(f"```json\n{GOOD}\n```", SPEC), Scores)
     assert isinstance(read('"8"', SPEC), Complaint)
     assert isinstance(read("[" * 100_000, SPEC), Complaint)
