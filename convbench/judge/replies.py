@@ -474,6 +474,10 @@ _RANGE = re.compile(
 _SCORED = re.compile(
     rf"\b(?:{_NOUN}|i\s+(?:rate|score|grade)|(?:score|rate|grade|marke)d|total|(?:all|the|these|my)\s+(?:figures|numbers|values))\b"
 )
+_ABOUT = re.compile(
+    rf"\b(?:{_NOUN}|points|metrics?|criteri(?:a|on)|ceiling|max\w*|scored|rated|marked|graded|scale)\b"
+)
+"""What a sentence beside all scores has that says what they are."""
 _END = re.compile(rf"({_N}){_MEANS}(?:({_GOOD})|{_BAD})\b")
 _LOW, _HIGH = (
     r"(?:low(?:er)?|small(?:er)?|less|fewer|least)",
@@ -482,6 +486,7 @@ _LOW, _HIGH = (
 _TURN = r"\b(?:\s+(?:scores?|numbers?|values?|figures?|marks?|ratings?))?(?:\s+(?:is|are|means?|indicates?|the)\b|\s*=)\s+(?:an?\s+|the\s+)?"
 _TURNED = re.compile(
     rf"\b{_LOW}{_TURN}(?:better|best|good)\b|\b{_HIGH}{_TURN}(?:worse|worst|bad|poor)\b|\b(?:revers|invert)ed\s+scale"
+    rf"|\b{_LOW}\b[^.]{{0,30}}\bthe\s+better|\b{_HIGH}\b[^.]{{0,30}}\bthe\s+worse|\b(?:penalty|error|fault)\s+points"
 )
 
 
@@ -535,6 +540,11 @@ _REVISING = frozenset(
     " cut reduce reduced adjust adjusted change changed move moved set settle update updated"
     " downgrade downgraded upgrade upgraded now mean meant no".split()
 )
+_KEEPING = frozenset("so but stay stays stayed still keep keeps kept remain remains".split())
+_CORRECTING = frozenset(
+    "correction erratum swap swapped strike replace mistyped typo typed misread kind generous harsh"
+    " lenient".split()
+)
 _COUNTED_BY = frozenset(
     "turn turns step steps option options answer answers question questions line lines item items part"
     " parts example examples case cases choice choices chapter section page day round attempt stage"
@@ -556,7 +566,8 @@ def _numbers(tokens: Sequence[str], low: float, high: float) -> list[int]:
     found, base = [], ""
     for i, token in enumerate(tokens):
         if not token[0].isdigit():
-            base = base if token in (",", "and", "or") else token
+            fraction = token == "/" and i > 0 and tokens[i - 1][0].isdigit()
+            base = base if token in (",", "and", "or") or (token == "/" and not fraction) else token
             continue
         after = tokens[i + 1] if i + 1 < len(tokens) else "."
         whole = tokens[i + 1 : i + 3] == ["/", f"{high:g}"]
@@ -582,14 +593,24 @@ def _second(tail: str, limits: tuple[float, float]) -> bool:
 
 
 def _replacement(
-    text: str, known: _Known, scores: Mapping[str, float], name: str, limits: tuple[float, float]
+    text: str,
+    known: _Known,
+    scores: Mapping[str, float],
+    name: str,
+    limits: tuple[float, float],
+    *,
+    tail: bool,
 ) -> bool:
     """Whether a sentence beside the score of metric `name` puts another number in its place, or in
-    another score's."""
+    another score's. In the `tail` behind all scores any number may."""
+    if "~~" in text:
+        return True
     text = _digits(_QUOTATION.sub('"', text))
     found = list(_TOKEN.finditer(text))
     tokens = [token[0] for token in found]
     places = _numbers(tokens, *limits)
+    if tail and {*tokens} & _CORRECTING and (known.mention.search(text) or re.search(_NOUN, text)):
+        return True
     said = {token for before, token in zip(["", *tokens], tokens, strict=False)
             if before not in ("a", "an") or token not in ("score", "rating", "mark", "grade")}  # fmt: skip
     if not places or _is_unreal(said) or _names_scale(re.sub(r"(?:/|out\s+of)\s*\d+", "", text)):
@@ -605,13 +626,15 @@ def _replacement(
         while at + 1 < len(mentions) and mentions[at + 1][0] < found[i].start():
             at += 1
         own = scores.get(mentions[max(at, 0)][1] if mentions else name)
-        if own in (float(tokens[i]), float(tokens[places[-1]])) or tokens[i - 1] == "from":
+        confirmed = own == float(tokens[places[-1]]) and not (tail and _KEEPING.isdisjoint(tokens))
+        if own == float(tokens[i]) or confirmed or tokens[i - 1] == "from":
             continue
         if other < i and speech and voice > i:
             continue
         near = mentions[max(at, 0)][0] - found[i].start() if mentions else 99
         linked = other > i and -40 < near < 16
-        if linked or said & _JUDGING or (other > i and revised):
+        ends = i + 2 >= len(tokens) and tokens[i - 1 : i] in ([","], [":"]) and len(tokens) < 12
+        if tail or linked or ends or said & _JUDGING or (other > i and revised):
             return True
     return False
 
@@ -619,7 +642,8 @@ def _replacement(
 def _is_unreal(said: Collection[str]) -> bool:
     """Whether the words of a sentence say what a score would be if."""
     return (
-        not {"would", "could", "might", "had"}.isdisjoint(said)
+        not {"almost", "nearly", "tempted", "hesitated"}.isdisjoint(said)
+        or not {"would", "could", "might", "had"}.isdisjoint(said)
         and not {"if", "with", "had", "without", "were", "unless", "have"}.isdisjoint(said)
         and {"hindsight", "reflection", "reconsidered", "again", "second"}.isdisjoint(said)
     )
@@ -631,7 +655,7 @@ _OWN = re.compile(
 )
 _LEADING = re.compile(
     rf"\b(?:{_NOUN}|metrics?|criteri(?:a|on)|results?|summary|report|breakdown|analysis|feedback"
-    r"|review|here|follows?|json|rated?|evaluated?|final|justifications?)\b"
+    r"|review|here|follows?|json|scores?|rated?|evaluated?|final|range|scale|justifications?)\b"
 )
 _UNREAL = (
     r"example|sample|template|placeholder|dummy|fake|ficti|hypothe|illustrat|arbitrar|random|guess|pretend|joke"
@@ -642,7 +666,7 @@ _UNREAL = (
 )
 _AGAINST = re.compile(
     rf"\b(?:{_UNREAL}|no\b(?!\s+(?:more|longer))|without\b|(?:by|from)\s+the\s+(?:{_WHO}|{_TALK})|{_WHO}\s+(?:{_SAID})"
-    rf"|{_WHO}'s)|n't\b"
+    rf"|{_WHO}'s|would\s+(?:be|have\s+been)\b|for\s+the\s+record)|n't\b"
 )
 _AGENT = re.compile(rf"\b(?:{_WHO}s?|{_TALK})\b.*\b(?:{_SAID}|wr(?:ote|ites)|contains?)\b")
 _FOREIGN = re.compile(
@@ -669,17 +693,25 @@ def _leads_to_others(text: str, *, among: bool = False) -> bool:
     bare = _unmarked(text).strip(" #_")
     if among:
         return bare.endswith(":") and _AGENT.search(bare.lower()) is not None
+    last = _SENTENCE.split(bare)[-1]
     if bare.endswith(":") or (bare[-1:].isalpha() and len(bare.split()) > 3):
-        return _is_others(text) or not _LEADING.search(bare.lower())
+        return _is_others(last) or not _LEADING.search(last.lower())
     sentences = _SENTENCE.split(bare)
+    if (
+        _BELOW.search(bare.lower())
+        and _AGAINST.search(bare.lower())
+        and not _OWN.search(bare.lower())
+    ):
+        return True
     return any(_withdrawal(one, after=True) for one in sentences) or (
         bare[-1:].isalpha() and _is_others(text))  # fmt: skip
 
 
+_BELOW = re.compile(r"\bfollow(?:s|ing)\b|\bbelow\b")
 _MEANT = re.compile(
-    r"\b(?:these|those|the|this|my|all|any|no|such|actual|real|own|of)\s+(?:(?:of|above|actual|real|own|the|overall)\s+){0,2}"
+    r"^\W*(?:note:\s*)?(?:scores|values|numbers|ratings|figures)\b|\b(?:these|those|the|this|my|all|any|no|such|actual|real|own|of)\s+(?:(?:of|above|actual|real|own|the|overall)\s+){0,2}"
     rf"{_NOUN}\b|\b(?:these|those|my|all)\s+(?:numbers|figures|lines)\b|\bthe\s+above\b|^\W*(?:copied|quoted|pasted)"
-    r"|^\W*(?:this|that)\s+(?:is|was)\s+(?:not|only|just|merely|what|an?|the)\b|\b(?:these|those)\b(?=\s*(?:$|[.,;:!]|(?:is|are|were|come|came|should|must)\b))"
+    r"|^\W*(?:this|that)\s+(?:is|was)\s+(?:not|only|just|merely|what|an?|the)\b|\b(?:these|those)\b(?=\s*(?:$|[.,;:!]|(?:is|are|were|come|came|should|must|would)\b))"
 )
 _MEANT_AMONG = re.compile(
     rf"\b(?:these|those|my|all(?:\s+of)?(?:\s+the(?:se)?)?)\s+(?:above\s+)?{_NOUN}\b|\b{_NOUN}\s+(?:above|below)\b"
@@ -741,12 +773,16 @@ class _Reading:
     """Whether that line is a speaker's, or heads a transcript."""
     lead: str = ""
     """The last line of prose."""
+    under: dict[str, int] = field(default_factory=dict)
+    """How many lines of words stand under a metric's."""
+    quotes: bool = False
+    """Whether something is quoted."""
 
     def walk(self, lines: Sequence[_Line]) -> None:
         """Go through the lines: a metric's line starts it, other lines are its justification."""
         for index, line in enumerate(lines):
             if line.text == _QUOTED:
-                self.lead = self.others = ""
+                self.lead, self.others, self.quotes = "", "", True
                 self.in_talk = False
                 continue
             source = self._source(line, lines, index + 1)
@@ -830,6 +866,7 @@ class _Reading:
             self.before.append(text)
             return
         said = _JUSTIFICATION.match(text)
+        self.under[self.at] = self.under.get(self.at, 0) + 1
         self.words.setdefault(self.at, []).append(text[said.end() :] if said else text)
 
     def _scale(self, text: str) -> str:
@@ -838,12 +875,20 @@ class _Reading:
     def result(self) -> Scores | Complaint:
         """Return what was read, once all that is said has been held against it."""
         limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
-        self.faults += [self._scale(text) for text in self.before if _other_scale(text, limits)]
+        for text in (one for line in self.before for one in _SENTENCE.split(line)):
+            if _other_scale(text, limits) or self._limits_scores(text, limits):
+                self.faults.append(self._scale(text))
+            if not self.quotes and not _OWN.search(text.lower()) and _withdrawal(text, after=True):
+                self.faults.append(f"the scores are disowned: {_shown(text)}")
+        last = self.seen[-1] if self.seen else ""
+        most = max((self.under.get(name, 0) for name in self.seen[:-1]), default=1)
+        behind = self.under.get(last, 0) - most
         if self.others:
             self.faults.append(f"scores behind {_shown(self.others)} are not counted as yours")
         for name, said in self.words.items():
-            for text in (sentence for piece in said for sentence in _SENTENCE.split(piece)):
-                self._hold(name, text, limits)
+            for i, piece in enumerate(reversed(said)):
+                for text in _SENTENCE.split(piece):
+                    self._hold(name, text, limits, name == last and i < behind)
         words = {name: " ".join(said).strip() for name, said in self.words.items()}
         if self.spec.justification == "required":
             self.faults += [
@@ -854,11 +899,23 @@ class _Reading:
             {metric.name: self.scores[metric.name] for metric in self.spec.metrics}, words
         )
 
-    def _hold(self, name: str, text: str, limits: Limits) -> None:
+    def _limits_scores(self, text: str, limits: Limits) -> bool:
+        """Whether a sentence about scores has a number that is neither one of them nor an end of
+        their scale."""
+        low = _digits(_QUOTATION.sub('"', text))
+        tokens = _TOKEN.findall(low)
+        own = {*self.scores.values(), *(end for pair in limits for end in pair)}
+        return (
+            _ABOUT.search(low) is not None
+            and not _is_unreal({*tokens})
+            and any(float(tokens[i]) not in own for i in _numbers(tokens, 0, 1000))
+        )
+
+    def _hold(self, name: str, text: str, limits: Limits, tail: bool) -> None:
         """Hold a sentence of the words for a metric against the scores."""
-        if _other_scale(text, limits):
+        if _other_scale(text, limits) or (tail and self._limits_scores(text, limits)):
             self.faults.append(self._scale(text))
-        if _replacement(text, self.known, self.scores, name, self.spec.limits(name)):
+        if _replacement(text, self.known, self.scores, name, self.spec.limits(name), tail=tail):
             self.faults.append(f"{name}: the score is taken back ({_shown(text)})")
         if _withdrawal(text, after=bool(self.seen) and name == self.seen[-1]):
             self.faults.append(f"the scores are disowned: {_shown(text)}")
