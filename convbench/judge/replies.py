@@ -1,23 +1,19 @@
 """Read a judge's reply: its scores by metric, or a complaint that says what to mend.
 
-The form is free: JSON by the schema or not, text, markdown, tables, tags, lists in one line. What is
-said is not: each metric once, with one number in range, and no metric of its own. And all else that
-the reply says must agree with these numbers: nothing in it names another scale (`other_scale`), puts
-another number in a score's place (`_replacement`), takes the scores back (`withdraws`) or
-introduces them as somebody else's (`is_others`). In doubt the judge is asked again: a reply that
-cannot be read never becomes a score.
+The form is free (`reply_form`): JSON by the schema or not, text, markdown, tables, lists in one
+line. What is said is not: each metric once, with one number in range, and no metric of its own. And
+all else that the reply says must agree with these numbers (`reply_doubts`): nothing names another
+scale, puts another number in a score's place, takes the scores back or introduces them as somebody
+else's. In doubt the judge is asked again: a reply that cannot be read never becomes a score.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import islice
 
-from convbench.answers.plain import seen, untagged
 from convbench.answers.tags import may_hold_tags, segments
 from convbench.judge.reply_doubts import (
     FOREIGN,
@@ -35,18 +31,19 @@ from convbench.judge.reply_doubts import (
     withdraws,
 )
 from convbench.judge.reply_form import (
-    LABEL_KEYS,
-    SCORE_KEYS,
+    SCALE_KEY,
     WORDS_KEYS,
     Complaint,
-    Number,
+    Known,
     Pairs,
     Scores,
     complaint,
+    known_of,
     lines_of,
     normal,
+    plain_lines,
 )
-from convbench.schema import JudgeSpec, Metric
+from convbench.schema import JudgeSpec
 
 _QUOTED = "\ue000"
 """A line that stands for a quotation."""
@@ -57,12 +54,12 @@ _WORD = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
 def read(reply: str | Pairs, spec: JudgeSpec) -> Scores | Complaint:
     """Return the scores of a reply, or of an object of it, or a complaint fit to be sent back to
     the judge."""
-    known = _known(spec.metrics)
+    known = known_of(spec.metrics)
     reading = _Reading(spec, known)
     if isinstance(reply, Pairs):
         texts = list(lines_of(reply, known.names))
     else:
-        texts = _plain_lines("\n".join(_own_lines(reply)), known)
+        texts = plain_lines("\n".join(_own_lines(reply.replace(_QUOTED, ""))), known)
     if not any(text.strip() for text in texts):
         reading.faults.append("the reply is empty")
     reading.walk([line for text in texts if (line := _line(text)) is not None])
@@ -130,156 +127,6 @@ def _after_thought(reply: str) -> str:
     return reply[pieces[1].start :] if len(pieces) > 1 else ""
 
 
-# Forms of lists as lines "label: score. words"
-
-_SCALE_KEY = re.compile(r"(?:out of|max|min|scale|range|high|low|best|worst|direction|better).*")
-_FULLWIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xA0: 0x20}
-_QUOTES = dict.fromkeys(map(ord, "“”„«»"), '"') | dict.fromkeys(map(ord, "‘’"), "'")
-_LATEX = re.compile(r"\\(?:text[a-z]{0,4}|emph|mathbf)\{([^{}\n]{0,80})\}")
-_ESCAPED_BREAK = re.compile(r"\\n(?![a-z])")
-_OBJECT = re.compile(r"[{\[](?=\s*[\"{])")
-_MOST = 200
-"""Places in a reply at which JSON is looked for."""
-_TAG = re.compile(r"<(/?)([A-Za-z][\w -]{0,40})>")
-
-
-class _Known(NamedTuple):
-    """What a rubric's metrics are called."""
-
-    names: Mapping[str, str]
-    """Names of the metrics by label, name and alias."""
-    labels: frozenset[str]
-    """The labels: metrics without a score too, where another name may be prose."""
-    mention: re.Pattern[str]
-    """A metric in a text."""
-    listed: re.Pattern[str]
-    """A metric in a list, with its number."""
-
-    def mentioned(self, text: str) -> list[tuple[int, str]]:
-        """Return the metrics that a text names, with their places."""
-        return [
-            (match.start(), self.names[normal(match[0])]) for match in self.mention.finditer(text)
-        ]
-
-
-@lru_cache(64)
-def _known(metrics: tuple[Metric, ...]) -> _Known:
-    """Return what these metrics are called: made once, and asked for with each reply."""
-    labels = {normal(metric.label): metric.name for metric in metrics}
-    others = {normal(text): metric.name for metric in metrics
-              for text in (metric.name, *metric.aliases)}  # fmt: skip
-    every = "|".join(
-        re.escape(name).replace(r"\ ", r"[\s_-]+")
-        for name in sorted({*labels, *others}, key=len, reverse=True)
-    )
-    mark = r"[\"'*_`]{0,4}"
-    return _Known(
-        {**others, **labels}, frozenset(labels), re.compile(rf"\b(?:{every})\b", re.IGNORECASE),
-        re.compile(
-            rf"(?<![^\W_]){mark}(?:{every}){mark}(?:[\s_](?:score|rating))?{mark}"
-            rf"\s*+(?:[:=–—-]+\s*+|(?<=\s)|(?=\()){mark}[\[(]?{mark}\d", re.IGNORECASE,
-        ),
-    )  # fmt: skip
-
-
-def _plain_lines(text: str, known: _Known) -> list[str]:
-    """Return a text's lines, with every form of list as lines "label: score. words"."""
-    text = seen(text).translate(_FULLWIDTH | _QUOTES)
-    text = _ESCAPED_BREAK.sub("\n", _LATEX.sub(r"\1", text.replace("\\item", "-")))
-    text = untagged(_tags(text, known)) if "<" in text else text
-    text = _objects(text, known) if "{" in text else text
-    lines = _tables(text.splitlines(), known) if "|" in text else text.splitlines()
-    return [piece for line in lines for piece in _split(line, known)]
-
-
-def _tags(text: str, known: _Known) -> str:
-    """Write HTML's rows as rows of a table, and `<accuracy>8</accuracy>` as a line."""
-
-    def one(tag: re.Match[str]) -> str:
-        closing, name = tag[1], normal(tag[2])
-        word = "score" if name in SCORE_KEYS else name if name in WORDS_KEYS else ""
-        if name in known.names or word:
-            return "\n" if closing else f"\n{word or tag[2]}: "
-        return {"tr": "|\n" if closing else "\n| ", "td": " | " if closing else ""}.get(
-            name.replace("th", "td"), tag[0]
-        )
-
-    return _TAG.sub(one, text)
-
-
-def _objects(text: str, known: _Known) -> str:
-    """Write JSON objects as lines; numbers stay as they were written."""
-    as_written: Any = str
-    decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_int=Number, parse_float=Number,
-                               parse_constant=as_written)  # fmt: skip
-    out, done = [], 0
-    for place in [match.start() for match in _OBJECT.finditer(text)][:_MOST]:
-        if place < done:
-            continue
-        try:
-            value, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
-            continue
-        out += [text[done:place], "\n", *(f"{line}\n" for line in lines_of(value, known.names))]
-        done = end
-    return "".join([*out, text[done:]])
-
-
-def _tables(lines: list[str], known: _Known) -> Iterator[str]:
-    """Yield the lines, rows of tables as "label: score. words"."""
-    group: list[list[str]] = []
-    for line in [*lines, ""]:
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        first = normal(cells[0])
-        begins = len(cells) > 1 and (first in known.names or first in LABEL_KEYS)
-        if line.strip().startswith("|") or (group and "|" in line) or begins:
-            group.append(cells)
-            continue
-        yield from _table([row for row in group if set("".join(row)) - set(" :+-")], known)
-        group = []
-        yield line
-
-
-def _table(rows: list[list[str]], known: _Known) -> Iterator[str]:
-    head = [normal(cell) for cell in rows[0]] if rows else []
-    if sum(name in known.names for name in head) > 1:
-        for row in rows[1:]:
-            yield from (f"{label}: {cell}" for label, cell in zip(rows[0], row, strict=False))
-        return
-    for row in rows:
-        at = next((i for i, cell in enumerate(row) if normal(cell) in known.names), None)
-        if at is None:
-            words = " ".join(row[1:])
-            yield f"{row[0]}: {words}" if row is not rows[0] else f"scale: {words}"
-            continue
-        column = _score_column(head, row, at)
-        rest = " ".join(cell for i, cell in enumerate(row) if i not in (at, column) and i > 0)
-        yield f"{row[at]}: " + (rest if column is None else f"{row[column]}. {rest}".strip())
-        scales = (i for i, name in enumerate(head) if _SCALE_KEY.fullmatch(name))
-        yield from (f"{head[i]}: {row[i]}" for i in scales if i < len(row))
-
-
-def _score_column(head: list[str], row: list[str], label: int) -> int | None:
-    """Return the cell with the score: the column of that name, or the one cell that is a score."""
-    named = [i for i, name in enumerate(head) if name in SCORE_KEYS and i < len(row)]
-    if len(named) == 1:
-        return named[0]
-    plain = [re.sub(r"[*`_]+", "", cell) for cell in row]
-    alone = [i for i, cell in enumerate(plain) if i > label and _SCORE.fullmatch(cell)]
-    return alone[0] if len(alone) == 1 else None
-
-
-def _split(line: str, known: _Known) -> list[str]:
-    """Split a line that lists several metrics, each with a number."""
-    found = list(known.listed.finditer(line)) if ":" in line or any(map(str.isdigit, line)) else []
-    before = line[: found[0].start()] if found else ""
-    if len(found) < 2 or not re.fullmatch(r"[^\w\"]*(?:[A-Za-z ]{0,20}[:=-])?[^\w\"]*", before):
-        return [line]
-    ends = [match.start() for match in found[1:]] + [len(line)]
-    pieces = [line[match.start() : end] for match, end in zip(found, ends, strict=True)]
-    return [before, *(piece.rstrip(" \t,;/|}]") for piece in pieces)]
-
-
 # Lines and scores
 
 _LEAD = re.compile(
@@ -312,8 +159,8 @@ _LATE = re.compile(
 )
 """A score behind its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""
 _TAIL = re.compile(
-    r"""\s*(?:$ | [.,;!|](?!\d|\.) | [:–—-]+(?![\s>]*(?:\d{1,2}(?!\d)|>)) | [(\[](?!\s*\?) | [\])"'/]+(?=\s|$)
-    | [^\x00-\x7f\w\s±×…♭→⇒➜⟶≈–—] | (?-i:[A-Z])
+    r"""\s*(?:$ | [.,;!|](?!\d|\.) | [:–—-]+(?![\s>]*(?:\d{1,2}(?!\d)|>))
+    | [(\[](?!\s*\?) | [\])"'/]+(?=\s|$) | [^\x00-\x7f\w\s±×…♭→⇒➜⟶≈–—] | (?-i:[A-Z])
     | (?:because|since|as|for|due|with|but|given|overall|it|the|this)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -396,11 +243,11 @@ def _score(limits: tuple[float, float], text: str) -> tuple[float, str] | str:
 
 # The reading
 
-_NO_METRIC = frozenset(
-    {*WORDS_KEYS, "reasons", "comments", "notes", "score", "rating", "total", "sum", "mean", "average",
-     "overall justification", "brief justification", "summary", "question", "original question",
-     "choices", "answer", "correct answer"}
-)  # fmt: skip
+_NO_METRIC = frozenset((
+    *WORDS_KEYS, "reasons", "comments", "notes", "score", "rating", "total", "sum", "mean",
+    "average", "overall justification", "brief justification", "summary", "question",
+    "original question", "choices", "answer", "correct answer",
+))  # fmt: skip
 _JUSTIFICATION = re.compile(
     r"^(?:overall |brief )?(?:justification|rationale)\s*:\s*", re.IGNORECASE
 )
@@ -412,7 +259,7 @@ class _Reading:
     """What has been found so far."""
 
     spec: JudgeSpec
-    known: _Known
+    known: Known
     scores: dict[str, float] = field(default_factory=dict)
     words: dict[str, list[str]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
@@ -457,7 +304,7 @@ class _Reading:
         the next one that says "Score:" before another metric begins."""
         if after == len(lines) or line.label not in self.known.names or line.rest:
             return line
-        for other in lines[after:]:
+        for other in islice(lines, after, None):
             if other.label in self.known.names:
                 break
             if _SCORE_LINE.match(other.text):
@@ -513,7 +360,7 @@ class _Reading:
             self.others, self.in_talk = text, True
         elif self.others and OWN.search(text.lower()) and not is_others(text):
             self.others = ""
-        if _SCALE_KEY.fullmatch(line.label):
+        if SCALE_KEY.fullmatch(line.label):
             limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
             if other_scale(text, limits, surely=True):
                 self.faults.append(self._scale(text))
@@ -580,5 +427,5 @@ def _is_unknown(line: _Line) -> bool:
     """
     if not line.linked or line.label in _NO_METRIC or not 0 < len(line.label) <= 40:
         return False
-    match = None if _SCALE_KEY.fullmatch(line.label) else _SCORE.match(line.rest)
+    match = None if SCALE_KEY.fullmatch(line.label) else _SCORE.match(line.rest)
     return match is not None and (line.apart or not line.rest[match.end() :].strip(" ."))

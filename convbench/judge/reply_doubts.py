@@ -36,9 +36,9 @@ keeping: so but stay stays stayed still keep keeps kept remain remains
 correcting: correction erratum swap swapped strike replace mistyped typo typed misread kind
 generous harsh lenient
 
-counted_by: turn turns step steps option options answer answers question questions line lines item items
-part parts example examples case cases choice choices chapter section page day round attempt stage
-level point points not short + - * / = # × $
+counted_by: turn turns step steps option options answer answers question questions line lines item
+items part parts example examples case cases choice choices chapter section page day round attempt
+stage level point points not short + - * / = # × $
 
 after: instead rather now since because as for given then not but and at in on overall here really
 after though although however if is was would it out or to seems all when while may might looks
@@ -57,8 +57,8 @@ brief justification justifications reason reasons name value points why comment 
 therefore follows follow i would give rate evaluated scored i've i'd how by section part output
 data
 """
-"""Words by what they are for, the judge's own voice first. `leading`: of a line that leads to the
-judge's own scores; `counted_by`: ahead of a number that is no score; `after`: behind one that is."""
+"""Words by what they are for, the judge's own voice first. `leading`: of a line that leads to its
+own scores; `counted_by`: ahead of a number that is no score; `after`: behind one that is."""
 _ENTRIES = (entry.partition(":") for entry in _WORDS.split("\n\n"))
 _SETS = {name.strip(): frozenset(words.split()) for name, _, words in _ENTRIES}
 WHO = (
@@ -86,9 +86,11 @@ _SPELLED_NUMBER = re.compile(
 # Another scale
 
 _N = r"\d+(?:\.\d+)?"
-_GOOD = r"(?:best|top|perfect|flawless|excellent|outstanding|ideal|highest|max\w*)"
+_GOOD = r"(?:best|top|perfect|flawless|excellent|outstanding|ideal|good|highest|max\w*)"
 _BAD = r"(?:worst|bottom|poor|useless|terrible|bad|lowest|min\w*)"
-_MEANS = r"\s*(?:[=:(]|\b(?:is|means?|stands? for|for|denotes?|being|as)\b)\s*(?:an? |the )?"
+_MEANS = (
+    r"\s*(?:[=:(]|\b(?:is|means?|stands? for|for|denotes?|being|as)\b)\s*(?:(?:an?|the|very) )*"
+)
 _SCALE = _pattern(rf"""
     \bscales?\b|\blikert\b|\blegend\b|\b{_N}[\s-](?:point|star|level)|\ban? {_N}{_MEANS}{_GOOD}
     |\b(?:max\w*|highest|lowest|best|top|worst) (?:\w+ )?{NOUN}
@@ -111,12 +113,22 @@ _ABOUT = _pattern(rf"""
 _END = _pattern(rf"({_N}){_MEANS}(?:({_GOOD})|{_BAD})\b")
 _LOW = r"\b(?:low(?:er)?|small(?:er)?|less|fewer|least)\b"
 _HIGH = r"\b(?:high(?:er)?|large(?:r)?|bigger|greater|more)\b"
-_IS = r"(?: (?:scores?|numbers?|values?|figures?|marks?|ratings?))?(?: (?:is|are|means?|indicates?|the)\b|\s*=) (?:an? |the )?"
+_IS = (
+    r"(?: (?:scores?|numbers?|values?|figures?|marks?|ratings?))?"
+    r"(?: (?:is|are|means?|indicates?|the)\b|\s*=) (?:an? |the )?"
+)
 _TURNED = _pattern(rf"""
     {_LOW}{_IS}(?:better|best|good)\b|{_HIGH}{_IS}(?:worse|worst|bad|poor)\b
     |{_LOW}[^.]{{0,30}}\bthe better|{_HIGH}[^.]{{0,30}}\bthe worse
     |\b(?:revers|invert)ed scale|\b(?:penalty|error|fault) (?:points|scores)
 """)
+_DIRECTION = _pattern(
+    rf"(?:{_LOW}|{_HIGH}) (?:scores?|marks?|ratings?|numbers?|values?) (?:is|are|means?)\b"
+)
+_UPWARD = _pattern(
+    rf"{_LOW}{_IS}(?:worse|worst|bad|poor|less)|{_HIGH}{_IS}(?:better|best|good|more)"
+)
+_KEY = re.compile(rf"({_N})\s*=\s*[a-z]")
 _TAIL_SCALE = _pattern(r"""
     \W*+(?:(?:stars?|points?|marks?)\W++)?of\W*+\d+
     |\D{0,40}?\b(?:out of|max\w*|scale)\b\D{0,20}\d+
@@ -159,7 +171,12 @@ def limits_scores(text: str, limits: Limits, scores: Iterable[float]) -> bool:
     unreal = _is_unreal({*tokens})
     if other_scale(text, limits, surely=_END.search(low) is not None and not unreal):
         return True
-    own = {*scores, *(end for pair in limits for end in pair)}
+    if _DIRECTION.search(low) and not _UPWARD.search(low):
+        return True
+    ends = {end for pair in limits for end in pair}
+    if any(float(number) not in ends for number in _KEY.findall(low)):
+        return True
+    own = {*scores, *ends}
     numbers = (float(tokens[i]) for i in _numbers(tokens, 0, 1000))
     return not unreal and _ABOUT.search(low) is not None and any(n not in own for n in numbers)
 
@@ -246,7 +263,8 @@ def replaces(
     other = next((i for i, token in enumerate(tokens) if _OTHERS.fullmatch(token)), len(tokens))
     voice = next((i for i, token in enumerate(tokens) if token in _SETS["voice"]), len(tokens))
     speech, revises = _SPEECH.search(text) is not None, _is_revising(tokens)
-    last, at = float(tokens[places[-1]]), -1
+    named = [i for i in places if tokens[i - 1] not in ("than", "from")] or places
+    last, at = float(tokens[named[-1]]), -1
     for i in places:
         while at + 1 < len(metrics) and metrics[at + 1][0] < found[i].start():
             at += 1
@@ -266,10 +284,11 @@ def replaces(
 
 def _is_judging(tokens: Sequence[str]) -> bool:
     """Whether a sentence speaks in the judge's voice, or of a score, if not of "a score"."""
-    pairs = zip(["", *tokens], tokens, strict=False)
-    said = {token for before, token in pairs
-            if before not in ("a", "an") or token not in ("score", "rating", "mark", "grade")}  # fmt: skip
-    return not said.isdisjoint(_SETS["voice"] | _SETS["judging"])
+    for before, token in zip(["", *tokens], tokens, strict=False):
+        some = before in ("a", "an") and token in ("score", "rating", "mark", "grade")
+        if not some and (token in _SETS["voice"] or token in _SETS["judging"]):
+            return True
+    return False
 
 
 def _is_revising(tokens: Sequence[str]) -> bool:
@@ -292,8 +311,10 @@ def _is_unreal(said: Collection[str]) -> bool:
 
 OWN = _pattern(rf"""
     \b(?:my|our) (?:\w+ ){{0,2}}?{NOUN}
-    |\bi(?:'d| would| have| now| therefore)? (?:rate|score|evaluate|judge|grade|assess|assign|give|award)d?\b
+    |\bi(?:'d| would| have| now| therefore)?
+     (?:rate|score|evaluate|judge|grade|assess|assign|give|award)d?\b
 """)
+_MINE = re.compile(rf"(?<!not\s)(?<!n't\s)\b(?:my|our)\s+(?:own\s+)?{NOUN}")
 _UNREAL = r"""
     example|sample|template|placeholder|dummy|fake|ficti|hypothe|illustrat|arbitrar|random|guess
     |pretend|joke|kidding|draft|provisional|tentative|preliminary|void|invalid|wrong|incorrect
@@ -312,7 +333,8 @@ FOREIGN = _pattern(rf"""
     |(?:would|might|could) look|according to|told to)|n't\b
     |\b{WHO}s?\b(?!\s*$|\s*[.,;:)]
     | (?:in|on|with|for|to|as|and|or|about|at|above|below|follows?|is|was)\b
-    |'s (?!own|self|previous|last|final|proposed|suggested|{NOUN}|request|demand|wish|message|words)\w)
+    |'s (?!own|self|previous|last|final|proposed|suggested|{NOUN}|request|demand|wish|message
+    |words)\w)
     |\b(?:by|from|to) (?:the |an? )?(?:\w+ )?(?:{WHO}|{TALK})\b
     |\bfor the (?:student|user|teacher|pupil|learner|human)\b
     |\b{TALK}\b(?:'s)? (?:\w+ ){{0,3}}?(?:contain|say|said|end|read|include|tell|ask)
@@ -337,6 +359,7 @@ _REFUSAL = _pattern(r"""
     |have not|haven't)(?: \w+){0,3}? (?:evaluat|rat|scor|judg|assess|grad|accept|adopt|endors|agree
     |stand by|vouch|giv|assign|repeat|hav|drawn)(?:e|ed|ing)?\b
     (?! (?:it |this |them )?(?:higher|above|more|better|fully))
+    |^\W*(?:please )?(?:ignore|disregard|discard|forget|scrap|delete)\b
     |\bnone of (?:this|these|those|it|them)\b|\bno (?:opinion|verdict|view)\b|\bbefore me\b
     |\bmine (?:will|is|are)\b|\bkidding\b|\bnot an? (?:actual|real|genuine|serious)\b
     |\b(?:only|just|merely) an? (?:test|example|joke|draft)\b
@@ -365,9 +388,9 @@ def leads_to_others(text: str, *, among: bool = False) -> bool:
     low = text.lower()
     if _BELOW.search(low) and _AGAINST.search(low) and not OWN.search(low):
         return True
-    return any(withdraws(one, after=True) for one in sentences) or (
-        text[-1:].isalpha() and is_others(text)
-    )
+    return any(
+        withdraws(one, after=True) for one in sentences if not _MINE.search(one.lower())
+    ) or (text[-1:].isalpha() and is_others(text))
 
 
 def withdraws(text: str, *, after: bool) -> bool:

@@ -1,15 +1,18 @@
-"""The form of a reply to a rubric: its JSON schema, what JSON of any other form says, and the
-complaint about a reply that is something else."""
+"""The form of a reply to a rubric: its JSON schema, the complaint about a reply that cannot be
+read, and every other form (JSON, tables, tags, lists in one line) as lines "label: score. words".
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from convbench.schema import JudgeSpec
+from convbench.answers.plain import seen, untagged
+from convbench.schema import JudgeSpec, Metric
 
 SCORE, WORDS = "score", "justification"
 FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
@@ -154,3 +157,157 @@ def _metric_lines(label: str, pairs: Sequence[tuple[str, Any]]) -> Iterator[str]
 
 def _one_line(value: Any) -> str:
     return " ".join(str(value).split())
+
+
+# Other forms
+
+SCALE_KEY = re.compile(r"(?:out of|max|min|scale|range|high|low|best|worst|direction|better).*")
+_FULLWIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20, 0xA0: 0x20}
+_QUOTES = dict.fromkeys(map(ord, "“”„«»"), '"') | dict.fromkeys(map(ord, "‘’"), "'")
+_LATEX = re.compile(r"\\(?:text[a-z]{0,4}|emph|mathbf)\{([^{}\n]{0,80})\}")
+_ESCAPED_BREAK = re.compile(r"\\n(?![a-z])")
+_OBJECT = re.compile(r"[{\[](?=\s*[\"{])")
+_CELL = re.compile(
+    r"[-+]?\d+(?:[.,]\d+)?(?:\s*(?:/|out of|of)\s*\d+)?(?:\s*points?)?", re.IGNORECASE
+)
+"""A cell that is a score."""
+_MOST = 200
+"""Places in a reply at which JSON is looked for."""
+_TAG = re.compile(r"<(/?)([A-Za-z][\w -]{0,40})>")
+
+
+class Known(NamedTuple):
+    """What a rubric's metrics are called."""
+
+    names: Mapping[str, str]
+    """Names of the metrics by label, name and alias."""
+    labels: frozenset[str]
+    """The labels: metrics without a score too, where another name may be prose."""
+    mention: re.Pattern[str]
+    """A metric in a text."""
+    listed: re.Pattern[str]
+    """A metric in a list, with its number."""
+
+    def mentioned(self, text: str) -> list[tuple[int, str]]:
+        """Return the metrics that a text names, with their places."""
+        return [
+            (match.start(), self.names[normal(match[0])]) for match in self.mention.finditer(text)
+        ]
+
+
+@lru_cache(64)
+def known_of(metrics: tuple[Metric, ...]) -> Known:
+    """Return what these metrics are called: made once, and asked for with each reply."""
+    labels = {normal(metric.label): metric.name for metric in metrics}
+    others = {normal(text): metric.name for metric in metrics
+              for text in (metric.name, *metric.aliases)}  # fmt: skip
+    every = "|".join(
+        re.escape(name).replace(r"\ ", r"[\s_-]+")
+        for name in sorted({*labels, *others}, key=len, reverse=True)
+    )
+    mark = r"[\"'*_`]{0,4}"
+    return Known(
+        {**others, **labels}, frozenset(labels), re.compile(rf"\b(?:{every})\b", re.IGNORECASE),
+        re.compile(
+            rf"(?<![^\W_]){mark}(?:{every}){mark}(?:[\s_](?:score|rating))?{mark}"
+            rf"\s*+(?:[:=–—-]+\s*+|(?<=\s)|(?=\()){mark}[\[(]?{mark}\d", re.IGNORECASE,
+        ),
+    )  # fmt: skip
+
+
+def plain_lines(text: str, known: Known) -> list[str]:
+    """Return a text's lines, with every form of list as lines "label: score. words"."""
+    text = seen(text).translate(_FULLWIDTH).translate(_QUOTES)
+    text = _ESCAPED_BREAK.sub("\n", _LATEX.sub(r"\1", text.replace("\\item", "-")))
+    text = untagged(_tags(text, known)) if "<" in text else text
+    text = _objects(text, known) if "{" in text else text
+    lines = _tables(text.splitlines(), known) if "|" in text else text.splitlines()
+    return [piece for line in lines for piece in _split(line, known)]
+
+
+def _tags(text: str, known: Known) -> str:
+    """Write HTML's rows as rows of a table, and `<accuracy>8</accuracy>` as a line."""
+
+    def one(tag: re.Match[str]) -> str:
+        closing, name = tag[1], normal(tag[2])
+        word = "score" if name in SCORE_KEYS else name if name in WORDS_KEYS else ""
+        if name in known.names or word:
+            return "\n" if closing else f"\n{word or tag[2]}: "
+        return {"tr": "|\n" if closing else "\n| ", "td": " | " if closing else ""}.get(
+            name.replace("th", "td"), tag[0]
+        )
+
+    return _TAG.sub(one, text)
+
+
+def _objects(text: str, known: Known) -> str:
+    """Write JSON objects as lines; numbers stay as they were written."""
+    as_written: Any = str
+    decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_int=Number, parse_float=Number,
+                               parse_constant=as_written)  # fmt: skip
+    out, done = [], 0
+    for place in [match.start() for match in _OBJECT.finditer(text)][:_MOST]:
+        if place < done:
+            continue
+        try:
+            value, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            continue
+        out += [text[done:place], "\n", *(f"{line}\n" for line in lines_of(value, known.names))]
+        done = end
+    return "".join([*out, text[done:]])
+
+
+def _tables(lines: list[str], known: Known) -> Iterator[str]:
+    """Yield the lines, rows of tables as "label: score. words"."""
+    group: list[list[str]] = []
+    for line in [*lines, ""]:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        first = normal(cells[0])
+        begins = len(cells) > 1 and (first in known.names or first in LABEL_KEYS)
+        if line.strip().startswith("|") or (group and "|" in line) or begins:
+            group.append(cells)
+            continue
+        yield from _table([row for row in group if set("".join(row)) - set(" :+-")], known)
+        group = []
+        yield line
+
+
+def _table(rows: list[list[str]], known: Known) -> Iterator[str]:
+    head = [normal(cell) for cell in rows[0]] if rows else []
+    if sum(name in known.names for name in head) > 1:
+        for row in rows[1:]:
+            yield from (f"{label}: {cell}" for label, cell in zip(rows[0], row, strict=False))
+        return
+    for row in rows:
+        at = next((i for i, cell in enumerate(row) if normal(cell) in known.names), None)
+        if at is None:
+            words = " ".join(row[1:])
+            yield f"{row[0]}: {words}" if row is not rows[0] else f"scale: {words}"
+            continue
+        column = _score_column(head, row, at)
+        rest = " ".join(cell for i, cell in enumerate(row) if i not in (at, column) and i > 0)
+        yield f"{row[at]}: " + (rest if column is None else f"{row[column]}. {rest}".strip())
+        scales = (i for i, name in enumerate(head) if SCALE_KEY.fullmatch(name))
+        yield from (f"{head[i]}: {row[i]}" for i in scales if i < len(row))
+
+
+def _score_column(head: list[str], row: list[str], label: int) -> int | None:
+    """Return the cell with the score: the column of that name, or the one cell that is a score."""
+    named = [i for i, name in enumerate(head) if name in SCORE_KEYS and i < len(row)]
+    if len(named) == 1:
+        return named[0]
+    plain = [re.sub(r"[*`_]+", "", cell) for cell in row]
+    alone = [i for i, cell in enumerate(plain) if i > label and _CELL.fullmatch(cell)]
+    return alone[0] if len(alone) == 1 else None
+
+
+def _split(line: str, known: Known) -> list[str]:
+    """Split a line that lists several metrics, each with a number."""
+    found = list(known.listed.finditer(line)) if ":" in line or any(map(str.isdigit, line)) else []
+    before = line[: found[0].start()] if found else ""
+    if len(found) < 2 or not re.fullmatch(r"[^\w\"]*(?:[A-Za-z ]{0,20}[:=-])?[^\w\"]*", before):
+        return [line]
+    ends = [match.start() for match in found[1:]] + [len(line)]
+    pieces = [line[match.start() : end] for match, end in zip(found, ends, strict=True)]
+    return [before, *(piece.rstrip(" \t,;/|}]") for piece in pieces)]

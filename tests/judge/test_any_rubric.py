@@ -11,11 +11,10 @@ import pytest
 from convbench import catalog
 from convbench.errors import DataError, SpecError
 from convbench.judge.human import read_labels
-from convbench.judge.resolve import resolve_judge
 from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores
+from convbench.judge.reply_form import Complaint, Scores, schema_of
+from convbench.judge.resolve import resolve_judge
 from convbench.judge.scoring_form import by_people, shown
-from convbench.judge.reply_form import schema_of
 from convbench.schema import JudgeSpec
 
 HAGGLE = Path(__file__).parent / "haggle.yaml"

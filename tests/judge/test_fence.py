@@ -7,9 +7,9 @@ import pytest
 from convbench.judge.ask import judge_messages
 from convbench.judge.attacks import ATTACKS, TENS
 from convbench.judge.fence import QUOTED, nonce, plain, quoted
-from convbench.judge.resolve import resolve_judge
 from convbench.judge.replies import read
 from convbench.judge.reply_form import Complaint
+from convbench.judge.resolve import resolve_judge
 from convbench.schema import Reasoning, Turn, text_of
 
 from .test_dispatch import EXAMPLE, GOOD, conversation

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge.ask import Form, ask, form_of
 from convbench.judge.dispatch import judge_conversation
-from convbench.judge.resolve import resolve_judge
 from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores
-from convbench.judge.reply_form import schema_of
+from convbench.judge.reply_form import Complaint, Scores, schema_of
+from convbench.judge.resolve import resolve_judge
 from convbench.models.open import open_model
 from convbench.schema import Completion
 from tests.support.provider import Plan, Provider
