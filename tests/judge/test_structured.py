@@ -73,7 +73,7 @@ def test_both_forms_agree(scores, left_out):
 
 
 def test_a_server_that_answers_in_text_all_the_same_is_read():
-    assert read(as_text(EIGHTS), SPEC) == read(as_text(EIGHTS), SPEC)
+    assert isinstance(read(as_text(EIGHTS), SPEC), Scores)
     assert isinstance(read(f"```json\n{GOOD}\n```", SPEC), Scores)
     assert isinstance(read('"8"', SPEC), Complaint)
     assert isinstance(read("[" * 100_000, SPEC), Complaint)
@@ -109,6 +109,18 @@ def asked(ref, provider, judge=None, **more):
             await model.aclose()
 
     return asyncio.run(go())
+
+
+@pytest.mark.parametrize("reply", [
+    as_text(EIGHTS), f"Here is my evaluation:\n\n```json\n{GOOD}\n```",
+    json.dumps({"scores": EIGHTS, "justifications": dict.fromkeys(NAMES, "It holds.")}),
+])  # fmt: skip
+def test_another_form_than_the_schema_s_is_read_at_once(reply):
+    with Provider(Plan(keep_requests=9), reply=_in_turn(reply)) as provider:
+        got = asked("openai/judge", provider)
+        (request,) = provider.requests
+    assert "response_format" in request
+    assert (set(got.scores.values()), got.attempts) == ({8.0}, 1)
 
 
 def test_openai_is_asked_by_schema_and_asked_again():
