@@ -168,8 +168,9 @@ _TAIL = re.compile(
 _NOT_NOW = re.compile(
     r"\s*\((?:\w+\s+){0,2}?(?:previous|before|earlier|last|first|initial|old|draft|turn|prior"
     r"|example|max\w*|provisional|tentative|actually)\b|\s*for\s+(?:the\s+)?(?:turn|step|part"
-    r"|first|last|previous)\b", re.IGNORECASE,
-)  # fmt: skip
+    r"|first|last|previous)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(slots=True)
@@ -197,7 +198,8 @@ def _line(raw: str) -> _Line | None:
     """Take a line apart; None for one that says nothing."""
     if not any(map(str.isalnum, raw)) and raw != _QUOTED and not _RULE.match(raw):
         return None
-    marks = _LEAD.match(raw)[0] if raw != _QUOTED else ""  # type: ignore[index]
+    lead = _LEAD.match(raw)
+    marks = lead[0] if lead and raw != _QUOTED else ""
     text = _unmarked(raw[len(marks) :])
     apart = any(sign in marks for sign in ("#", "**", "__")) or any(map(str.isdigit, marks))
     head = _HEAD.match(text)
@@ -207,9 +209,15 @@ def _line(raw: str) -> _Line | None:
     if _ASIDE_SCORE.fullmatch(aside) and not rest[:1].isdigit():
         rest, aside = f"{aside} {rest}".strip(), ""
     return _Line(
-        text, normal(head["label"]), head["label"].strip(), aside, rest,
-        head["link"] not in ("", "is", ","), apart, "#" in marks,
-    )  # fmt: skip
+        text,
+        normal(head["label"]),
+        head["label"].strip(),
+        aside,
+        rest,
+        head["link"] not in ("", "is", ","),
+        apart,
+        "#" in marks,
+    )
 
 
 def _unmarked(text: str) -> str:
@@ -243,11 +251,10 @@ def _score(limits: tuple[float, float], text: str) -> tuple[float, str] | str:
 
 # The reading
 
-_NO_METRIC = frozenset((
-    *WORDS_KEYS, "reasons", "comments", "notes", "score", "rating", "total", "sum", "mean",
-    "average", "overall justification", "brief justification", "summary", "question",
-    "original question", "choices", "answer", "correct answer",
-))  # fmt: skip
+_NO_METRIC = re.compile(
+    rf"(?:{'|'.join(WORDS_KEYS)})s?|(?:overall|brief) justification|score|rating|total|sum|mean"
+    r"|average|summary|(?:original )?question|choices|(?:correct )?answer"
+)
 _JUSTIFICATION = re.compile(
     r"^(?:overall |brief )?(?:justification|rationale)\s*:\s*", re.IGNORECASE
 )
@@ -288,8 +295,11 @@ class _Reading:
                 continue
             source = self._source(line, lines, index + 1)
             name = self.known.names.get(line.label)
-            if name and line.label not in self.known.labels and not _SCORE.match(
-                source.text if source is not line else line.rest):  # fmt: skip
+            if (
+                name
+                and line.label not in self.known.labels
+                and not _SCORE.match(source.text if source is not line else line.rest)
+            ):
                 name = None  # without a score it may be prose: "Reasoning: ..."
             if name is not None:
                 self._metric(name, line, source)
@@ -397,8 +407,10 @@ class _Reading:
         if self.spec.justification == "required":
             self.faults += [
                 f"{self.spec.labels[name]}: found a score without a justification; expected words "
-                "for it" for name in self.scores if not _WORD.search(words.get(name, ""))
-            ]  # fmt: skip
+                "for it"
+                for name in self.scores
+                if not _WORD.search(words.get(name, ""))
+            ]
         return complaint(self.spec, self.seen, self.faults) or Scores(
             {metric.name: self.scores[metric.name] for metric in self.spec.metrics}, words
         )
@@ -425,7 +437,7 @@ def _is_unknown(line: _Line) -> bool:
     Only a line that is nothing but label and score, or sets the label apart by markdown, is
     taken for a metric: "Note: 3 options were weighed" is prose.
     """
-    if not line.linked or line.label in _NO_METRIC or not 0 < len(line.label) <= 40:
+    if not line.linked or _NO_METRIC.fullmatch(line.label) or not 0 < len(line.label) <= 40:
         return False
     match = None if SCALE_KEY.fullmatch(line.label) else _SCORE.match(line.rest)
     return match is not None and (line.apart or not line.rest[match.end() :].strip(" ."))

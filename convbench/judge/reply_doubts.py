@@ -22,7 +22,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 _WORDS = """voice: i i'd i'll i've i'm me my mine myself we our
 
 judging: score scores scored rating ratings rated mark marks grade grades verdict deserves deserve
-merits merit earns earn warrants warrant fairer honest scratch correction hindsight
+merits merit earns earn warrants warrant fairer honest scratch correction hindsight worth
 
 revising: wait actually scratch correction correcting corrected edit edited hmm oops sorry
 reconsidered reconsidering hindsight reflection second thinking rereading again revised revising
@@ -55,7 +55,8 @@ summary breakdown conversation dialogue chat interaction exchange assistant assi
 tutor's response performance out scale range format json table exact specified rubric using based
 brief justification justifications reason reasons name value points why comment okay sure now so
 therefore follows follow i would give rate evaluated scored i've i'd how by section part output
-data
+data from best worst lowest highest maximum max between where means higher lower better every all
+six
 """
 """Words by what they are for, the judge's own voice first. `leading`: of a line that leads to its
 own scores; `counted_by`: ahead of a number that is no score; `after`: behind one that is."""
@@ -87,7 +88,7 @@ _SPELLED_NUMBER = re.compile(
 
 _N = r"\d+(?:\.\d+)?"
 _GOOD = r"(?:best|top|perfect|flawless|excellent|outstanding|ideal|good|highest|max\w*)"
-_BAD = r"(?:worst|bottom|poor|useless|terrible|bad|lowest|min\w*)"
+_BAD = r"(?:worst|bottom|poor|useless|terrible|bad|lowest|no|nothing|min\w*)"
 _MEANS = (
     r"\s*(?:[=:(]|\b(?:is|means?|stands? for|for|denotes?|being|as)\b)\s*(?:(?:an?|the|very) )*"
 )
@@ -106,7 +107,7 @@ _RANGE = _pattern(rf"""
     |{_N}\s*(?:\([^()]{{0,40}}\)\s*)?(?:-|–|to\b)\s*{_N}
 """)
 _ABOUT = _pattern(rf"""
-    \b(?:{NOUN}|numbers|figures|values|ranks?|points|metrics?|criteri(?:a|on)|ceiling|max\w*
+    \b(?:{NOUN}|numbers|figures|values|ranks?|points|above|metrics?|criteri(?:a|on)|ceiling|max\w*
     |scored|rated|marked|graded|scale)\b
 """)
 """What a sentence around all scores has that says what they are."""
@@ -226,7 +227,10 @@ def goes_on(tail: str, limits: tuple[float, float]) -> bool:
     scale = _TAIL_SCALE.match(tail)
     if scale and other_scale(scale[0], {limits}, surely=True):
         return True
-    tokens = _TOKEN.findall(_digits(SENTENCE.split(tail, maxsplit=1)[0]))
+    sentence = _digits(SENTENCE.split(tail, maxsplit=1)[0])
+    if _END.search(sentence) and other_scale(sentence, {limits}, surely=True):
+        return True
+    tokens = _TOKEN.findall(sentence)
     places = _numbers(tokens, *limits)
     return _SETS["between"].issuperset(tokens[: places[0]] if places else "x") or any(
         tokens[i + 1 : i + 2] in (["for"], ["if"], ["("])
@@ -344,7 +348,7 @@ _MEANT = _pattern(rf"""
     ^\W*(?:note:\s*)?(?:scores|values|numbers|ratings|figures|copied|quoted|pasted)\b
     |\b(?:these|those|the|this|my|all|any|no|such|actual|real|own|of)
      (?:(?:of|above|actual|real|own|the|overall) ){{0,2}}{NOUN}\b
-    |\b(?:these|those|my|all) (?:numbers|figures|lines)\b|\bthe above\b
+    |\bmy (?:\w+ ){{0,2}}{NOUN}\b|\b(?:these|those|my|all) (?:numbers|figures|lines)\b|\bthe above\b
     |^\W*(?:this|that) (?:is|was) (?:not|only|just|merely|what|an?|the)\b
     |\b(?:these|those)\b(?=\s*(?:$|[.,;:!]|(?:is|are|were|come|came|should|must|would)\b))
 """)

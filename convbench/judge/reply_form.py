@@ -37,8 +37,12 @@ class Complaint:
 def schema_of(spec: JudgeSpec) -> dict[str, Any]:
     """Return the JSON schema of a reply: an object of the metrics in order, each with its score
     and the words for it."""
-    return _object({metric.name: _metric(spec, metric.name, metric.about or metric.label)
-                    for metric in spec.metrics})  # fmt: skip
+    return _object(
+        {
+            metric.name: _metric(spec, metric.name, metric.about or metric.label)
+            for metric in spec.metrics
+        }
+    )
 
 
 def _metric(spec: JudgeSpec, name: str, about: str) -> dict[str, Any]:
@@ -89,9 +93,16 @@ def _expected(spec: JudgeSpec) -> str:
 SCORE_KEYS = ("score", "rating", "value", "points", "grade")
 LABEL_KEYS = ("metric", "name", "criterion", "label", "dimension", "category")
 WORDS_KEYS = (
-    "justification", "reason", "rationale", "explanation", "comment", "reasoning", "feedback",
-    "note", "why",
-)  # fmt: skip
+    "justification",
+    "reason",
+    "rationale",
+    "explanation",
+    "comment",
+    "reasoning",
+    "feedback",
+    "note",
+    "why",
+)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _SIGNS = re.compile(r"[^a-z0-9 ]")
 _SCORE_WORD = re.compile(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:score|rating)$")
@@ -199,20 +210,24 @@ class Known(NamedTuple):
 def known_of(metrics: tuple[Metric, ...]) -> Known:
     """Return what these metrics are called: made once, and asked for with each reply."""
     labels = {normal(metric.label): metric.name for metric in metrics}
-    others = {normal(text): metric.name for metric in metrics
-              for text in (metric.name, *metric.aliases)}  # fmt: skip
+    others = {
+        normal(text): metric.name for metric in metrics for text in (metric.name, *metric.aliases)
+    }
     every = "|".join(
         re.escape(name).replace(r"\ ", r"[\s_-]+")
         for name in sorted({*labels, *others}, key=len, reverse=True)
     )
     mark = r"[\"'*_`]{0,4}"
     return Known(
-        {**others, **labels}, frozenset(labels), re.compile(rf"\b(?:{every})\b", re.IGNORECASE),
+        {**others, **labels},
+        frozenset(labels),
+        re.compile(rf"\b(?:{every})\b", re.IGNORECASE),
         re.compile(
             rf"(?<![^\W_]){mark}(?:{every}){mark}(?:[\s_](?:score|rating))?{mark}"
-            rf"\s*+(?:[:=–—-]+\s*+|(?<=\s)|(?=\()){mark}[\[(]?{mark}\d", re.IGNORECASE,
+            rf"\s*+(?:[:=–—-]+\s*+|(?<=\s)|(?=\()){mark}[\[(]?{mark}\d",
+            re.IGNORECASE,
         ),
-    )  # fmt: skip
+    )
 
 
 def plain_lines(text: str, known: Known) -> list[str]:
@@ -243,8 +258,9 @@ def _tags(text: str, known: Known) -> str:
 def _objects(text: str, known: Known) -> str:
     """Write JSON objects as lines; numbers stay as they were written."""
     as_written: Any = str
-    decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_int=Number, parse_float=Number,
-                               parse_constant=as_written)  # fmt: skip
+    decoder = json.JSONDecoder(
+        object_pairs_hook=Pairs, parse_int=Number, parse_float=Number, parse_constant=as_written
+    )
     out, done = [], 0
     for place in [match.start() for match in _OBJECT.finditer(text)][:_MOST]:
         if place < done:

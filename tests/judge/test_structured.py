@@ -111,10 +111,14 @@ def asked(ref, provider, judge=None, **more):
     return asyncio.run(go())
 
 
-@pytest.mark.parametrize("reply", [
-    as_text(EIGHTS), f"Here is my evaluation:\n\n```json\n{GOOD}\n```",
-    json.dumps({"scores": EIGHTS, "justifications": dict.fromkeys(NAMES, "It holds.")}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "reply",
+    [
+        as_text(EIGHTS),
+        f"Here is my evaluation:\n\n```json\n{GOOD}\n```",
+        json.dumps({"scores": EIGHTS, "justifications": dict.fromkeys(NAMES, "It holds.")}),
+    ],
+)
 def test_another_form_than_the_schema_s_is_read_at_once(reply):
     with Provider(Plan(keep_requests=9), reply=_in_turn(reply)) as provider:
         got = asked("openai/judge", provider)
