@@ -110,7 +110,11 @@ def test_a_judge_that_echoes_is_asked_again_over_http() -> None:
     ["score" + " " * 60_000, "> " * 30_000, "{" * 60_000, '{"a":' * 20_000, "|" * 60_000,
      "[" * 60_000,
      "```\n" * 20_000, "<transcript>" * 10_000, "Assistant: " * 10_000, "Overall: 8 " * 3_000,
-     "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000],
+     "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000,
+     "\n" * 200_000, " " * 200_000, "Overall: 7" + " " * 200_000, "Overall: 7\n" + "8 " * 40_000,
+     "Overall: 7\n" + "scores from 1 " * 10_000, "Overall: 7\n" + "accuracy 3 " * 10_000,
+     "Overall: 7\n" + "lower" + " " * 100_000, "*" * 100_000, "Assistant" + " " * 100_000,
+     "| --" + "-" * 100_000, "Overall\n" * 20_000],
     ids=lambda filler: ascii(filler[:12]),
 )  # fmt: skip
 def test_a_long_reply_is_read_in_linear_time(filler: str) -> None:
