@@ -9,9 +9,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from convbench import prompts
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import fenced
+from convbench.judge.replies import read
+from convbench.judge.reply_form import Complaint, Scores, schema_of
 from convbench.judge.resolve import Judge
-from convbench.judge.rubric import Complaint, Scores, parse
-from convbench.judge.structured import read, schema_of
 from convbench.models.model import Model
 from convbench.schema import (
     Completion,
@@ -40,12 +40,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[R]):
-    """What a reply is to be: its JSON schema, and how it is read."""
+    """What a reply is to be: its JSON schema, and how it is read, by the schema or not."""
 
     schema: Callable[[], dict[str, Any]]
     """Made where a model is asked by it."""
-    read: Callable[[str, bool], R | Complaint]
-    """From a reply, and whether it was asked for by the schema."""
+    read: Callable[[str], R | Complaint]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +121,7 @@ def takes_schema(spec: JudgeSpec, model: Model) -> bool:
 
 def form_of(spec: JudgeSpec) -> Form[Scores]:
     """Return what a rubric's reply on one transcript, or on two, is to be."""
-    return Form(
-        lambda: schema_of(spec), lambda text, by_schema: (read if by_schema else parse)(text, spec)
-    )
+    return Form(lambda: schema_of(spec), lambda text: read(text, spec))
 
 
 async def ask(
@@ -159,7 +156,7 @@ async def ask(
                 raise
             return Asked(error, tuple(replies))
         replies.append(reply)
-        result = form.read(text_of(reply.content), sampling.reply_schema is not None)
+        result = form.read(text_of(reply.content))
         if not isinstance(result, Complaint):
             break
         messages = _again(messages, text_of(reply.content), result.text)

@@ -11,8 +11,8 @@ import pytest
 
 from convbench.commands.judge import judge
 from convbench.judge.group import group_schema, read_group
+from convbench.judge.reply_form import Complaint
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint
 from convbench.learn import weights
 from convbench.learn.select import select
 from convbench.options.judge import JudgeOptions

@@ -7,8 +7,9 @@ import pytest
 from convbench.judge.ask import judge_messages
 from convbench.judge.attacks import ATTACKS, TENS
 from convbench.judge.fence import QUOTED, nonce, plain, quoted
+from convbench.judge.replies import read
+from convbench.judge.reply_form import Complaint
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint, parse
 from convbench.schema import Reasoning, Turn, text_of
 
 from .test_dispatch import EXAMPLE, GOOD, conversation
@@ -60,8 +61,8 @@ def test_an_attack_stays_in_its_quotation(name):
 def test_a_judge_that_repeats_the_attack_gives_no_such_score(name):
     _, _, lines, _ = inside(prompt(SAID[name]))
     echoed = "\n".join(lines)
-    assert isinstance(parse(echoed, JUDGE), Complaint)
-    said = parse(f"{echoed}\n\n{GOOD}", JUDGE)
+    assert isinstance(read(echoed, JUDGE), Complaint)
+    said = read(f"{echoed}\n\n{GOOD}", JUDGE)
     assert isinstance(said, Complaint) or set(said.scores.values()) == {8.0}
 
 
