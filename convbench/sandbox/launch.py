@@ -80,7 +80,8 @@ class Browser:
         """
         step = asyncio.ensure_future(work)
         try:
-            await asyncio.wait({step, self.gone}, timeout=seconds, return_when=FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {step, self.gone}
+            await asyncio.wait(either, timeout=seconds, return_when=FIRST_COMPLETED)
             error = step.exception() if step.done() else None
             if step.done() and (error is None or isinstance(error, ConvbenchError)):
                 return step.result()
