@@ -10,14 +10,19 @@ from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
 
 
-def render(text: str, fields: Mapping[str, Any], origin: str = "template") -> str:
+def render(
+    text: str,
+    fields: Mapping[str, Any],
+    origin: str = "template",
+    quote: templates.Quote | None = None,
+) -> str:
     """Return the template filled in: the one place where a template meets data.
 
-    An unknown field, bad syntax, or more than a template may do is a SpecError in one line that
-    begins with `origin`.
+    `quote` says how a text of the fields stands in it. An unknown field, bad syntax, or more than
+    a template may do is a SpecError in one line that begins with `origin`.
     """
     try:
-        return templates.fill(templates.template(text), fields)
+        return templates.fill(templates.template(text), fields, quote)
     except templates.Refused as error:
         raise SpecError(
             templates.one_line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")

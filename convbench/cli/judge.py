@@ -103,11 +103,13 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     if result.previews:
         for preview in result.previews:
             _say_preview(preview)
+        _say_warnings(result)
         if result.foreseen is not None:
             say_foreseen(result.foreseen)
         next_command(as_typed("--dry-run"))
         return
     if result.compared:
+        _say_warnings(result)
         say_compared(result, options)
         return
     fact("run", name)
@@ -115,8 +117,7 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
         _say_panel(result.panel)
     for tried, found in result.controls.items():
         _say_controls(tried, found)
-    for warning in result.warnings:
-        note(warning)
+    _say_warnings(result)
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
     typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
@@ -135,6 +136,11 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
         f"{_question(result)}{of}",
         f"convbench publish USER/NAME --dry-run{of}",
     )
+
+
+def _say_warnings(result: JudgeResult) -> None:
+    for warning in result.warnings:
+        note(warning)
 
 
 def _question(result: JudgeResult) -> str:

@@ -16,7 +16,7 @@ from convbench.judge.all import (
     judge_with_model,
     score_here,
 )
-from convbench.judge.resolve import Judge
+from convbench.judge.resolve import Judge, unquoted
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
@@ -58,7 +58,8 @@ def judge(options: JudgeOptions) -> JudgeResult:
         from convbench.judge.preview import preview
 
         previews = [preview(run, item, options.calls) for item in judges]
-        return JudgeResult(run, previews=previews, foreseen=_foreseen(spreading, run, previews))
+        foreseen = _foreseen(spreading, run, previews)
+        return JudgeResult(run, previews=previews, foreseen=foreseen, warnings=unquoted(judges))
     typed = [item.model for item in judges if item.model and options.judges]
     calls = options.calls.naming(*typed)
     result = judge_with(run, judges, calls, spreading.judge if spreading else score_here)

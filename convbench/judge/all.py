@@ -16,7 +16,7 @@ from convbench.judge.loop import Judged, score
 from convbench.judge.panel import Panel, panel
 from convbench.judge.pending import waiting
 from convbench.judge.ready import ready
-from convbench.judge.resolve import DEFAULT, Judge, again, resolve_judge
+from convbench.judge.resolve import DEFAULT, Judge, again, of_run, resolve_judge, unquoted
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
@@ -88,8 +88,9 @@ def judge_with(
 
     All that have something to score are looked at before the first one asks.
     """
+    judges = [of_run(run, item) for item in judges]
     ready([item for item in judges if waiting(run, item)], calls, run)
-    result = JudgeResult(run)
+    result = JudgeResult(run, warnings=unquoted(judges))
     result.judged = have(run, judges, calls)
     metric = headline(run)
     result.panel = panel(
@@ -179,4 +180,5 @@ def judge_with_model(
     # Kept with the run, so that an evaluation asks the same model at the same address.
     base = (calls.api_base or found.spec.api_base) if found.model else None
     update = {"model": found.model, "api_base": address(base) if base else None}
-    return replace(found, spec=found.spec.model_copy(update=update))
+    found = replace(found, spec=found.spec.model_copy(update=update))
+    return found if run is None else of_run(run, found)

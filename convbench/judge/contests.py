@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from convbench.engine import run as run_loop
 from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
@@ -10,7 +12,7 @@ from convbench.judge.compare import Contest, compare, todo
 from convbench.judge.duels import opponents, side
 from convbench.judge.pair import pair_messages
 from convbench.judge.ready import ready
-from convbench.judge.resolve import Judge
+from convbench.judge.resolve import Judge, of_run, unquoted
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
 from convbench.rollout.preview import dollars, headroom
@@ -30,7 +32,9 @@ def contests(options: JudgeOptions) -> JudgeResult:
         for one, other in opponents(options.pairwise or (), options.run)
         for judge in judges
     ]  # fmt: skip
-    result = JudgeResult(listed[0].home)
+    listed = [replace(one, judge=of_run(one.home, one.judge)) for one in listed]
+    by_mark = {one.judge.fingerprint: one.judge for one in listed}
+    result = JudgeResult(listed[0].home, warnings=unquoted(by_mark.values()))
     if options.dry_run:
         result.previews = [_preview(one, options.calls) for one in listed]
         return result

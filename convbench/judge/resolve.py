@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,9 @@ class Judge:
     labels: Labels | None = None
     function: Callable[..., Any] | None = None
     """What a judge that asks no model runs."""
+    earlier: Judge | None = None
+    """What this name stood for before question and options were quoted; None where the rubric or
+    the user says how they stand."""
 
     @property
     def short(self) -> str:
@@ -89,7 +92,27 @@ def resolve_judge(
         known = ", ".join(catalog.names("judges", specs))
         raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
     spec = catalog.load(JudgeSpec, "judges", default, specs=specs, sets=sets)
-    return _made(text, _guarded(spec), resolve_model(text))
+    return _made_guarded(text, spec, resolve_model(text))
+
+
+def of_run(run: Run, judge: Judge) -> Judge:
+    """Return a judge as a run's verdicts were asked for, where they are from before question and
+    options were quoted: they stay, and what is still to be scored is scored alike."""
+    kept, earlier = run.judge_specs(), judge.earlier
+    if earlier is None or earlier.fingerprint not in kept or judge.fingerprint in kept:
+        return judge
+    return replace(earlier, spec=judge.spec.model_copy(update={"fence": earlier.spec.fence}))
+
+
+def unquoted(judges: Iterable[Judge]) -> list[str]:
+    """Return a warning for each judge that is shown question and options as they are."""
+    return [
+        f"{judge.name}: question, options and hidden texts stand in its prompt as others wrote "
+        f"them (fence: {judge.spec.fence}), as for the verdicts that the run holds; to ask all "
+        f"again with them quoted add --set judge.fence=quoted"
+        for judge in judges
+        if judge.spec.fence == "nonce"
+    ]
 
 
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
@@ -146,15 +169,20 @@ def _spec(
             f"{text}@gpt-4o"
         )
     name = f"{spec.name}@{model}" if model else spec.name
-    return _made(name, _guarded(spec), resolve_model(reference))
+    return _made_guarded(name, spec, resolve_model(reference))
 
 
-def _guarded(spec: JudgeSpec) -> JudgeSpec:
-    """Return a rubric that is named with a fence and a schema, where it says nothing of them."""
+def _made_guarded(name: str, spec: JudgeSpec, model: str) -> Judge:
+    """Return a judge of a rubric that is named: with a fence and a schema, where it says nothing
+    of them."""
     if "model" not in kind_of(spec).needs and not kind_of(spec).may_ask:
-        return spec
-    told = {"fence": spec.fence or "nonce", "replies": spec.replies or "structured"}
-    return spec.model_copy(update=told)
+        return _made(name, spec, model)
+    told = {"fence": spec.fence or "quoted", "replies": spec.replies or "structured"}
+    found = _made(name, spec.model_copy(update=told), model)
+    if spec.fence is not None:
+        return found
+    before = _made(name, spec.model_copy(update={**told, "fence": "nonce"}), model)
+    return replace(found, earlier=before)
 
 
 def _as_before(said: dict[str, Any]) -> dict[str, Any]:

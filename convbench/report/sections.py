@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
-from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
+from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol, unquoted_judges
 from convbench.report.humans import by_simulator
 from convbench.report.naming import in_order, pooled, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
@@ -156,6 +156,7 @@ def _joined(
             )
     listed = in_order(pooled(policies) if pool else policies)
     notes += _seeds(policies) if pool else []
+    notes += unquoted_judges(policies)
     return tuple(with_unique_names(listed)), tuple(dict.fromkeys(notes))
 
 

@@ -14,9 +14,10 @@ from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn", "pair", "group"]
 Together = Literal["mean", "sum", "last", "discount"]
-Fence = Literal["nonce", "none"]
-"""How a transcript stands in a rubric's prompt: between marks that nobody in it can know, with its
-lines quoted; or as it is."""
+Fence = Literal["quoted", "nonce", "none"]
+"""How others' words stand in a rubric's prompt. `quoted`: the transcript between marks that nobody
+in it can know, with its lines quoted, and question, options and hidden texts quoted where they have
+several lines. `nonce`: the transcript alone, as before. `none`: all as it is."""
 Words = Literal["optional", "required"]
 """Whether a score must come with words for it."""
 Replies = Literal["structured", "text"]
@@ -126,8 +127,8 @@ class JudgeSpec(Noun):
     sees_reasoning: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether the transcript holds what speakers thought in a channel of their own."""
     fence: Fence | None = Field(default=None, exclude_if=lambda value: value is None)
-    """How the transcript stands in the prompt. A rubric that is named gets `nonce` where it says
-    nothing; one that a run kept from before there were fences stays without."""
+    """How others' words stand in the prompt. A rubric that is named gets `quoted` where it says
+    nothing; one that a run kept from before stays as it was."""
     replies: Replies | None = Field(default=None, exclude_if=lambda value: value is None)
     """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
     run kept from before stays with text."""

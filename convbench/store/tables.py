@@ -165,6 +165,14 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
         )  # fmt: skip
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO raw.runs VALUES ({marks})", values)  # noqa: S608
+    connection.execute(
+        "CREATE OR REPLACE TABLE raw.judges (run_no INTEGER, fingerprint VARCHAR, fence VARCHAR)"
+    )
+    for number, run in enumerate(runs):
+        for mark, spec in run.judge_specs().items():
+            connection.execute(
+                "INSERT INTO raw.judges VALUES (?, ?, ?)", [number, mark, spec.fence]
+            )
 
 
 def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: bool) -> None:

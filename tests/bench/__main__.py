@@ -15,6 +15,7 @@ from rich.table import Table
 from tests.bench import (
     adaptations,
     batches,
+    browser_kills,
     calls,
     cores,
     coverage,
@@ -54,6 +55,7 @@ BENCHES: dict[str, Bench] = {
     "training": speed,
     "packing": packing.packing,
     "sandbox": sandbox.gradings,
+    "browser-kills": browser_kills.kills,
     "adaptations": adaptations.adaptations,
     "local": local.local,
     "coverage": coverage.coverage,
@@ -71,7 +73,7 @@ BENCHES: dict[str, Bench] = {
     "verdict": verdict.verdict,
 }
 
-LONG = ("verdict", "viewer-million")
+LONG = ("verdict", "viewer-million", "browser-kills")
 """Run only where they are named: many minutes, an hour and more."""
 
 

@@ -67,7 +67,7 @@ def finish(process: subprocess.Popen[str], longest: float | None = None) -> Done
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=LONG_S)
     return Done(process.returncode, out, err)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convbench.store import Run
-from tests.rollout.cli import start
+from tests.rollout.cli import finish, start
 from tests.sandbox.test_backend import needs_wall
 from tests.sandbox.test_frontend import renders
 from tests.support.chat.plan import Plan
@@ -54,10 +54,9 @@ def build(folder: Path, task: str, provider: Provider, *more: str) -> Run:
 
 def command(folder: Path, *arguments: str) -> str:
     """Run `convbench` to its end and return what it printed; browsers start slowly."""
-    with start(folder, *arguments) as process:
-        out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, out + err
-    return str(out)
+    done = finish(start(folder, *arguments), 200)
+    assert done.code == 0, done.out + done.err
+    return done.out
 
 
 def programmer(call: Call) -> str:
