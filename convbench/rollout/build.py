@@ -25,7 +25,7 @@ from convbench.rollout.calls import SCRIPT, ready_cast
 from convbench.rollout.cast import make_cast
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, identical_samples
-from convbench.rollout.manifest import make_manifest
+from convbench.rollout.manifest import make_manifest, refuse_unsent_temperatures
 from convbench.rollout.preview import Preview, preview
 from convbench.rollout.recorded import recorded_of
 from convbench.rollout.resume import resume
@@ -172,6 +172,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
         logprobs=options.logprobs,
     )
     manifest = make_manifest(task, with_offered(protocol), options.shape, cast)
+    refuse_unsent_temperatures(manifest)
     loaded = load(task, manifest.seed)
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
         raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")

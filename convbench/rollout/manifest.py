@@ -178,6 +178,21 @@ def spread(
     return n, temperatures
 
 
+def refuse_unsent_temperatures(manifest: RunManifest) -> None:
+    """Raise SpecError where samples are to differ by temperatures that the policy's model is known
+    to take none of: all of them would be drawn alike."""
+    policy = manifest.protocol.policy
+    member, fixed = manifest.cast[policy], manifest.protocol.speakers[policy].temperature
+    asked = dict.fromkeys(manifest.temperatures)
+    if "temperature" in member.left_out and fixed is None and len(asked) > 1:
+        listed = ", ".join(f"{value:g}" for value in asked)
+        raise SpecError(
+            f"--temperatures: found {listed} for {member.short or member.model}, which takes no "
+            "temperature, so that all samples would be drawn alike; expected one value, e.g. "
+            "--temperatures 1, or a model that takes one"
+        )
+
+
 def sampling_of(max_tokens: int | None, effort: Effort | None = None) -> Sampling:
     """Return the sampling of a speaker; the temperature is set by conversation."""
     if max_tokens is None:
