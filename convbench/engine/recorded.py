@@ -52,7 +52,9 @@ async def run_recorded(
         caller.journal.load(recording.journalled)
     if caller.waves is not None:
         caller.waves.load(recording.journalled)
-        concurrency = max(concurrency, total)  # who waits for a batch costs next to nothing
+    if caller.waves is not None or concurrency > total:
+        # who waits for a batch costs next to nothing; a worker without a job, memory and no more
+        concurrency = total
     caller.status.total = total
     with Appender(recording.file) as file:
 

@@ -9,7 +9,7 @@ from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
 from convbench.judge.compare import Contest, compare, todo
 from convbench.judge.duels import opponents, side
 from convbench.judge.pair import pair_messages
-from convbench.judge.ready import ready
+from convbench.judge.ready import problem, ready
 from convbench.judge.resolve import Judge
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
@@ -31,11 +31,12 @@ def contests(options: JudgeOptions) -> JudgeResult:
         for judge in judges
     ]  # fmt: skip
     result = JudgeResult(listed[0].home)
-    if options.dry_run:
-        result.previews = [_preview(one, options.calls) for one in listed]
-        return result
     typed = [one.judge.model for one in listed if one.judge.model]
     calls = options.calls.naming(*typed)
+    if options.dry_run:
+        result.previews = [_preview(one, options.calls) for one in listed]
+        result.problem = problem([one.judge for one in listed], calls, result.run)
+        return result
     for one in listed:
         if todo(one).left:
             ready([one.judge], calls, one.home)

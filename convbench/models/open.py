@@ -15,6 +15,7 @@ from convbench.models.devices import Placement, inventory
 from convbench.models.model import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
+from convbench.net.addresses import check_address
 from convbench.schema import Member
 from convbench.words import Structured
 
@@ -44,6 +45,8 @@ def open_model(
     asked, in place of its name's settings, `placement` its devices where convbench runs it itself.
     Raises FatalModelError for an unknown or retired name or a missing key, MissingDependency.
     """
+    if api_base is not None:
+        check_address(api_base, f"{ref}: its address")
     found = resolve(ref, api_base=api_base, specs=specs, short=short)
     if member is not None:
         found = recorded(found, member)
@@ -210,8 +213,9 @@ OPENAI = "https://api.openai.com/v1"
 def base_of(provider: str) -> str | None:
     """Return the address the environment names for a provider, as litellm reads it."""
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
-        if os.environ.get(name):
-            return os.environ[name]
+        if base := os.environ.get(name):
+            check_address(base, name)
+            return base
     return OPENAI if provider == "openai" else None
 
 

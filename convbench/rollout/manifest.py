@@ -111,7 +111,7 @@ def ask_again(
 def identity(member: Member) -> dict[str, Any]:
     """Return what makes a member of the cast the same one: not the address it is served at, nor
     the name it was asked for by."""
-    left = dict.fromkeys(("api_base", "weights", "short", "left_out"), True)
+    left = dict.fromkeys(("api_base", "weights", "short", "own_sampling", "left_out"), True)
     return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
 
 
@@ -193,11 +193,12 @@ def refuse_unsent_temperatures(manifest: RunManifest) -> None:
         )
 
 
-def sampling_of(max_tokens: int | None, effort: Effort | None = None) -> Sampling:
+def sampling_of(
+    max_tokens: int | None, effort: Effort | None = None, top_p: float | None = None
+) -> Sampling:
     """Return the sampling of a speaker; the temperature is set by conversation."""
-    if max_tokens is None:
-        return Sampling(reasoning_effort=effort)
-    return Sampling(max_tokens=max_tokens, reasoning_effort=effort)
+    limit = {} if max_tokens is None else {"max_tokens": max_tokens}
+    return Sampling(reasoning_effort=effort, top_p=top_p, **limit)
 
 
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:
