@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from convbench.engine import run as run_loop
 from convbench.errors import ConvbenchError, MissingDependency
@@ -34,7 +35,7 @@ def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -
 def problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
     """Return why judges could not score, as `ready` looks for it; None where they could."""
     try:
-        ready(judges, calls, run)
+        ready(judges, replace(calls, remembers=False), run)
     except ConvbenchError as error:
         return error
     return None

@@ -287,6 +287,8 @@ class CallOptions:
     """Folders whose `models.yaml` goes before the shipped one."""
     allow: Allowed = ()
     """`MODEL@HOST` that a pulled run may have called."""
+    remembers: bool = True
+    """Whether an address that the user typed is kept as one of theirs; a dry run writes nothing."""
     named: tuple[str, ...] = ()
     """References of the models that the user named: a pulled run may have them called too."""
 

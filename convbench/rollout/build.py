@@ -134,7 +134,7 @@ def _problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchEr
     try:
         if options.task is not None:
             _runnable(options)
-        _ready(run, calls)
+        _ready(run, replace(calls, remembers=False))
     except ConvbenchError as error:
         return error
     return None

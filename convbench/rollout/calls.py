@@ -124,8 +124,6 @@ async def calling(
 ) -> AsyncIterator[Caller]:
     """Open what a command needs to make calls for a run; closes the journal at the end. With
     `--batch` calls of those `models` that have batches go in waves."""
-    if options.api_base is not None:
-        known.remember(options.api_base)
     journal = Journal(run.calls_file)
     status = Status()
     if options.statuses is not None:
@@ -328,6 +326,8 @@ def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> No
     if api_base is not None:
         check_address(api_base, f"{ref}: its address in the run")
     if api_base is not None and api_base == options.api_base:
+        if options.remembers:
+            known.remember(api_base)
         return
     stranger = api_base is not None and not known.is_known(api_base)
     pulled = run.manifest.pulled_from
