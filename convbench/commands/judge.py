@@ -62,8 +62,9 @@ def judge(options: JudgeOptions) -> JudgeResult:
 
         previews = [preview(run, item, options.calls) for item in judges]
         foreseen = _foreseen(spreading, run, previews)
+        asked = [item for item, one in zip(judges, previews, strict=True) if one.calls]
         return JudgeResult(
-            run, previews=previews, foreseen=foreseen, problem=problem(judges, calls, run)
+            run, previews=previews, foreseen=foreseen, problem=problem(asked, calls, run)
         )
     result = judge_with(run, judges, calls, spreading.judge if spreading else score_here)
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):

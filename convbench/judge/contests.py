@@ -35,7 +35,10 @@ def contests(options: JudgeOptions) -> JudgeResult:
     calls = options.calls.naming(*typed)
     if options.dry_run:
         result.previews = [_preview(one, options.calls) for one in listed]
-        result.problem = problem([one.judge for one in listed], calls, result.run)
+        asked = [
+            one.judge for one, shown in zip(listed, result.previews, strict=True) if shown.calls
+        ]
+        result.problem = problem(asked, calls, result.run)
         return result
     for one in listed:
         if todo(one).left:

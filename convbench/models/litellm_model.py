@@ -59,13 +59,15 @@ class LitellmModel(Model):
         ref: str,
         *,
         api_base: str | None = None,
+        needs_key: bool = True,
         parameters: Parameters,
         price: Price | None = None,
         media: Path | None = None,
     ) -> None:
+        """`needs_key`: false at an address that was typed, where a server may ask for none."""
         self.ref = ref
         self.priced = price is not None
-        self._api_base = api_base
+        self._api_base, self._needs_key = api_base, needs_key
         self._parameters, self._price, self._media = parameters, price, media
         self._answered = False
         self.headroom = parameters.headroom
@@ -94,7 +96,7 @@ class LitellmModel(Model):
         found = self.litellm.validate_environment(self.ref)
         missing = [str(name) for name in found.get("missing_keys", ())]
         self._variable = " or ".join(missing) or _variable(self.ref)
-        if missing and not found.get("keys_in_environment") and self._api_base is None:
+        if missing and not found.get("keys_in_environment") and self._needs_key:
             names = " and ".join(missing) if "AWS" in missing[0] else " or ".join(missing)
             raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
 

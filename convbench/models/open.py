@@ -46,7 +46,7 @@ def open_model(
     Raises FatalModelError for an unknown or retired name or a missing key, MissingDependency.
     """
     if api_base is not None:
-        check_address(api_base, f"{ref}: its address")
+        check_address(api_base, f"{ref}: --api-base")
     found = resolve(ref, api_base=api_base, specs=specs, short=short)
     if member is not None:
         found = recorded(found, member)
@@ -148,7 +148,12 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
         anthropic = found.provider == "anthropic"
         address = _anthropic_root(base) if anthropic and base else api_base
         model = LitellmModel(
-            found.ref, api_base=address, parameters=parameters, price=price, media=media
+            found.ref,
+            api_base=address,
+            needs_key=api_base is None,
+            parameters=parameters,
+            price=price,
+            media=media,
         )
         if anthropic:
             from convbench.models.anthropic_batch import AnthropicBatches

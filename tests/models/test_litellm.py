@@ -90,6 +90,13 @@ def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.Monke
         asyncio.run(model.start())
 
 
+def test_an_address_of_the_environment_needs_a_key_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    monkeypatch.setenv("ANTHROPIC_API_BASE", "http://127.0.0.1:9/v1")
+    with pytest.raises(FatalModelError, match="set the environment variable ANTHROPIC_API_KEY"):
+        open_model("claude-sonnet").check()
+
+
 def test_an_unknown_model_stops_the_run() -> None:
     error = refusal(Plan(models=("other",)))
     assert isinstance(error, FatalModelError)
