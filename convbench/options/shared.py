@@ -377,9 +377,10 @@ class Shape:
         float | None,
         Opt(
             "Nucleus that the policy samples from; 1 cuts nothing (the model's own).",
-            least=0.001, most=1,
+            least=0.001,
+            most=1,
         ),
-    ] = None  # fmt: skip
+    ] = None
     reasoning_effort: Annotated[
         Effort | None,
         Opt(
