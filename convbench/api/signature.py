@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
+from convbench.errors import SpecError
 from convbench.options.declare import Flat, flat, from_flat, said_as
 from convbench.options.specs import as_sets
 
@@ -54,7 +56,21 @@ def options_of(options: type[T], values: Mapping[str, Any]) -> T:
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise TypeError(f"found no option {', '.join(unknown)}; there is: {', '.join(known)}")
-    return from_flat(options, {known[k].name: coerced(known[k], v) for k, v in values.items()})
+    said = {known[k].name: coerced(known[k], v) for k, v in values.items()}
+    for name, value in values.items():
+        _check_bounds(known[name], value)
+    return from_flat(options, said)
+
+
+def _check_bounds(one: Flat, value: Any) -> None:
+    """Refuse a number beyond an option's bounds, as the command line does."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    low, high = one.opt.least, one.opt.most
+    least, most = -math.inf if low is None else low, math.inf if high is None else high
+    if not least <= value <= most:
+        expected = f"{least:g} to {most:g}" if high is not None else f"at least {least:g}"
+        raise SpecError(f"{name_of(one)}: found {value:g}; expected {expected}")
 
 
 def coerced(one: Flat, value: Any) -> Any:

@@ -99,6 +99,8 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
         say_preview(result.preview)
         if result.foreseen is not None:
             say_foreseen(result.foreseen)
+        if result.problem is not None:
+            raise result.problem
         next_command(as_typed("--dry-run"))
         return
     built, path = result.built, result.path

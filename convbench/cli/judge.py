@@ -106,6 +106,8 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
         _say_warnings(result)
         if result.foreseen is not None:
             say_foreseen(result.foreseen)
+        if result.problem is not None:
+            raise result.problem
         next_command(as_typed("--dry-run"))
         return
     if result.compared:

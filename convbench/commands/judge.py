@@ -16,6 +16,7 @@ from convbench.judge.all import (
     judge_with_model,
     score_here,
 )
+from convbench.judge.ready import problem
 from convbench.judge.resolve import Judge, unquoted
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
@@ -54,14 +55,21 @@ def judge(options: JudgeOptions) -> JudgeResult:
         if item.spec.per == "pair":
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
     _batched(judges, options)
+    typed = [item.model for item in judges if item.model and options.judges]
+    calls = options.calls.naming(*typed)
     if options.dry_run:
         from convbench.judge.preview import preview
 
         previews = [preview(run, item, options.calls) for item in judges]
         foreseen = _foreseen(spreading, run, previews)
-        return JudgeResult(run, previews=previews, foreseen=foreseen, warnings=unquoted(judges))
-    typed = [item.model for item in judges if item.model and options.judges]
-    calls = options.calls.naming(*typed)
+        asked = [item for item, one in zip(judges, previews, strict=True) if one.calls]
+        return JudgeResult(
+            run,
+            previews=previews,
+            foreseen=foreseen,
+            problem=problem(asked, calls, run),
+            warnings=unquoted(judges),
+        )
     result = judge_with(run, judges, calls, spreading.judge if spreading else score_here)
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
         controls_with(result, judges, calls)

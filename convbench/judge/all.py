@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.blot import address
 from convbench.engine import run as run_loop
-from convbench.errors import RunError
+from convbench.errors import ConvbenchError, RunError
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
@@ -52,6 +52,8 @@ class JudgeResult:
     """Conversations that failed to build: there is nothing to judge."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
+    problem: ConvbenchError | None = None
+    """Why a dry run could not be followed by the judging itself; None where it could."""
     foreseen: Any = None
     """What work by workers would take (workers.forecast.Foreseen); None where nobody asked."""
     compared: list[Compared] = field(default_factory=list)

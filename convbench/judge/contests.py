@@ -11,7 +11,7 @@ from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
 from convbench.judge.compare import Contest, compare, todo
 from convbench.judge.duels import opponents, side
 from convbench.judge.pair import pair_messages
-from convbench.judge.ready import ready
+from convbench.judge.ready import problem, ready
 from convbench.judge.resolve import Judge, of_run, unquoted
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
@@ -35,11 +35,15 @@ def contests(options: JudgeOptions) -> JudgeResult:
     listed = [replace(one, judge=of_run(one.home, one.judge)) for one in listed]
     by_mark = {one.judge.fingerprint: one.judge for one in listed}
     result = JudgeResult(listed[0].home, warnings=unquoted(by_mark.values()))
-    if options.dry_run:
-        result.previews = [_preview(one, options.calls) for one in listed]
-        return result
     typed = [one.judge.model for one in listed if one.judge.model]
     calls = options.calls.naming(*typed)
+    if options.dry_run:
+        result.previews = [_preview(one, options.calls) for one in listed]
+        asked = [
+            one.judge for one, shown in zip(listed, result.previews, strict=True) if shown.calls
+        ]
+        result.problem = problem(asked, calls, result.run)
+        return result
     for one in listed:
         if todo(one).left:
             ready([one.judge], calls, one.home)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from convbench.engine import run as run_loop
-from convbench.errors import MissingDependency
+from convbench.errors import ConvbenchError, MissingDependency
 from convbench.install import with_extra
 from convbench.judge.kinds import Need, kind_of
 from convbench.judge.resolve import Judge
@@ -29,6 +30,15 @@ def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -
     for judge in judges:
         for need in sorted(kind_of(judge.spec).needs):
             NEEDS[need](judge, calls, run)
+
+
+def problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
+    """Return why judges could not score, as `ready` looks for it; None where they could."""
+    try:
+        ready(judges, replace(calls, remembers=False), run)
+    except ConvbenchError as error:
+        return error
+    return None
 
 
 def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:

@@ -38,9 +38,9 @@ class BuildOptions(Asking):
         "convbench build --run runs/latest        (resume)",
     )
     ORDER: ClassVar = (
-        "task", "mode", "protocol", "tasks", "samples", "temperatures", "turns", "max_tokens",
-        "reasoning_effort", "seed", "split", "regime", "run", "tags", "note", "model", "teacher",
-        "logprobs", "dry_run",
+        "task", "mode", "protocol", "tasks", "samples", "temperatures", "top_p", "turns",
+        "max_tokens", "reasoning_effort", "seed", "split", "regime", "run", "tags", "note",
+        "model", "teacher", "logprobs", "dry_run",
     )  # fmt: skip
 
     task: Annotated[

@@ -245,6 +245,8 @@ What a model wrote is subject to that model's terms. Conversations: {_usd(number
 def _asked(member: Member, left_out: Iterable[str]) -> str:
     """Say how a speaker was asked, as it was sent."""
     said = [f"max_tokens {member.sampling.max_tokens}"]
+    if member.sampling.top_p is not None and "top_p" not in left_out:
+        said.append(f"top_p {member.sampling.top_p:g}")
     if member.sampling.reasoning_effort and "reasoning_effort" not in left_out:
         said.append(f"reasoning_effort {member.sampling.reasoning_effort}")
     if member.extra_body:

@@ -51,6 +51,9 @@ class Member(Noun):
     """Which of its earlier reasoning it is sent."""
     extra_body: ExtraBody = Field(default_factory=dict, exclude_if=lambda value: not value)
     """More fields of its requests."""
+    own_sampling: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """How its weights' own `generation_config.json` cuts sampling (`top_p`, `top_k`) where
+    `sampling` does not say."""
     left_out: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Parameters that are known not to be sent; more may be learnt from its refusals, which the
     conversations tell."""
