@@ -31,6 +31,7 @@ from tests.bench import (
     scale,
     sequential,
     simulators,
+    tastes,
     thinking,
     tools,
     verdict,
@@ -67,6 +68,7 @@ BENCHES: dict[str, Bench] = {
     "crews": crews.crews,
     "shards": crews.listing,
     "simulators": simulators.simulators,
+    "tastes": tastes.tastes,
     "verdict-rule": verdict.rule,
     "verdict": verdict.verdict,
 }
