@@ -11,6 +11,7 @@ from convbench.judge.gold.units import Gold
 from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.gold import GoldDifference, GoldReport, GoldRow
 from convbench.report.sections import Section
+from convbench.report.starts import foreign_starts
 from convbench.report.tables.cells import NONE
 from convbench.stats.estimate import Estimate
 from convbench.stats.ppi import FEW
@@ -26,7 +27,8 @@ def gold_part(section: Section, found: GoldReport) -> Part:
     if found.differences:
         tables.append(_differences(section, found))
     title = f"{section.title}, judge {found.judge}: people's labels"
-    return Part(title, tables=tuple(tables), notes=tuple(_notes(section, found)))
+    facts = tuple(foreign_starts(section.policies))
+    return Part(title, facts, tuple(tables), notes=tuple(_notes(section, found)))
 
 
 def _means(section: Section, found: GoldReport) -> Table:

@@ -22,6 +22,7 @@ from convbench.report.published import (
 )
 from convbench.report.references import reference_of
 from convbench.report.sections import Section
+from convbench.report.starts import model_names
 from convbench.report.tables.cells import NONE, column, measures_of, number
 from convbench.stats.constant import constant_answer
 from convbench.stats.estimate import ErrorKind, Estimate, over
@@ -39,7 +40,7 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     beside = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
     found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
     ranks = [ranks_of([row[i] for row in found], m) for i, m in enumerate(measures)]
-    notes = [f"Mean ± {ERRORS[kind]}; {_size(section)}."]
+    notes = [f"Mean ± {ERRORS[kind]}; {_size(section)}.", f"{model_names(section.policies)}."]
     size = _printed_size(section, kind, beside)
     if size is not None:
         found = [[over(e, size) for e in line] for line in found]

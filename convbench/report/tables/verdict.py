@@ -9,6 +9,7 @@ from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.lacking import lacking
 from convbench.report.moved import FAR
 from convbench.report.sections import Section
+from convbench.report.starts import foreign_starts
 from convbench.report.tables.cells import NONE
 from convbench.report.verdict import Verdicted
 from convbench.stats.estimate import Estimate
@@ -19,7 +20,10 @@ def verdict_part(section: Section, found: Verdicted) -> Part:
     """Return the part: the word and why, a table of evidence, what moved beside it."""
     return Part(
         f"{section.title} · {found.policy}: {found.decided.headline}",
-        facts=(f"{found.decided.headline}: {found.decided.why}.",),
+        facts=(
+            f"{found.decided.headline}: {found.decided.why}.",
+            *foreign_starts(section.policies),
+        ),
         tables=(_table(section, found),),
         notes=tuple(_notes(found)),
     )
