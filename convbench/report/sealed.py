@@ -9,7 +9,7 @@ from typing import Any
 
 from convbench import __version__
 from convbench.options.report import ReportOptions
-from convbench.report.data import as_data
+from convbench.report.data import FIGURE, as_data
 from convbench.report.document import Document
 from convbench.store import Run
 from convbench.store.folder_seal import FILE, seal_folder
@@ -54,6 +54,8 @@ def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
 def figures_of(made: Document) -> list[Any]:
     """Return the parts that tell something in numbers or words; pictures draw the same numbers."""
     parts: list[Any] = as_data(made)["parts"]
+    for cell in (c for part in parts for table in part["tables"] for r in table["rows"] for c in r):
+        del cell[FIGURE]  # what is printed is compared, which no other machine computes otherwise
     return [part for part in parts if part["tables"] or part["facts"] or part["notes"]]
 
 

@@ -19,8 +19,8 @@ from convbench.judge.kinds import Measure, kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, number
-from convbench.stats.estimate import ErrorKind, Estimate, estimate
+from convbench.report.tables.cells import number, span_cell, with_interval
+from convbench.stats.estimate import ErrorKind, estimate
 from convbench.store.shape import read_object
 
 
@@ -136,9 +136,10 @@ def _figures(values: Values, below: Mapping[str, float], kind: ErrorKind) -> tup
     mean = estimate(values, kind)
     change = estimate((key, other[key] - below[key]) for key in other.keys() & below.keys())
     return (
-        number(mean, 3), _interval(mean, ""),
-        Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
-    )  # fmt: skip
+        number(mean, 3),
+        span_cell(mean.interval if mean else None, 3),
+        *with_interval(change, 3),
+    )
 
 
 def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
@@ -170,10 +171,3 @@ def _by_passage(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     for group, value in values:
         groups.setdefault(group, []).append(value)
     return {group: fmean(found) for group, found in groups.items()}
-
-
-def _interval(found: Estimate | None, sign: str) -> Cell:
-    if found is None or found.interval is None:
-        return NONE
-    low, high = found.interval
-    return Cell(f"[{low:{sign}.3f}, {high:{sign}.3f}]")

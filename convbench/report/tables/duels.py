@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.pairwise import Meeting, Tournament, flips
-from convbench.report.tables.cells import NONE, p_text, percent
+from convbench.report.tables.cells import NONE, decimal, figure, p_text, percent, span_cell
 from convbench.stats.bradley_terry import Bound, odds
 from convbench.stats.estimate import Estimate, holm
 from convbench.stats.shares import share_interval
@@ -25,7 +25,7 @@ def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = 
     for meeting, p in zip(found.meetings, adjusted, strict=True):
         total = meeting.wins
         rows.append((
-            Cell(f"{meeting.one.name} over {meeting.other.name}"), Cell(_rate(meeting)),
+            Cell(f"{meeting.one.name} over {meeting.other.name}"), _rate(meeting, p),
             _interval(meeting), _p(p, flips=_names(meeting) in flipped), Cell(str(total.wins)),
             Cell(str(total.ties)), Cell(str(total.losses)),
             percent(total.flips, share_interval(total.flips)),
@@ -89,9 +89,12 @@ def _p(p: float | None, *, flips: bool) -> Cell:
     return Cell("flips" if flips else p_text(p))
 
 
-def _rate(meeting: Meeting) -> str:
+def _rate(meeting: Meeting, p: float | None) -> Cell:
     decision = meeting.decision
-    return f"{meeting.wins.rate.mean if decision is None else decision.mean:.3f}"
+    if decision is not None:
+        return decimal(decision.mean, 3, span=(decision.low, decision.high))
+    rate = meeting.wins.rate
+    return Cell(f"{rate.mean:.3f}", figure=figure(rate, p=p))
 
 
 def _interval(meeting: Meeting) -> Cell:
@@ -111,8 +114,11 @@ def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
         return [NONE, NONE, NONE]
     if reference:
         return [Cell("0"), NONE, NONE]
-    ends = NONE if bound.low is None else Cell(f"[{bound.low:+.2f}, {bound.high:+.2f}]")
-    return [Cell(f"{bound.value:+.2f}"), ends, Cell(f"{odds(bound.value):.3f}")]
+    ends = None if bound.low is None or bound.high is None else (bound.low, bound.high)
+    return [
+        decimal(bound.value, 2, sign="+", span=ends), span_cell(ends, 2, "+"),
+        decimal(odds(bound.value), 3),
+    ]  # fmt: skip
 
 
 def _notes(found: Tournament) -> list[str]:

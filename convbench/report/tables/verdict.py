@@ -10,7 +10,7 @@ from convbench.report.lacking import lacking
 from convbench.report.moved import FAR
 from convbench.report.sections import Section
 from convbench.report.starts import foreign_starts
-from convbench.report.tables.cells import NONE
+from convbench.report.tables.cells import NONE, with_interval
 from convbench.report.verdict import Verdicted
 from convbench.stats.estimate import Estimate
 from convbench.stats.ppi import FEW
@@ -48,6 +48,7 @@ def _table(section: Section, found: Verdicted) -> Table:
         if abs(moved.mean) >= FAR or name == "words"
     ]
     notes = (
+        "Differences are in the unit of each measure (a judge's own scale, accuracy from 0 to 1). "
         "overpaid: how much more the training judge's gain is than this one's; by people the "
         "judge's bias here less that on Base, by another judge in Base's standard deviations. "
         "At equal length and style: what a regression within questions leaves to the policy; only "
@@ -58,15 +59,7 @@ def _table(section: Section, found: Verdicted) -> Table:
 
 def _row(name: str, gain: Estimate | None, over: Estimate | None) -> tuple[Cell, ...]:
     n = NONE if gain is None else Cell(str(gain.n))
-    return (Cell(name), *_cells(gain), *_cells(over), n)
-
-
-def _cells(found: Estimate | None) -> tuple[Cell, Cell]:
-    if found is None:
-        return NONE, NONE
-    span = found.interval
-    shown = Cell(f"[{span[0]:+.2f}, {span[1]:+.2f}]") if span else NONE
-    return Cell(f"{found.mean:+.2f}"), shown
+    return (Cell(name), *with_interval(gain), *with_interval(over), n)
 
 
 def _notes(found: Verdicted) -> Iterator[str]:
