@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.commands.report import report
-from convbench.errors import ConvbenchError, HubError, RunError
+from convbench.errors import ConvbenchError, HubError, MissingDependency, RunError
 from convbench.hub.repo import look
 from convbench.learn.sealed import counts_again, unequal_counts
 from convbench.options.look import VerifyOptions
+from convbench.options.report import ReportOptions
 from convbench.publish.remade import download, verify_set
-from convbench.report.sealed import differences, figures_of, options_of
+from convbench.report.document import Document
+from convbench.report.sealed import differences, figures_of, options_of, unequal_pages
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import RECIPE, TRAINING
 from convbench.store.folder_seal import FILE, check_folder
@@ -153,14 +155,27 @@ def _report(folder: Path) -> Verified:
             made.problems.append(f"{FILE}: kind: found {sealed.kind!r}; expected report")
             return made
         options = options_of(sealed.about, folder)
-        again = figures_of(report(options).document)
+        document, drawn = _made_again(options)
+        again = figures_of(document)
         made.problems += differences(sealed.about.get("figures"), again)
         made.found += f", {sum(len(part['tables']) for part in again)} tables computed again"
+        if drawn:
+            made.problems += unequal_pages(document, folder, sealed.names)
+        else:
+            made.found += "; its pages hold pictures, and were not written again: no matplotlib"
     except ConvbenchError as error:
         made.problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
         made.problems.append(f"{FILE}: is not a seal of a report ({type(error).__name__})")
     return made
+
+
+def _made_again(options: ReportOptions) -> tuple[Document, bool]:
+    """Return a report's document, and whether it has its pictures."""
+    try:
+        return report(options).document, True
+    except MissingDependency:
+        return report(replace(options, plots=False)).document, False
 
 
 def _checkpoint(folder: Path) -> Verified:

@@ -85,7 +85,7 @@ def foreign_starts(policies: Sequence[Policy]) -> Iterator[str]:
             f"Base is {short_model(base.model)}, which had the log. {', '.join(names)} began from "
             f"another model, {short_model(model)}: the difference to Base is not what training "
             f"gave. Evaluate that start, and it becomes Base: convbench eval {_reference(model)} "
-            f"--run {shlex.quote(str(base.run.path))}"
+            "--run RUN"
         )
 
 

@@ -41,7 +41,7 @@ def test_a_log_of_another_model_is_no_start(tmp_path: Path) -> None:
     found = shown(run)
     said = found.index("Base is openai/agent, which had the log. SWiFt began from another model")
     assert said < found.index("<th")
-    assert f"convbench eval local:tiny --run {run.path}" in found
+    assert "convbench eval local:tiny --run RUN" in found
     assert "Base: openai/agent; SWiFt: trained from local:tiny" in found
 
 

@@ -154,11 +154,11 @@ def _proposal(section: Section, found: GoldReport) -> Iterator[str]:
         return
     if saved >= 0.05:
         yield (
-            f"Label next: convbench gold {run.path} --draw {NEXT} --by optimal takes about "
+            f"Label next: convbench gold RUN --draw {NEXT} --by optimal takes about "
             f"{saved:.0%} off the labels' variance that {NEXT} at random would leave."
         )
     else:
         yield (
-            f"Label next: any (convbench gold {run.path} --draw {NEXT}); by need would save "
+            f"Label next: any (convbench gold RUN --draw {NEXT}); by need would save "
             f"{max(saved, 0):.0%} of the variance: people are about as far from the judge all over."
         )
