@@ -10,11 +10,12 @@ from pathlib import Path
 from convbench.commands.report import report
 from convbench.errors import ConvbenchError, HubError, MissingDependency, RunError
 from convbench.hub.repo import look
-from convbench.learn.sealed import counts_again, unequal_counts
+from convbench.learn.sealed import counts_again, unequal_counts, unequal_rates
 from convbench.options.look import VerifyOptions
 from convbench.options.report import ReportOptions
 from convbench.publish.remade import download, verify_set
 from convbench.report.document import Document
+from convbench.report.evaluated import misplaced_evaluations
 from convbench.report.sealed import differences, figures_of, options_of, unequal_pages
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import RECIPE, TRAINING
@@ -104,9 +105,11 @@ def _seal_anew(place: Path) -> None:
 def _run(place: Path) -> Iterator[Verified]:
     """Verify a run, then all that lies in it."""
     run = Run.open(place)
-    records = [_records(run), *map(_records, _cells(run))]
-    yield from records
-    if any(one.problems for one in records):
+    records = {one.path: _records(one) for one in (run, *_cells(run))}
+    for child, text in misplaced_evaluations(run):
+        records[child.path].problems.append(text)
+    yield from records.values()
+    if any(one.problems for one in records.values()):
         return  # what was made of other records than these tells nothing
     for file in sorted(place.glob(f"reports/**/{FILE}")):
         yield _report(file.parent)
@@ -189,6 +192,7 @@ def _checkpoint(folder: Path) -> Verified:
         again = counts_again(folder)
         if again is not None:
             made.problems += unequal_counts(folder, again)
+        made.problems += unequal_rates(folder)
         counted = "its data was made by the learner" if again is None else "its data counted again"
         made.found = f"{sealed.files} files, {counted}"
     except ConvbenchError as error:

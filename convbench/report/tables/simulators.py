@@ -92,9 +92,10 @@ def simulators_part(found: TwoSimulators) -> Part:
         f"1st: simulator {one}; 2nd: {other}. Paired over the same question, sample and "
         "temperature in all four runs; Student's t over groups.",
         "share: half the distance of the two differences over their mean, (1st - 2nd) / (1st + "
-        "2nd): how much of what both show hangs on who plays the human. Beyond 100 % the ranking "
-        "flips. No interval: the mean difference cannot be told from 0 (Fieller's interval has no "
-        "end). Better or worse is said only where both intervals lie on one side of 0.",
+        "2nd): how much of what both show hangs on who plays the human. Beyond 100 % the two "
+        "means have opposite signs. No interval: the mean difference cannot be told from 0 "
+        "(Fieller's interval has no end). Better or worse is said only where both intervals lie on "
+        "one side of 0, flips only where they lie on opposite sides.",
     ]
     flips = [row for row in found.rows if row.said == "flips"]
     if flips:
