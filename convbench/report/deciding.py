@@ -34,7 +34,7 @@ from typing import Literal
 
 from convbench.report.measures import ACCURACY
 from convbench.report.style_control import StyleControl
-from convbench.stats.estimate import Estimate, holm
+from convbench.stats.estimate import Estimate, holm, side
 
 Word = Literal["real", "judges agree", "gaming", "undetermined", "undecided"]
 WINS: tuple[Word, ...] = ("real", "judges agree")
@@ -131,8 +131,7 @@ def _is_gaming(paid: Measured, gain: Estimate, *, rises: bool) -> bool:
 
 def surely_over(one: Measured) -> bool:
     """Whether the interval of what is overpaid lies above PART of the gain."""
-    span = None if one.over is None else one.over.interval
-    return span is not None and span[0] > PART * one.whole
+    return one.over is not None and side(one.over.interval, PART * one.whole) > 0
 
 
 def _risen(found: Evidence, up: Sequence[Measured]) -> Decided:
@@ -187,8 +186,7 @@ def _overpaid_share(people: Measured) -> float | None:
 
 def above(found: Estimate | None) -> bool:
     """Whether the interval lies above 0."""
-    span = None if found is None else found.interval
-    return span is not None and span[0] > 0
+    return found is not None and side(found.interval) > 0
 
 
 def _rose_and_fell(used: Sequence[Measured]) -> tuple[list[Measured], list[Measured]]:

@@ -18,7 +18,7 @@ from convbench.report.measures import ACCURACY, Measure, judge_measures
 from convbench.report.paired import pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate, estimate, side
 from convbench.stats.ratio import Ratio, ratio
 
 Said = Literal["better with both", "worse with both", "flips", "not told"]
@@ -43,7 +43,7 @@ class Apart:
     @property
     def said(self) -> Said:
         """What may be said."""
-        sides = {_side(self.first), _side(self.second)}
+        sides = {side(self.first.interval), side(self.second.interval)}
         if 0 in sides:
             return "not told"
         if len(sides) == 2:
@@ -58,12 +58,6 @@ class TwoSimulators:
     one: Section
     other: Section
     rows: tuple[Apart, ...]
-
-
-def _side(found: Estimate) -> int:
-    """Return on which side of 0 an interval lies: 1, -1, or 0 where it holds it."""
-    span = found.interval
-    return 0 if span is None else (span[0] > 0) - (span[1] < 0)
 
 
 def two_simulators(sections: Sequence[Section]) -> list[TwoSimulators]:

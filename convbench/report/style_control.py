@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from convbench.report.moved import FAR, FEATURES, WORDS_FEATURE, StylePair
 from convbench.stats.adjusted import Outcome, adjusted
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate, estimate, side
 
 TOO_FAR = 2.0
 """Standard deviations that a feature may move; beyond, hardly any text of one policy is like one
@@ -60,9 +60,9 @@ def style_control(
     scale = [_spread(one) for one in columns]
     outcomes = []
     for at, (place, a, b) in enumerate(pairs):
-        for side, y in enumerate((a, b)):
-            x = [one[side][at] / unit for one, unit in zip(columns, scale, strict=True)]
-            outcomes.append(Outcome(style[place].group, style[place].cell, bool(side), y, x))
+        for second, y in enumerate((a, b)):
+            x = [one[second][at] / unit for one, unit in zip(columns, scale, strict=True)]
+            outcomes.append(Outcome(style[place].group, style[place].cell, bool(second), y, x))
     gain = adjusted(outcomes)
     return StyleControl(None if gain is None else replace(gain, n=len(pairs)), moved)
 
@@ -91,8 +91,7 @@ def _moves(pairs: Collection[StylePair], name: str) -> bool:
     change = estimate(
         (pair.group, pair.after[name] - pair.before[name]) for pair in pairs
     )  # fmt: skip
-    span = None if change is None else change.interval
-    sure = span is not None and not span[0] <= 0 <= span[1]
+    sure = change is not None and side(change.interval) != 0
     return sure or _shift(one) >= FAR
 
 

@@ -90,17 +90,14 @@ def _p(p: float | None, *, flips: bool) -> Cell:
 
 
 def _rate(meeting: Meeting, p: float | None) -> Cell:
-    decision = meeting.decision
-    if decision is not None:
-        return decimal(decision.mean, 3, span=(decision.low, decision.high))
-    rate = meeting.wins.rate
-    return Cell(f"{rate.mean:.3f}", figure=figure(rate, p=p))
+    if meeting.decision is not None:
+        return decimal(meeting.rate, 3, span=meeting.interval)
+    return Cell(f"{meeting.rate:.3f}", figure=figure(meeting.wins.rate, p=p))
 
 
 def _interval(meeting: Meeting) -> Cell:
-    decision = meeting.decision
-    ends = meeting.wins.rate.interval if decision is None else (decision.low, decision.high)
-    return NONE if ends is None else Cell(f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]")
+    ends = meeting.interval
+    return span_cell(ends and (max(ends[0], 0), min(ends[1], 1)), 3)
 
 
 def _against_half(rate: Estimate) -> float | None:
