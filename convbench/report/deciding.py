@@ -194,7 +194,9 @@ def _rose_and_fell(used: Sequence[Measured]) -> tuple[list[Measured], list[Measu
     up: list[Measured] = []
     down: list[Measured] = []
     counted = [(one, one.counted) for one in used]
-    for (one, gain), p in zip(counted, holm([g and g.p for _, g in counted]), strict=True):
+    for (one, gain), p in zip(
+        counted, holm([None if g is None else g.p for _, g in counted]), strict=True
+    ):
         if gain is not None and p is not None and p < SURE:
             (up if gain.mean > 0 else down).append(one)
     return up, down

@@ -53,7 +53,7 @@ class GoldDifference:
         if self.flips or (self.check is not None and self.check.passed != "PASS"):
             return "not told"
         where = 0 if self.corrected is None else side(self.corrected.interval)
-        return {1: "better", -1: "worse"}.get(where, "not told")
+        return "better" if where > 0 else "worse" if where < 0 else "not told"
 
 
 @dataclass(frozen=True)
