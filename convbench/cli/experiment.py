@@ -14,7 +14,7 @@ from convbench.cli.answers.learnt import ExperimentAnswer, ExperimentStep
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, shown, table, told
+from convbench.cli.say import fact, next_command, note, say_document, shown, table, told
 from convbench.options.experiment import ExperimentOptions
 from convbench.printable import printable
 
@@ -92,8 +92,6 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
 
     `command` is what goes on with it.
     """
-    from convbench.report.terminal import terminal
-
     fact("experiment", f"{result.spec.name}: {result.spec.title}")
     fact("runs", shown(result.root))
     for line in result.notes:
@@ -106,8 +104,7 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
         next_command(as_typed("--dry-run"))
         return
     if result.report is not None:
-        for item in terminal(_in_short(result), out):
-            out.print(item)
+        say_document(_in_short(result))
     _say_ended(result)
     pages = [shown(path) for path in result.files if path.suffix == ".html"]
     for path in result.files:

@@ -11,9 +11,9 @@ from rich.markup import escape
 
 from convbench.cli.answers.learnt import ReportAnswer
 from convbench.cli.command import command
-from convbench.cli.console import err, out
+from convbench.cli.console import err
 from convbench.cli.envelope import give, wanted
-from convbench.cli.say import next_command, note, of_run, shown
+from convbench.cli.say import next_command, note, of_run, say_document, shown
 from convbench.options.report import PatternOptions, ReportOptions
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def report(options: ReportOptions) -> None:
         files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
     if files:
         files.append(seal_report(result.document, options, result.runs, result.root, files))
-    give(answer_document(result.document, result.runs, files))
+    give(answer_document(result.document, files))
     if to_stdout:
         say_text(text(result.document, form), result)
     else:
@@ -60,26 +60,21 @@ def patterns(options: PatternOptions) -> None:
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):
         result = command(options)
-    give(answer_document(result.document, [], result.files))
+    give(answer_document(result.document, result.files))
     say_patterns(result)
 
 
-def answer_document(document: Document, runs: Sequence[Run], files: Sequence[Path]) -> ReportAnswer:
+def answer_document(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return a report's tables."""
     from convbench.report.data import as_data
 
-    found = as_data(
-        document, tuple(shown(run.path) for run in runs), tuple(shown(file) for file in files)
-    )
+    found = as_data(document, tuple(shown(file) for file in files))
     return ReportAnswer.model_validate(found)
 
 
 def say_report(result: ReportResult, files: Sequence[Path]) -> None:
     """Print the tables, then where the files lie."""
-    from convbench.report.terminal import terminal
-
-    for item in terminal(result.document, out):
-        out.print(item)
+    say_document(result.document)
     _files(result, files)
     if not files:
         runs = result.runs
@@ -103,10 +98,7 @@ def say_text(text: str, result: ReportResult) -> None:
 
 def say_patterns(result: PatternResult) -> None:
     """Print the tables, then where the picture lies."""
-    from convbench.report.terminal import terminal
-
-    for item in terminal(result.document, out):
-        out.print(item)
+    say_document(result.document)
     _files(result, result.files)
 
 

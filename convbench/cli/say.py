@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from convbench.judge.loop import Judged
     from convbench.judge.panel import JudgeMeans, Panel
     from convbench.options.shared import SpecOptions
+    from convbench.report.document import Document
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
@@ -68,6 +69,15 @@ def table(found: RenderableType, most: int = WHOLE) -> None:
         wide.print(found)
     for line in drawn.get().rstrip("\n").split("\n"):
         out.print(Text(line.rstrip()), soft_wrap=True)
+
+
+def say_document(document: Document) -> None:
+    """Print a report: fitted to a terminal, unbroken where it goes to a program."""
+    from convbench.report.terminal import terminal
+
+    console = out if out.is_terminal else Console(width=WHOLE, color_system=None)
+    for item in terminal(document, console):
+        table(item)
 
 
 def next_command(*commands: str) -> None:
@@ -151,8 +161,7 @@ def say_means(panel: Panel) -> None:
 
 
 def _say_means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
-    from convbench.report.document import Cell, Column
-    from convbench.report.document import Table as Document
+    from convbench.report.document import Cell, Column, Table
     from convbench.report.terminal import tables
     from convbench.store.columns import METRICS
 
@@ -170,7 +179,7 @@ def _say_means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
         row = (printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
         rows.append(tuple(map(Cell, row)))
     width = out.width if out.is_terminal else WHOLE
-    for part in tables(Document("", columns, tuple(rows)), width, plain=False):
+    for part in tables(Table("", columns, tuple(rows)), width, plain=False):
         table(part)
 
 

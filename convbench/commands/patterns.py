@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.options.report import PatternOptions
@@ -37,6 +37,7 @@ def patterns(options: PatternOptions) -> PatternResult:
     found = analyse(responses(runs, options.split))
     page = Page(options.columns, options.titles)
     made = patterns_document(found, _title(runs, options.split), page)
+    made = replace(made, runs=tuple(str(run.path) for run in runs))
     folder = options.out or runs[0].reports
     files = write(made, folder, ["html", "markdown"], name="patterns")
     write_whole(folder / "patterns.csv", points(found))

@@ -25,6 +25,8 @@ from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.splits import counted, refuse_untested
 
+EVALUATION = "evaluation"
+"""Key of a manifest's `extra`: the folder's name that an evaluation was made as."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 
 
@@ -62,7 +64,7 @@ def evaluate(options: EvalOptions) -> EvalResult:
         ready_cast(child, calls)
         ready(judges, calls, parent)
     if not on_disk(child):
-        child = Run.create(child.path, manifest, list(parent.examples.values()))
+        child = Run.create(child.path, child.manifest, list(parent.examples.values()))
     built = fill(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
@@ -158,7 +160,8 @@ def _child(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Pat
     name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
     path = parent.evals / name
     if not (path / "run.json").exists():
-        return Run(path, manifest)
+        named = {**manifest.extra, EVALUATION: name}
+        return Run(path, manifest.model_copy(update={"extra": named}))
     child = Run.open(path)
     try:
         refuse_changes(child.manifest, manifest)

@@ -32,6 +32,7 @@ from tests.bench import (
     scale,
     sequential,
     simulators,
+    tastes,
     thinking,
     tools,
     verdict,
@@ -69,6 +70,7 @@ BENCHES: dict[str, Bench] = {
     "crews": crews.crews,
     "shards": crews.listing,
     "simulators": simulators.simulators,
+    "tastes": tastes.tastes,
     "verdict-rule": verdict.rule,
     "verdict": verdict.verdict,
 }
