@@ -40,10 +40,11 @@ def report(options: ReportOptions) -> None:
     folder = out or result.folder
     files: list[Path] = []
     if result.root is not None:
-        files = write(result.document, folder, WRITERS)
+        files = write(result.document, folder, WRITERS, named=out is not None)
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
-        files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
+        forms = {chosen, "html"} if options.plots else {chosen}
+        files = write(result.document, folder, forms, named=out is not None)
     if files:
         files.append(seal_report(result.document, options, result.runs, result.root, files))
     give(answer_document(result.document, result.runs, files))

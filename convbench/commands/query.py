@@ -9,7 +9,7 @@ from pathlib import Path
 
 from convbench.errors import QueryError
 from convbench.store.formats import FORMATS, Format, render
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_named
 from convbench.store.limits import SECONDS
 from convbench.store.query import Result
 from convbench.store.query import query as run_query
@@ -40,7 +40,7 @@ def write_result(
     """Write a result to a file, or to stdout."""
     data = render(result, form, width)
     if out is not None:
-        write_whole(out, data)
+        write_named(out, data)
         return
     try:
         sys.stdout.flush()

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
+from convbench.schema.noun import Count, Dollars, JudgedId, Name, Noun, PythonRef
 from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn", "pair", "group"]
@@ -255,7 +255,7 @@ def turn_scores(verdict: Verdict) -> tuple[TurnScores, ...]:
 class Verdict(Noun):
     """What one judge said of one conversation. Judging again appends a new one."""
 
-    conversation_id: str
+    conversation_id: JudgedId
     """The conversation."""
     judge: str
     """Name of the judge as it was asked for, e.g. `claude-opus`."""

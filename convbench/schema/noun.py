@@ -26,6 +26,13 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_l
 """A spec's name: lower case, digits, dot, dash, underscore."""
 
 
+ConversationId = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=200)]
+"""What names a conversation: letters, digits, dot, dash, underscore, as files may be named."""
+JudgedId = Annotated[
+    str, StringConstraints(pattern=r"^(\w[\w.-]*(#turn-[0-9]+)?|control:[a-z]+:[\s\S]*)$")
+]
+"""What a judge scores: a conversation, one up to a turn, or a control about an example."""
+
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """A number of things; larger ones are no counts, and other programs do not hold them."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]

@@ -35,7 +35,7 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
-    ("blot", "printable"),
+    ("blot", "printable", "regular"),
     ("words", "errors", "callable", "install", "cache"),
 )
 """The stages, last first: each may use those below it, never one above it."""
