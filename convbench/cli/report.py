@@ -15,6 +15,7 @@ from convbench.cli.console import err, out
 from convbench.cli.envelope import give, wanted
 from convbench.cli.say import next_command, note, of_run, shown
 from convbench.options.report import PatternOptions, ReportOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.patterns import PatternResult
@@ -96,8 +97,9 @@ def _names(runs: Sequence[Run]) -> str:
 
 
 def say_text(text: str, result: ReportResult) -> None:
-    """Write a report in another format to stdout as it is; all else goes to stderr."""
-    sys.stdout.write(text)
+    """Write a report in another format to stdout, on a terminal without what would steer it; all
+    else goes to stderr."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
     _files(result, ())
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convbench.errors import QueryError
+from convbench.printable import printable
 from convbench.store.formats import FORMATS, Format, render
 from convbench.store.jsonl import write_named
 from convbench.store.limits import SECONDS
@@ -43,6 +44,8 @@ def write_result(
         write_named(out, data)
         return
     try:
+        if sys.stdout.isatty():  # what a model wrote must not steer the terminal
+            data = printable(data.decode()).encode()
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import ConversationId, Count, Dollars, Noun
+from convbench.schema.noun import ConversationId, Count, Dollars, Label, Noun
 
 
 class Comparison(Noun):
@@ -17,7 +17,7 @@ class Comparison(Noun):
     """conversation_id of the one that was shown first."""
     second: ConversationId
     """conversation_id of the one that was shown second."""
-    judge: str
+    judge: Label
     """Name of the judge as it was asked for."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""

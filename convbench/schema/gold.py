@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from convbench.schema.noun import ConversationId, Count, Noun, Seed
+from convbench.schema.noun import ConversationId, Count, Label, Noun, Seed
 from convbench.words import DrawBy
 
 RATER, NOTE = 80, 10_000
@@ -26,7 +26,7 @@ class Draw(Noun):
     """One draw of conversations for people to label. Its order is random, so that those labelled
     first are a draw of their own."""
 
-    judge: str
+    judge: Label
     """The judge whose scores are to be corrected."""
     fingerprint: str
     """Fingerprint of that judge; people score by its rubric."""
