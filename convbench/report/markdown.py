@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from convbench.printable import printable
 from convbench.report.document import Cell, Document, Part, SideBySide, Table
 
-LINKS = re.compile(r"(?i)(https?|ftp|www)(://|\.)")
-"""What a reader of Markdown makes a link of by itself."""
+LINK = re.compile(r"(?i)((?:[a-z][a-z0-9+.-]*://|www\.)[^\s|`]+)")
+"""What a reader of Markdown may make a link of by itself, unless it is code."""
 RANKED = "Best **bold**, second <u>underlined</u>."
 
 
@@ -69,9 +69,15 @@ def _cell(cell: Cell) -> str:
 
 def plain(text: object) -> str:
     """Return what was written by others in one line that is read as no markup, link or picture."""
-    out = "".join("\\" + c if c in "\\`*_|[]#" else c for c in printable(str(text)))
-    out = LINKS.sub(r"\1\\\2", out)
-    return " ".join(out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())
+    line = " ".join(printable(str(text)).split())
+    return "".join(
+        code(part) if LINK.fullmatch(part) else _escaped(part) for part in LINK.split(line)
+    )
+
+
+def _escaped(text: str) -> str:
+    out = "".join("\\" + c if c in "\\`*_|[]#" else c for c in text)
+    return out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def code(text: object) -> str:
