@@ -24,8 +24,7 @@ _KINDS = {
 
 def open_to_read(path: Path) -> BufferedReader:
     """Open a plain file, one that a link leads to as well. Raises OSError: NotRegularError for
-    anything else, and for a file of holes that is longer than what lies on the disk gives reason
-    for."""
+    anything else, and for a file of holes that takes far less of the disk than it is long."""
     return open(path, "rb", opener=_open)
 
 
@@ -51,13 +50,6 @@ def open_new(path: Path) -> BufferedWriter:
     return path.open("xb")
 
 
-def refuse_other(path: Path, descriptor: int) -> None:
-    """Raise NotRegularError where an open descriptor is none of a plain file."""
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind != stat.S_IFREG:
-        raise _not_regular(path, _KINDS.get(kind, "something else"))
-
-
 def _open(path: str | Path, flags: int) -> int:
     """Open as `open` does, without waiting for a pipe's other end; through links to read alone."""
     path, writes = Path(path), flags & (os.O_WRONLY | os.O_RDWR)
@@ -65,16 +57,21 @@ def _open(path: str | Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0), 0o666)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise _not_regular(path, _KINDS[stat.S_IFMT(path.lstat().st_mode)]) from None
+            raise _not_regular(path, _kind(path.lstat())) from None
         raise
     try:
-        refuse_other(path, descriptor)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path, _kind(os.fstat(descriptor)))
         if not writes:
             _refuse_holes(path, descriptor)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _kind(known: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(known.st_mode), "something else")
 
 
 def _refuse_holes(path: Path, descriptor: int) -> None:

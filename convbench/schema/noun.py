@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from convbench.printable import STEERS
 from convbench.schema.described import Described
@@ -27,7 +27,13 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_l
 """A spec's name: lower case, digits, dot, dash, underscore."""
 
 
-Label = Annotated[str, StringConstraints(pattern=rf"^[^{STEERS.pattern[1:-1]}]*$")]
+def _shown(text: str) -> str:
+    if STEERS.search(text):
+        raise ValueError("found a control character; expected text without any")
+    return text
+
+
+Label = Annotated[str, AfterValidator(_shown)]
 """A name or title that is shown: nothing in it steers a terminal."""
 ConversationId = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=200)]
 """What names a conversation: letters, digits, dot, dash, underscore, as files may be named."""
