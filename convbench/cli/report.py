@@ -15,6 +15,7 @@ from convbench.cli.console import err
 from convbench.cli.envelope import give, wanted
 from convbench.cli.say import next_command, note, of_run, say_document, shown
 from convbench.options.report import PatternOptions, ReportOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.patterns import PatternResult
@@ -40,10 +41,11 @@ def report(options: ReportOptions) -> None:
     folder = out or result.folder
     files: list[Path] = []
     if result.root is not None:
-        files = write(result.document, folder, WRITERS)
+        files = write(result.document, folder, WRITERS, named=out is not None)
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
-        files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
+        forms = {chosen, "html"} if options.plots else {chosen}
+        files = write(result.document, folder, forms, named=out is not None)
     if files:
         files.append(seal_report(result.document, options, result.runs, result.root, files))
     give(answer_document(result.document, files))
@@ -90,8 +92,9 @@ def _names(runs: Sequence[Run]) -> str:
 
 
 def say_text(text: str, result: ReportResult) -> None:
-    """Write a report in another format to stdout as it is; all else goes to stderr."""
-    sys.stdout.write(text)
+    """Write a report in another format to stdout, on a terminal without what would steer it; all
+    else goes to stderr."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
     _files(result, ())
 

@@ -15,7 +15,7 @@ from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import responses
 from convbench.report.plots.style import Page
 from convbench.store import Run, find_run
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_file
 
 
 @dataclass
@@ -39,8 +39,9 @@ def patterns(options: PatternOptions) -> PatternResult:
     made = patterns_document(found, _title(runs, options.split), page)
     made = replace(made, runs=tuple(str(run.path) for run in runs))
     folder = options.out or runs[0].reports
-    files = write(made, folder, ["html", "markdown"], name="patterns")
-    write_whole(folder / "patterns.csv", points(found))
+    named = options.out is not None
+    files = write(made, folder, ["html", "markdown"], name="patterns", named=named)
+    write_file(folder / "patterns.csv", points(found), named=named)
     return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from convbench import __version__
 from convbench.errors import DataError, RunError
 from convbench.formats.chats import Chat, read_chat
-from convbench.formats.extra import FIELDS
+from convbench.formats.extra import FIELDS, refuse_deep
 from convbench.formats.questions import Questions, example_of
 from convbench.formats.rows import HUB, Row, logged_rows
 from convbench.formats.shapes import chats_of, renamed
@@ -115,6 +115,7 @@ def read_chats(rows: Iterable[Row], names: Mapping[str, str] | None = None) -> I
     for where, number, row in rows:
         if not isinstance(row, dict):
             read_chat(row, where, number)  # which says what is expected
+        refuse_deep(row, where)
         named = renamed(row, names, where) if names else row
         for one in chats_of(named, where):
             yield read_chat(one, where, number)
@@ -157,6 +158,7 @@ def import_file(
             manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
             run = Run.complete(folder, manifest)
             run.keep_judge(fingerprint(spec), spec)
+            _read_again(run, str(path))
             seal(run.path)
             found = len(questions)
             run.path.replace(target)
@@ -174,6 +176,16 @@ def import_file(
             f"log-probabilities of {seen.probs} of {seen.replies} replies are kept beside the run"
         )
     return Imported(Run.open(target), seen.rows, seen.rewards, found, notes)
+
+
+def _read_again(run: Run, path: str) -> None:
+    """Read all that was written, so that no run gets its name which nothing can open."""
+    try:
+        for _ in chain(Run.open(run.path).conversations(), run.verdicts()):
+            pass
+    except RunError as error:
+        said = str(error).replace(f"{run.path}/", "")
+        raise DataError(f"{path}: cannot be kept, for it would not be read again: {said}") from None
 
 
 def _write(

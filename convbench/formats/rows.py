@@ -12,6 +12,7 @@ import orjson
 from convbench.errors import DataError
 from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_text
+from convbench.regular import open_to_read
 from convbench.schema.task import Source
 
 HUB = "hf://"
@@ -69,14 +70,14 @@ def _numbered(
 def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
     """JSON lines, read twice: what the file holds and what it is called belong together."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             mark = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
     def rows() -> Iterator[Row]:
         again = hashlib.sha256()
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             for number, line in enumerate(file, 1):
                 again.update(line)
                 if line.strip():

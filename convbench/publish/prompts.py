@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from html import escape
 
+from convbench.printable import printable
 from convbench.schema import JudgeSpec, RunManifest, pick
 
 
@@ -49,9 +51,14 @@ def _judges(judges: Mapping[str, JudgeSpec]) -> Iterator[str]:
 
 
 def _block(title: str, text: str) -> str:
+    summary = escape(printable(title).replace("\n", " "))
+    block = fenced(printable(text).strip(), "text")
+    return f"<details><summary>{summary}</summary>\n\n{block}\n\n</details>"
+
+
+def fenced(text: str, language: str) -> str:
+    """Return text as a block of code that nothing in it ends."""
     fence = "```"
     while fence in text:
         fence += "`"
-    return (
-        f"<details><summary>{title}</summary>\n\n{fence}text\n{text.strip()}\n{fence}\n\n</details>"
-    )
+    return f"{fence}{language}\n{text}\n{fence}"

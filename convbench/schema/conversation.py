@@ -9,7 +9,7 @@ from pydantic import Field
 from convbench.blot import told
 from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
-from convbench.schema.noun import Count, Dollars, Noun, Seed
+from convbench.schema.noun import ConversationId, Count, Dollars, Noun, Seed
 from convbench.schema.reasoning import Reasoning, Replay
 from convbench.schema.tools import ToolRound
 
@@ -72,7 +72,7 @@ class Failure(Noun):
 class Branch(Noun):
     """Where this conversation left another one."""
 
-    parent: str
+    parent: ConversationId
     """conversation_id of the parent."""
     turn: Count
     """Index of the first turn that differs."""
@@ -94,7 +94,7 @@ class Conversation(Noun):
 
     key: str
     """Deterministic within a run: example, sample, branch."""
-    conversation_id: str
+    conversation_id: ConversationId
     """Unique across runs."""
     attempt: Count = 0
     """Number of attempts of this key before this one."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
+from convbench.schema.noun import Count, Dollars, JudgedId, Label, Name, Noun, PythonRef
 from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn", "pair", "group"]
@@ -31,9 +31,9 @@ class Metric(Noun):
 
     name: Name
     """Column name, e.g. `reasoning`."""
-    label: str
+    label: Label
     """Label the judge writes before the score, e.g. `Reasoning ability`."""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Label, ...] = ()
     """Other labels that mean the same."""
     about: str = ""
     """What it asks."""
@@ -86,12 +86,12 @@ class JudgeSpec(Noun):
 
     name: Name
     """Name on the command line."""
-    title: str
+    title: Label
     """One line for lists and cards."""
     kind: JudgeKind
     """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `review`: how a
     simulated human kept to its part; the others grade the task's own kind of answer."""
-    model: str | None = None
+    model: Label | None = None
     """The judge model of a rubric; usually given on the command line."""
     api_base: str | None = None
     """Address of the server of `model`, where it is not the provider's own."""
@@ -256,9 +256,9 @@ def turn_scores(verdict: Verdict) -> tuple[TurnScores, ...]:
 class Verdict(Noun):
     """What one judge said of one conversation. Judging again appends a new one."""
 
-    conversation_id: str
+    conversation_id: JudgedId
     """The conversation."""
-    judge: str
+    judge: Label
     """Name of the judge as it was asked for, e.g. `claude-opus`."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""

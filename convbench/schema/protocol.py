@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Mode, Name, Noun, PythonRef, Text
+from convbench.schema.noun import Label, Mode, Name, Noun, PythonRef, Text
 from convbench.schema.tools import Tool, ToolLimits, ToolServer
 
 Framing = Literal["none", "llama-2"]
@@ -130,7 +130,7 @@ class ProtocolSpec(Noun):
 
     name: Name
     """Name on the command line."""
-    title: str
+    title: Label
     """One line for lists and cards."""
     modes: tuple[Mode, ...] = ("thinking", "standard")
     """Modes it supports; the first is the default."""

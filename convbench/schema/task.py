@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Name, Noun, PythonRef, Text
+from convbench.schema.noun import Label, Name, Noun, PythonRef, Text
 
 
 class Source(Noun):
@@ -114,7 +114,7 @@ class Overrides(Noun):
 class Licence(Noun):
     """Licence and origin of the source set; carried into every card."""
 
-    id: str = "unknown"
+    id: Label = "unknown"
     """Licence id as the Hub writes it, e.g. `cc-by-sa-4.0`."""
     note: str | None = None
     """What else must be known, e.g. where upstream and the card disagree."""
@@ -129,7 +129,7 @@ class TaskSpec(Noun):
 
     name: Name
     """Name on the command line."""
-    title: str
+    title: Label
     """One line for lists and cards."""
     source: Source
     """Where the rows come from."""

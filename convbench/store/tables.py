@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
@@ -299,7 +300,7 @@ def _readable(path: Path, folder: Path) -> list[Path]:
 
 def _copy(path: Path, other: Path, length: int) -> None:
     """Copy the first bytes of a file."""
-    with path.open("rb") as source, other.open("wb") as target:
+    with open_to_read(path) as source, other.open("wb") as target:
         while part := source.read(min(length - target.tell(), 1 << 20)):
             target.write(part)
 

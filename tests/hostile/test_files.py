@@ -55,10 +55,10 @@ READERS = {
 }  # fmt: skip
 """Commands that read all of a file, and so refuse what is wrong in it."""
 SOME = {
-    "run.json": ("is b'[1, 2]\\n'", "samples 1000000000"),
-    "examples.jsonl": ("is b'5\\n'", "example_id missing"),
-    "conversations.jsonl": ('has a line {"a": [[[[[[', "turns [1]"),
-    "verdicts.jsonl": ("has a line {}", "scores 'x'"),
+    "run.json": ("is b'[1, 2]\\n'", "samples 1000000000", "is a pipe", "is holes"),
+    "examples.jsonl": ("is b'5\\n'", "example_id missing", "is a pipe", "is holes"),
+    "conversations.jsonl": ('has a line {"a": [[[[[[', "turns [1]", "is a pipe", "is holes"),
+    "verdicts.jsonl": ("has a line {}", "scores 'x'", "is a pipe", "is holes"),
 }
 """Damages that go through every command; the others go through the readers that they call."""
 LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judge human",

@@ -35,7 +35,8 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
-    ("blot", "printable"),
+    ("blot", "terminal"),
+    ("printable", "regular"),
     ("words", "errors", "callable", "install", "cache"),
 )
 """The stages, last first: each may use those below it, never one above it."""

@@ -201,10 +201,11 @@ def test_traces_read_as_the_hub_reads_them(published: Path) -> None:
 
     traces = sorted((published / "traces").glob("*.jsonl"))
     assert traces
+    ids = [talk.conversation_id for talk in Run.open(published / "run").conversations()]
     for file in traces:
         lines = file.read_text().splitlines()
         _, session, prompt, _, asked, _ = parse_traces_info(lines)
-        assert session == file.stem
+        assert session == ids[int(file.stem) - 1]
         assert prompt
         assert asked == sum(json.loads(line).get("message", {}).get("role") == "user"
                             for line in lines)  # fmt: skip
