@@ -35,6 +35,7 @@ def build(
     tasks: int | Literal["all"] | None = None,
     samples: int | None = None,
     temperatures: Iterable[float] | None = None,
+    top_p: float | None = None,
     turns: int | None = None,
     max_tokens: int | None = None,
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
