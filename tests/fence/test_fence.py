@@ -29,7 +29,7 @@ SETTLED = {
     "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1", "TZ": "UTC",
     "OMP_NUM_THREADS": "1",
 }  # fmt: skip
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 @dataclass

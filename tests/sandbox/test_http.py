@@ -108,7 +108,6 @@ def designer(call: Call) -> str:
     return "I WANT TO ANSWER: <html><body><h1>Hello</h1><button>Go</button></body></html>"
 
 
-@pytest.mark.slow
 @renders
 def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)
@@ -139,7 +138,6 @@ def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
         assert verdict.details["pairs"] == 1
 
 
-@pytest.mark.slow
 @renders
 def test_frontend_over_http_with_a_human_who_only_reads(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)
