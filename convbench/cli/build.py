@@ -13,6 +13,7 @@ from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give, wanted
 from convbench.cli.foreseen import answer_foreseen, say_foreseen
 from convbench.cli.say import (
+    USUAL_JUDGE,
     ended,
     fact,
     next_command,
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from convbench.options.shared import SpecOptions
     from convbench.rollout.preview import Preview
     from convbench.schema import RunManifest
-
-USUAL_JUDGE = "claude-opus"
-"""The judge named where a task names none."""
 
 
 @command("build", BuildOptions, BuildAnswer)

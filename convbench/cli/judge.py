@@ -27,6 +27,7 @@ from convbench.cli.say import (
     say_failures,
     say_means,
     say_messages,
+    say_reply_schema,
     shown,
     table,
     told,
@@ -91,6 +92,14 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
                 reply_tokens=one.completion_tokens, usd=one.usd,
             )
             for one in result.previews
+        },
+        messages={
+            one.name: [dict(message) for message in one.messages]
+            for one in result.previews
+            if one.messages
+        },
+        reply_schemas={
+            one.name: one.reply_schema for one in result.previews if one.reply_schema is not None
         },
         foreseen=answer_foreseen(result.foreseen),
         duels=[answer_duels(one) for one in result.compared],
@@ -206,6 +215,8 @@ def _say_preview(preview: JudgePreview) -> None:
     fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
     if preview.messages:
         say_messages("judge", preview.messages)
+        if preview.reply_schema is not None:
+            say_reply_schema(preview.reply_schema, preview.structured)
         out.print()
     fact("verdicts", f"{preview.calls:,} to give")
     if preview.model:

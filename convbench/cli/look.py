@@ -26,11 +26,13 @@ from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
 from convbench.cli.say import (
+    USUAL_JUDGE,
     fact,
     next_command,
     note,
     say_messages,
     say_preview,
+    say_reply_schema,
     shown,
     table,
     told,
@@ -86,7 +88,13 @@ def answer_spec(found: SpecShown) -> ShowAnswer:
         dict(one) for one in found.messages
     ]
     kind = found.kind if found.kind == "launch" else found.kind.removesuffix("s")
-    return ShowAnswer(kind=kind, name=found.name, value=found.value, messages=messages)
+    return ShowAnswer(
+        kind=kind,
+        name=found.name,
+        value=found.value,
+        messages=messages,
+        reply_schema=found.reply_schema,
+    )
 
 
 @command("init", InitOptions, MadeAnswer)
@@ -199,6 +207,8 @@ def say_spec(found: SpecShown) -> None:
         say_preview(found.preview)
     elif found.messages:
         say_messages("judge", found.messages)
+        if found.reply_schema is not None:
+            say_reply_schema(found.reply_schema, "json_schema")
     elif found.problem:
         note(f"no sample to render: {found.problem}")
     next_command(*_after(found))
@@ -206,13 +216,17 @@ def say_spec(found: SpecShown) -> None:
 
 def _after(found: SpecShown) -> tuple[str, ...]:
     """Return what uses a spec of this kind."""
-    name, m = shlex.quote(found.name), found.manifest
+    m, file = found.manifest, Path(found.file)
+    by_name = found.kind == "models" or file.parent.name == found.kind
+    name = shlex.quote(found.name) if by_name else shown(file)
     if found.kind == "tasks" and m is not None:
         return (f"convbench build {name} --mode {m.mode}",)
     if found.kind == "protocols" and m is not None:
         return (f"convbench build {m.task.name} --protocol {name} --dry-run",)
+    asks = f"@{USUAL_JUDGE}" if found.messages and "model" not in found.value else ""
+    pairs = " --pairwise base all" if found.value.get("per") == "pair" else ""
     ways = {
-        "judges": f"convbench judge --judge {name} --dry-run",
+        "judges": f"convbench judge{pairs} --judge {name}{asks} --dry-run",
         "recipes": f"convbench train {name} --dry-run",
         "experiments": f"convbench experiment {name} --dry-run",
         "models": f"convbench build demo --model {name} --dry-run",

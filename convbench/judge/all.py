@@ -23,6 +23,7 @@ from convbench.options.specs import sort_sets
 from convbench.schema import Conversation, Message
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
+from convbench.words import Structured
 
 if TYPE_CHECKING:
     from convbench.judge.compare import Compared
@@ -40,6 +41,10 @@ class JudgePreview:
     prompt_tokens: int
     completion_tokens: int
     usd: float | None
+    structured: Structured = "text"
+    """How the model is made to reply by a schema; `text` where it is asked for text alone."""
+    reply_schema: dict[str, Any] | None = None
+    """The JSON schema that goes along with the messages; None where none does."""
 
 
 @dataclass

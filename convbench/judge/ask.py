@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from convbench import prompts
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import fenced
+from convbench.judge.instructions import with_instructions
 from convbench.judge.resolve import Judge
 from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.structured import read, schema_of
@@ -91,6 +92,7 @@ def judge_messages(
     shared, own = _transcript(spec, conversation, key)
     fields = judge_fields(example, shared + own)
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
+    system = with_instructions(spec, system)
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
     asked: Message = {"role": "user", "content": prompt}
     before = prompt.find(fields["transcript"]) if several else 0

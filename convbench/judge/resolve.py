@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench import catalog
 from convbench.errors import SpecError
+from convbench.judge.instructions import names_every_label
 from convbench.judge.kinds import kind_of
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
@@ -89,7 +90,7 @@ def resolve_judge(
         known = ", ".join(catalog.names("judges", specs))
         raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
     spec = catalog.load(JudgeSpec, "judges", default, specs=specs, sets=sets)
-    return _made(text, _guarded(spec), resolve_model(text))
+    return _made(text, as_asked(spec), resolve_model(text))
 
 
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
@@ -146,20 +147,25 @@ def _spec(
             f"{text}@gpt-4o"
         )
     name = f"{spec.name}@{model}" if model else spec.name
-    return _made(name, _guarded(spec), resolve_model(reference))
+    return _made(name, as_asked(spec), resolve_model(reference))
 
 
-def _guarded(spec: JudgeSpec) -> JudgeSpec:
-    """Return a rubric that is named with a fence and a schema, where it says nothing of them."""
-    if "model" not in kind_of(spec).needs and not kind_of(spec).may_ask:
+def as_asked(spec: JudgeSpec) -> JudgeSpec:
+    """Return a rubric as one that is named is asked: with a fence, a schema and its criteria, where
+    it says nothing of them."""
+    kind = kind_of(spec)
+    if "model" not in kind.needs and not kind.may_ask:
         return spec
-    told = {"fence": spec.fence or "nonce", "replies": spec.replies or "structured"}
-    return spec.model_copy(update=told)
+    defaults: dict[str, str] = {"fence": "nonce", "replies": "structured"}
+    if "model" in kind.needs and not names_every_label(spec):
+        defaults["criteria"] = "appended"
+    given = {name: getattr(spec, name) or value for name, value in defaults.items()}
+    return spec.model_copy(update=given)
 
 
 def _as_before(said: dict[str, Any]) -> dict[str, Any]:
     """Return a spec's fields without those that say what a rubric did before it could say them."""
-    old = {"fence": "none", "replies": "text"}
+    old = {"fence": "none", "replies": "text", "criteria": "as-written"}
     return {name: value for name, value in said.items() if name not in old or old[name] != value}
 
 

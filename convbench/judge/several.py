@@ -8,8 +8,12 @@ from typing import Any
 from convbench import prompts
 from convbench.judge.ask import judge_fields
 from convbench.judge.fence import ABOUT_SEVERAL, fenced_several
+from convbench.judge.instructions import with_instructions
 from convbench.schema import Conversation, Example, JudgeSpec, Message
 from convbench.views import transcript
+
+FIELDS = {"group": ("marks", "transcripts"), "pair": ("marks", "transcripts", "first", "second")}
+"""What templates see of several conversations, by `per`, beside what every rubric sees."""
 
 
 def messages_of(
@@ -31,5 +35,6 @@ def messages_of(
     if len(shown) == 2:
         fields |= {"first": shown[0], "second": shown[1]}
     system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
+    system = with_instructions(spec, system)
     prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
     return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
