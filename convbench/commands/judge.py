@@ -17,6 +17,7 @@ from convbench.judge.all import (
     score_here,
 )
 from convbench.judge.resolve import Judge
+from convbench.judge.rubrics import kept_rubrics
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
@@ -116,10 +117,12 @@ def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     """Return the judges asked for, or the task's own."""
     if options.judges:
         return tuple(dict.fromkeys(options.judges))
-    if run.manifest.task.judge:
-        return (run.manifest.task.judge,)
-    known = ", ".join(catalog.names("judges", options.specs.folders))
+    task = run.manifest.task
+    if task.judge and run.manifest.kind != "import":
+        return (task.judge,)
+    known = ", ".join({**catalog.names("judges", options.specs.folders), **kept_rubrics(run)})
     raise RunError(
-        f"task {run.manifest.task.name} names no judge; expected --judge NAME: a model "
-        f"(claude-opus, gpt-4o, …), human:FILE, or one of {known}"
+        f"task {task.name} names no judge; expected --judge NAME: a rubric with a model "
+        f"(SPEC@MODEL), human:FILE, or one of {known}; convbench init judge NAME begins one of "
+        "yours"
     )

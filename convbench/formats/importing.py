@@ -325,7 +325,10 @@ def _notes(seen: Seen, questions: int) -> list[str]:
     notes = []
     without = seen.rows - seen.rewards
     if without:
-        notes.append(f"{without} of {seen.rows} rows have no reward; score them: convbench judge")
+        notes.append(
+            f"{without} of {seen.rows} rows have no reward; score them: convbench judge --judge "
+            "RUBRIC@MODEL (convbench init judge RUBRIC begins a rubric of yours)"
+        )
     if not seen.named:
         notes.append("no row names a split, so all are in train; eval needs a test split")
     if seen.joined:

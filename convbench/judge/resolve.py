@@ -12,14 +12,15 @@ from convbench import catalog
 from convbench.errors import SpecError
 from convbench.judge.instructions import names_every_label
 from convbench.judge.kinds import kind_of
+from convbench.judge.rubrics import PAPER, kept_rubrics
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
 
 if TYPE_CHECKING:
     from convbench.judge.human import Labels
 
-DEFAULT, LABELS = "rubric", "human"
-"""The specs of a judge that is given as a model alone, and of one given as `human:FILE`."""
+LABELS = "human"
+"""The spec of a judge that is given as `human:FILE`."""
 
 _ASIDE = {"name", "title", "reference", "model", "api_base", "file"}
 """Fields of a spec that do not change what it scores (the model counts on its own)."""
@@ -65,13 +66,14 @@ def resolve_judge(
     sets: Mapping[str, Any] | None = None,
     resolve_model: Callable[[str], str] = lambda reference: reference,
     run: Run | None = None,
-    default: str = DEFAULT,
+    default: Callable[[], str] = lambda: PAPER,
 ) -> Judge:
     """Return the judge that a name stands for.
 
     `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (one of `run`'s, where it
     kept one of that name); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
-    `SPEC@MODEL` a rubric with a model; anything else is a model with the rubric `default`.
+    `SPEC@MODEL` a rubric with a model, found among the specs or kept in `run`; anything else is a
+    model alone, put to the rubric that `default` returns.
     `resolve_model` turns a model alias into what it stands for, so that the fingerprint moves
     with it. Raises SpecError, DataError (labels).
     """
@@ -86,11 +88,43 @@ def resolve_judge(
         return _spec(text, None, specs, sets, resolve_model)
     if at and _is_spec(before, specs):
         return _spec(before, after, specs, sets, resolve_model)
-    if at and "/" not in before and ":" not in before:
-        known = ", ".join(catalog.names("judges", specs))
-        raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
-    spec = catalog.load(JudgeSpec, "judges", default, specs=specs, sets=sets)
+    kept = kept_rubrics(run)
+    rubric, model = (before, after) if at and "/" not in before and ":" not in before else ("", "")
+    if rubric or text in kept:
+        if (rubric or text) not in kept:
+            known = ", ".join({**catalog.names("judges", specs), **kept})
+            raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
+        return _kept(kept[rubric or text], model, sets, resolve_model)
+    rubric = default()
+    if rubric != PAPER:
+        return resolve_judge(
+            f"{rubric}@{text}", specs, sets=sets, resolve_model=resolve_model, run=run
+        )
+    spec = catalog.load(JudgeSpec, "judges", rubric, specs=specs, sets=sets)
     return _made(text, as_asked(spec), resolve_model(text))
+
+
+def _kept(
+    versions: Sequence[JudgeSpec],
+    model: str,
+    sets: Mapping[str, Any] | None,
+    resolve_model: Callable[[str], str],
+) -> Judge:
+    """Return a rubric that a run kept, put to a model."""
+    name = versions[0].name
+    if len(versions) > 1:
+        raise SpecError(
+            f"--judge {name}@{model or 'MODEL'}: found {len(versions)} versions of rubric {name} "
+            "in the run; expected one: name a file of it, FILE.yaml@MODEL"
+        )
+    if not model:
+        raise SpecError(f"--judge {name}: the rubric names no model; expected {name}@MODEL")
+    value = versions[0].model_dump(mode="json", exclude_defaults=True)
+    where = f"rubric {name} of the run"
+    for key, new in (sets or {}).items():
+        catalog.assign(value, key, new, where)
+    spec = catalog.check(JudgeSpec, value, where)
+    return _made(f"{name}@{model}", as_asked(spec), resolve_model(model))
 
 
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:

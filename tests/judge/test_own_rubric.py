@@ -15,10 +15,12 @@ from convbench.judge.ask import judge_messages
 from convbench.judge.instructions import names_every_label
 from convbench.judge.ready import check_variables
 from convbench.judge.resolve import again, as_asked, resolve_judge
+from convbench.publish.prompts import prompts
 from convbench.schema import JudgeSpec
 from convbench.store import Run
 from tests.cli.conftest import typist as typist
 from tests.cli.typed import Typist
+from tests.publish.runs import manifest
 from tests.support.provider import Call, Plan, Provider
 
 from .test_dispatch import EXAMPLE, conversation
@@ -192,3 +194,117 @@ def test_groups_and_pairs_are_given_their_forms() -> None:
     assert "Conversation 2\nProfit: [score]" in str(group[0]["content"])
     pair = judge_messages(as_asked(two("Rate.", per="pair")), conversation(), EXAMPLE)
     assert "10 where conversation 2 is" in str(pair[0]["content"])
+
+
+OPEN = """title: open questions
+source: {file: QUESTIONS}
+rows: {key: id, question: q}
+answer: {kind: none}
+"""
+
+
+@pytest.fixture
+def opened(typist: Typist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typist:
+    """A folder with a run of open questions of one's own, `runs/open`."""
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    (tmp_path / "questions.csv").write_text("id,q\n1,How do tides work?\n2,What is rust?\n")
+    (tmp_path / "specs" / "tasks").mkdir(parents=True)
+    (tmp_path / "specs" / "judges").mkdir()
+    text = OPEN.replace("QUESTIONS", str(tmp_path / "questions.csv"))
+    (tmp_path / "specs" / "tasks" / "open.yaml").write_text(text)
+    said = typist("build", "open", "--model", "scripted:policy", "--tasks", "2", "--protocol",
+                  "clarifying", "--teacher", "scripted:policy", "--run", "runs/open")  # fmt: skip
+    assert said.code == 0, said.err
+    assert "next: convbench init judge my-rubric" in said.out
+    return typist
+
+
+def dry(typist: Typist, judge: str, run: str = "runs/open") -> str:
+    """The system prompt that a judge would be sent, or the error."""
+    said = typist("judge", "--judge", judge, "--run", run, "--dry-run", "--json")
+    result = json.loads(said.out).get("result")
+    if not result:
+        return said.err or said.out
+    ((name, messages),) = result["runs"][0]["messages"].items()
+    return f"{name}\n{messages[0]['content']}"
+
+
+def test_a_model_alone_has_no_rubric_for_open_questions(opened: Typist) -> None:
+    said = dry(opened, "openai/judge")
+    assert "task open has no rubric of its own" in said
+    assert "relative@openai/judge, rubric@openai/judge" in said
+    assert "multiple-choice" in dry(opened, "rubric@openai/judge")
+    assert "no model 'nosuch'" in dry(opened, "nosuch")
+
+
+def test_a_model_alone_is_put_to_the_task_s_rubric(opened: Typist, tmp_path: Path) -> None:
+    (tmp_path / "specs" / "judges" / written(tmp_path)).write_text(
+        (tmp_path / "haggle.yaml").read_text()
+    )
+    task = tmp_path / "specs" / "tasks" / "open.yaml"
+    task.write_text(task.read_text() + "judge: haggle\n")
+    built = opened("build", "open", "--model", "scripted:policy", "--tasks", "1", "--protocol",
+                   "clarifying", "--teacher", "scripted:policy", "--run", "runs/two")  # fmt: skip
+    assert "next: convbench judge --judge haggle@claude-opus" in built.out
+    assert dry(opened, "openai/judge", "runs/two").startswith(
+        "haggle@openai/judge\nYou judge a seller."
+    )
+
+
+def test_a_model_alone_is_put_to_the_run_s_rubric(opened: Typist, tmp_path: Path) -> None:
+    file = written(tmp_path)
+    with Provider(reply=honest) as provider:
+        said = opened("judge", "--judge", f"{file}@openai/judge", "--run", "runs/open",
+                      "--api-base", provider.api_base)  # fmt: skip
+        assert said.code == 0, said.err
+    (tmp_path / file).unlink()  # the run has it
+    for asked in ("openai/other", "haggle@openai/other"):
+        assert dry(opened, asked).startswith("haggle@openai/other\nYou judge a seller.")
+    assert "expected haggle@MODEL" in dry(opened, "haggle")
+    kept = resolve_judge("haggle@openai/judge", run=Run.open(Path("runs/open")))
+    assert kept.fingerprint in Run.open(Path("runs/open")).judge_specs()
+    changed = resolve_judge(
+        "haggle@openai/judge", run=Run.open(Path("runs/open")), sets={"asks": 1}
+    )
+    assert changed.spec.asks == 1
+
+
+def test_the_paper_s_tasks_have_the_paper_s_rubric(
+    typist: Typist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    build(typist)
+    assert dry(typist, "openai/judge", "runs/a").startswith(
+        "openai/judge\nYou are an expert evaluator of educational conversations"
+    )
+    # Once another rubric alone has judged it, that is the run's; of several the paper's.
+    file = written(tmp_path)
+    with Provider(reply=honest) as provider:
+        base = ("--run", "runs/a", "--api-base", provider.api_base)
+        assert typist("judge", "--judge", f"{file}@openai/judge", *base).code == 0
+        assert dry(typist, "openai/other", "runs/a").startswith("haggle@openai/other\n")
+    with Provider() as provider:
+        base = ("--run", "runs/a", "--api-base", provider.api_base)
+        assert typist("judge", "--judge", "rubric@openai/judge", *base).code == 0
+    assert dry(typist, "openai/other", "runs/a").startswith("openai/other\nYou are an expert")
+
+
+def test_a_log_without_gold_is_no_multiple_choice(
+    typist: Typist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    talk = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
+    (tmp_path / "log.jsonl").write_text(json.dumps(talk) + "\n")
+    assert "--judge RUBRIC@MODEL" in typist("import", "log.jsonl", "--run", "runs/log").err
+    assert "task log has no rubric of its own" in dry(typist, "openai/judge", "runs/log")
+    said = typist("judge", "--run", "runs/log")
+    assert "task log names no judge; expected --judge NAME" in said.err
+
+
+def test_a_card_says_criteria_weights_and_scales(tmp_path: Path) -> None:
+    spec = catalog.load(JudgeSpec, "judges", str(tmp_path / written(tmp_path)))
+    card = prompts(manifest(), {"f00d": spec})
+    assert "Criteria of judge haggle" in card
+    assert "Profit kept (profit, 0 to 100, weight 3): Share of the margin left." in card
+    assert "Firmness (firmness, 0 to 1)" in card
+    assert "Overall (overall, 0 to 1): the weighted mean\nreward = overall / 1" in card
