@@ -16,6 +16,7 @@ from convbench.errors import ConvbenchError, RunError, SpecError
 from convbench.options.look import ShowOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
+from convbench.prompts import refuse_absent_choices
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
@@ -178,7 +179,9 @@ def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:
     manifest = make_manifest(task, spec, shape, cast)
     made, problem = None, None
     try:
-        made = preview(manifest, load_examples(task, manifest.seed).examples)
+        examples = load_examples(task, manifest.seed).examples
+        refuse_absent_choices(task, manifest.protocol, manifest.mode, examples)
+        made = preview(manifest, examples)
     except ConvbenchError as error:
         problem = str(error)
     return SpecShown(

@@ -14,6 +14,7 @@ from convbench.models.where import folder_of
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
+from convbench.prompts import refuse_absent_choices
 from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast
 from convbench.rollout.cast import asked_alike, make_member, teachers
 from convbench.rollout.fill import fill
@@ -132,6 +133,7 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
             f"protocol {protocol.name}: speaker {silent[0]!r} needs a model, and the cast of "
             f"{parent.path} has none for it; build a run in that protocol and evaluate there"
         )
+    refuse_absent_choices(old.task, protocol, old.mode, parent.examples.values())
     member = make_member(options.policy, limit, options.calls.api_base, options.specs)
     cast[protocol.policy] = asked_alike(member, old.cast[old.protocol.policy])
     return ask_again(

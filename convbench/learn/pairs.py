@@ -205,6 +205,13 @@ def opening(manifest: RunManifest, item: Logged) -> list[Message]:
 
 def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) -> list[Message]:
     """Return the messages before the policy's first turn of another protocol, e.g. `direct`."""
+    prompts.refuse_absent_choices(
+        manifest.task,
+        protocol,
+        manifest.mode,
+        [item.example],
+        "--set pairing.protocol=chat --set eval_protocol=chat",
+    )
     values = prompts.fields(item.example, manifest.task, manifest.mode, 1)
     policy = protocol.policy
     system = prompts.system(manifest.task, protocol, policy, manifest.mode, values)

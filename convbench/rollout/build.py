@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from convbench import prompts
 from convbench.errors import FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
 from convbench.models.open import policy_or_default
@@ -175,6 +176,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
     loaded = load(task, manifest.seed)
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
         raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")
+    prompts.refuse_absent_choices(task, manifest.protocol, manifest.mode, loaded.examples)
     return manifest.model_copy(
         update={
             "source_revision": loaded.revision,

@@ -8,7 +8,7 @@ What a template may hold is listed (`source`), so is what it may call (`filters`
 
 from convbench.templates.budget import LINE, Budget, Missing, Refused, one_line
 from convbench.templates.plain import Plain, world
-from convbench.templates.source import expression, free_names, template
+from convbench.templates.source import expression, free_names, template, tested_names
 from convbench.templates.walk import evaluate, fill
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "free_names",
     "one_line",
     "template",
+    "tested_names",
     "world",
 ]

@@ -81,6 +81,15 @@ def free_names(text: str) -> frozenset[str]:
     return frozenset(read - excused)
 
 
+def tested_names(text: str) -> frozenset[str]:
+    """Return the names that a template's conditions ask about: what stands on them may be empty.
+    Refused as `template` does."""
+    branches = (node for node, _ in _walk(template(text).tree))
+    tests = (node.test for node in branches if isinstance(node, nodes.If | nodes.CondExpr))
+    inside = (node for test in tests for node, _ in _walk(test))
+    return frozenset(node.name for node in inside if isinstance(node, nodes.Name))
+
+
 def _parsed(text: str, *, whole: bool) -> Source:
     if len(text) > LONGEST_SOURCE:
         raise Refused(f"found {len(text):,} characters; expected at most {LONGEST_SOURCE:,}")

@@ -212,8 +212,7 @@ def opened(typist: Typist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> T
     (tmp_path / "specs" / "judges").mkdir()
     text = OPEN.replace("QUESTIONS", str(tmp_path / "questions.csv"))
     (tmp_path / "specs" / "tasks" / "open.yaml").write_text(text)
-    said = typist("build", "open", "--model", "scripted:policy", "--tasks", "2", "--protocol",
-                  "clarifying", "--teacher", "scripted:policy", "--run", "runs/open")  # fmt: skip
+    said = typist("build", "open", "--model", "scripted:policy", "--run", "runs/open")
     assert said.code == 0, said.err
     assert "next: convbench init judge my-rubric" in said.out
     return typist
@@ -243,8 +242,7 @@ def test_a_model_alone_is_put_to_the_task_s_rubric(opened: Typist, tmp_path: Pat
     )
     task = tmp_path / "specs" / "tasks" / "open.yaml"
     task.write_text(task.read_text() + "judge: haggle\n")
-    built = opened("build", "open", "--model", "scripted:policy", "--tasks", "1", "--protocol",
-                   "clarifying", "--teacher", "scripted:policy", "--run", "runs/two")  # fmt: skip
+    built = opened("build", "open", "--model", "scripted:policy", "--run", "runs/two")
     assert "next: convbench judge --judge haggle@claude-opus" in built.out
     assert dry(opened, "openai/judge", "runs/two").startswith(
         "haggle@openai/judge\nYou judge a seller."
