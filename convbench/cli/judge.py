@@ -88,7 +88,7 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
         failures={one.name: dict(one.failures) for one in result.judged if one.failures},
         estimate={
             one.name: Tokens(
-                conversations=one.calls, calls=one.calls, prompt_tokens=one.prompt_tokens,
+                conversations=one.verdicts, calls=one.calls, prompt_tokens=one.prompt_tokens,
                 reply_tokens=one.completion_tokens, usd=one.usd,
             )
             for one in result.previews
@@ -218,8 +218,9 @@ def _say_preview(preview: JudgePreview) -> None:
         if preview.reply_schema is not None:
             say_reply_schema(preview.reply_schema, preview.structured)
         out.print()
-    fact("verdicts", f"{preview.calls:,} to give")
+    fact("verdicts", f"{preview.verdicts:,} to give")
     if preview.model:
+        fact("calls", f"{preview.calls:,}")
         fact(
             "tokens",
             f"about {preview.prompt_tokens:,} prompt, at most {preview.completion_tokens:,} reply",

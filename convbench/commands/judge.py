@@ -88,7 +88,7 @@ def _foreseen(
     dollars = [one.usd for one in asked]
     return spreading.foresee(
         run.path, asked[0].model or "",
-        conversations=sum(one.calls for one in asked), calls=sum(one.calls for one in asked),
+        conversations=sum(one.verdicts for one in asked), calls=sum(one.calls for one in asked),
         prompt_tokens=sum(one.prompt_tokens for one in asked),
         reply_tokens=sum(one.completion_tokens for one in asked),
         usd=None if None in dollars else sum(usd or 0.0 for usd in dollars),

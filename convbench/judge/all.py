@@ -37,8 +37,11 @@ class JudgePreview:
     name: str
     model: str | None
     messages: list[Message]
-    """Of the first conversation; empty where no model is asked."""
+    """Of the first call; empty where no model is asked."""
+    verdicts: int
+    """Verdicts to give; of a pair the orders."""
     calls: int
+    """Calls that they take: one a turn where turns are judged, one a group."""
     prompt_tokens: int
     completion_tokens: int
     usd: float | None

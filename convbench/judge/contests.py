@@ -68,9 +68,9 @@ def _judges(options: JudgeOptions) -> list[Judge]:
 def _preview(contest: Contest, calls: CallOptions) -> JudgePreview:
     """Return what a judge would be sent of a contest, with tokens and dollars for all of it."""
     judge, left = contest.judge, todo(contest)
-    if judge.model is None:
-        return JudgePreview(judge.name, None, [], left.left, 0, 0, 0.0)
-    check_variables(judge.spec, contest.home.examples.values())
+    if judge.model is not None:
+        check_variables(judge.spec, contest.home.examples.values())
     orders = (one for group in left.pending.values() for one in group)
     schema = form_of(judge.spec).schema
-    return preview_of(judge, ((pair_messages(judge, one), schema) for one in orders), calls)
+    requests = ((pair_messages(judge, one), schema) for one in orders)
+    return preview_of(judge, left.left, requests, calls)

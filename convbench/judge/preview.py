@@ -65,18 +65,20 @@ def _form(run: Run, judge: Judge, talk: Conversation, example: Example) -> Form[
 def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
     """Return what this judge would be sent, with tokens and dollars for all of it."""
     pending = unscored(run, judge)[0]
-    if judge.model is None:
-        return JudgePreview(judge.name, None, [], len(pending), 0, 0, 0.0)
-    check_variables(judge.spec, run.examples.values())
-    return preview_of(judge, _asked(run, judge, pending), calls)
+    if judge.model is not None:
+        check_variables(judge.spec, run.examples.values())
+    return preview_of(judge, len(pending), _asked(run, judge, pending), calls)
 
 
-def preview_of(judge: Judge, requests: Iterable[Request], calls: CallOptions) -> JudgePreview:
+def preview_of(
+    judge: Judge, verdicts: int, requests: Iterable[Request], calls: CallOptions
+) -> JudgePreview:
     """Return what these calls of a judge's model come to, and the first of them as it is sent.
 
     Raises SpecError where a prompt cannot be rendered.
     """
-    assert judge.model is not None
+    if judge.model is None:
+        return JudgePreview(judge.name, None, [], verdicts, 0, 0, 0, 0.0)
     specs = calls.specs
     first: Request | None = None
     prompt = count = 0
@@ -91,6 +93,7 @@ def preview_of(judge: Judge, requests: Iterable[Request], calls: CallOptions) ->
         judge.name,
         judge.model,
         first[0] if first else [],
+        verdicts,
         count,
         prompt,
         reply,
