@@ -32,6 +32,9 @@ class Speaker(Noun):
     """How much of the conversation this speaker's model gets."""
     private_before: str | None = None
     """Text of a turn up to and including this marker is private thought: others do not see it."""
+    role: Literal["user", "system"] = Field(default="user", exclude_if=lambda role: role == "user")
+    """Role of its messages to other speakers' models; `system` of what a log has as such behind
+    other messages."""
     heard_by: tuple[str, ...] = ()
     """The only other speakers that hear this one; empty: all do."""
     cut: int | None = Field(default=None, ge=1)
