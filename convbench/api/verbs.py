@@ -75,8 +75,9 @@ def build(task: str | None = None, **said: Any) -> Run:
 def judge(run: Place = None, *judge: str, **said: Any) -> Run:
     """Let judges score what they have not scored of a run; return the run."""
     options = options_of(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
-    for judged in judge_command.judge(options).judged:
-        _ended(judged, options.calls, f"verdicts of {judged.name}")
+    for result in judge_command.judge_each(options):
+        for judged in result.judged:
+            _ended(judged, options.calls, f"verdicts of {judged.name}")
     return open_run(run)
 
 

@@ -19,6 +19,7 @@ from convbench.cli.say import (
     next_command,
     note,
     of_run,
+    path_of,
     said_again,
     say_had,
     say_preview,
@@ -61,7 +62,7 @@ def answer_build(result: BuildResult) -> BuildAnswer:
     m, built = result.manifest, result.built or Built()
     have, every = result.told_probs or (None, None)
     return BuildAnswer(
-        run=None if result.path is None or result.preview else shown(result.path),
+        run=None if result.path is None or result.preview else path_of(result.path),
         task=m.task.name, protocol=m.protocol.name, mode=m.mode,
         policy=m.cast[m.protocol.policy].model, questions=dict(result.splits),
         conversations=built.had, before=built.kept, failed=built.lost,
@@ -71,7 +72,7 @@ def answer_build(result: BuildResult) -> BuildAnswer:
     )  # fmt: skip
 
 
-def _to_judge(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
+def to_judge(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
     """Return the command that judges a run: by the task's own judge, with a model where its rubric
     names none; else by a model, where there is a rubric for it; else one that begins a rubric."""
     from convbench import catalog
@@ -140,4 +141,4 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     if unrecorded or options.calls.fails(built.lost, built.lost + built.jobs.done):
         raise typer.Exit(1)  # what was asked for is not there
     more = f"{of_run(path)}{said_again(options.specs)}"
-    next_command(_to_judge(manifest, options.specs, more))
+    next_command(to_judge(manifest, options.specs, more))

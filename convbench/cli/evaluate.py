@@ -16,6 +16,7 @@ from convbench.cli.say import (
     fact,
     next_command,
     note,
+    path_of,
     say_failures,
     say_had,
     say_means,
@@ -48,8 +49,8 @@ def evaluated(result: EvalResult) -> EvaluatedRun:
     """Return what `eval` did on one run."""
     manifest = result.run.manifest
     return EvaluatedRun(
-        run=shown(result.run.path),
-        parent=shown(result.parent.path),
+        run=path_of(result.run.path),
+        parent=path_of(result.parent.path),
         policy=manifest.cast[manifest.protocol.policy].model,
         conversations=result.built.had,
         failed=result.built.lost,
@@ -70,7 +71,10 @@ def say_eval(result: EvalResult, calls: CallOptions) -> bool:
     again = f"convbench eval {manifest.checkpoint} --run {parent}{batch}"
     ended(built.jobs, result.run.path, again)
     if result.judged is None:
-        note(f"{parent} has no verdicts, so no judge is known; judge it, then evaluate again")
+        note(
+            f"{parent} has no verdicts, so no judge is known; convbench judge --judge NAME --run "
+            f"{parent} scores it and its evaluations"
+        )
     else:
         for judged in result.judged.judged:
             say_failures(judged)

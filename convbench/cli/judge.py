@@ -23,6 +23,7 @@ from convbench.cli.say import (
     next_command,
     note,
     of_run,
+    path_of,
     said_again,
     say_failures,
     say_means,
@@ -50,19 +51,19 @@ SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"
 @command("judge", JudgeOptions, JudgeAnswer)
 def judge(each: list[JudgeOptions]) -> None:
     """Score runs."""
-    from convbench.commands.judge import judge as command
+    from convbench.commands.judge import judge_each
     from convbench.store import find_run
 
     for options in each if not each[0].pairwise else ():
         find_run(options.run)  # so that none is judged where another is not there
     code, runs = 0, []
-    for options in each:
+    results = ((o, n, result) for o in each for n, result in enumerate(judge_each(o)))
+    for options, number, result in results:
         try:
-            result = command(options)
             if wanted():
                 runs.append(answer_judge(result))
                 give(JudgeAnswer(runs=runs))
-            say_judge(result, options)
+            say_judge(result, options, goes_on=number == 0)
         except typer.Exit as ended:
             code = max(code, ended.exit_code)
             if ended.exit_code == INTERRUPTED:
@@ -75,7 +76,7 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
     """Return what came of one run."""
     found = result.panel.judges if result.panel is not None else ()
     return JudgedRun(
-        run=shown(result.run.path),
+        run=path_of(result.run.path),
         judges=[
             JudgeScores(
                 judge=one.judge, scored=one.scored, failed=one.failed, means=dict(one.means),
@@ -106,15 +107,12 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
     )  # fmt: skip
 
 
-def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
-    """Print what `judge` did, or would do; an exit code where too many verdicts have no score."""
+def say_judge(result: JudgeResult, options: JudgeOptions, *, goes_on: bool = True) -> None:
+    """Print what `judge` did, or would do, and what comes next (`goes_on`; not after each of a
+    run's evaluations); an exit code where too many verdicts have no score."""
     name = shown(result.run.path)
     if result.previews:
-        for preview in result.previews:
-            _say_preview(preview)
-        if result.foreseen is not None:
-            say_foreseen(result.foreseen)
-        next_command(as_typed("--dry-run"))
+        _say_previews(result, goes_on)
         return
     if result.compared:
         say_compared(result, options)
@@ -140,10 +138,23 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     if any(fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
         raise typer.Exit(1)
     of = of_run(result.run.path)
+    if not goes_on:
+        return
     next_command(
         f"{_question(result)}{of}",
         f"convbench publish USER/NAME --dry-run{of}",
     )
+
+
+def _say_previews(result: JudgeResult, goes_on: bool) -> None:
+    """Print what each judge would be sent of a run."""
+    fact("run", shown(result.run.path))
+    for preview in result.previews:
+        _say_preview(preview)
+    if result.foreseen is not None:
+        say_foreseen(result.foreseen)
+    if goes_on:
+        next_command(as_typed("--dry-run"))
 
 
 def _question(result: JudgeResult) -> str:

@@ -30,6 +30,7 @@ from convbench.cli.say import (
     fact,
     next_command,
     note,
+    path_of,
     say_messages,
     say_preview,
     say_reply_schema,
@@ -103,7 +104,7 @@ def init(options: InitOptions) -> None:
     from convbench.commands.init import init
 
     made = init(options)
-    give(MadeAnswer(kind=made.kind, name=made.name, file=shown(made.files[-1])))
+    give(MadeAnswer(kind=made.kind, name=made.name, file=path_of(made.files[-1])))
     for path in made.files:
         fact("written", shown(path))
     next_command(*made.next)
@@ -115,7 +116,7 @@ def tag(options: TagOptions) -> None:
     from convbench.commands.tag import tag
 
     run, label = tag(options)
-    give(RunAnswer(run=shown(run.path), tags=list(label.tags), note=label.note))
+    give(RunAnswer(run=path_of(run.path), tags=list(label.tags), note=label.note))
     fact("run", shown(run.path))
     fact("tags", ", ".join(label.tags) or "none")
     if label.note:
@@ -129,7 +130,7 @@ def models(options: ModelsOptions) -> None:
 
     found = models(options, lambda text: err.print(text, markup=False))
     name = f"local:{options.name}"
-    give(ModelsAnswer(model=name, source=found.source, folder=shown(found.folder)))
+    give(ModelsAnswer(model=name, source=found.source, folder=path_of(found.folder)))
     fact("model", f"{name}: {found.note}")
     fact("from", found.source)
     fact("in", shown(found.folder))

@@ -191,11 +191,17 @@ def said_again(specs: SpecOptions) -> str:
     return "".join(f" {flag} {shown(one)}" for flag, paths in said.items() for one in paths)
 
 
-def shown(path: Path) -> str:
-    """Return a path as a user would type it: relative where it lies below here."""
+def path_of(path: Path) -> str:
+    """Return a path for a program: relative where it lies below here, without a shell's quotes."""
     with suppress(ValueError):
         path = path.resolve().relative_to(Path.cwd())
-    return shlex.quote(str(path))
+    return str(path)
+
+
+def shown(path: Path) -> str:
+    """Return a path as a user would type it: relative where it lies below here, quoted where a
+    shell needs it."""
+    return shlex.quote(path_of(path))
 
 
 def of_run(path: Path, option: str = "--run ") -> str:

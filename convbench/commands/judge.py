@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from convbench import catalog
@@ -16,6 +16,7 @@ from convbench.judge.all import (
     judge_with_model,
     score_here,
 )
+from convbench.judge.kinds import kind_of
 from convbench.judge.resolve import Judge
 from convbench.judge.rubrics import kept_rubrics
 from convbench.models.aliases import resolve
@@ -32,8 +33,28 @@ if TYPE_CHECKING:
     from convbench.workers.spread import Spreading
 
 
+def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
+    """Judge a run and then its evaluations, by the same judges: whatever of it these have not
+    scored. Labels are of the run's own conversations, and so are controls. With `pairwise` there is
+    one result. Yields one a run; ends early where one was stopped. Raises ConvbenchError
+    subclasses.
+    """
+    load_plugins(options.specs)
+    if options.pairwise:
+        yield judge(options)
+        return
+    run, judges = _of_run(options)
+    yield (result := _judged(run, judges, options))
+    others = [one for one in judges if "labels" not in kind_of(one.spec).needs]
+    for child in run.children() if others else ():
+        if any(one.jobs.interrupted or one.jobs.stopped for one in result.judged):
+            return
+        if child.has_one():
+            yield (result := _judged(child, others, replace(options, controls=False)))
+
+
 def judge(options: JudgeOptions) -> JudgeResult:
-    """Judge every conversation of a run that these judges have not scored.
+    """Judge every conversation of a run that these judges have not scored, or compare two policies.
 
     Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
     stopped loses at most the calls in flight.
@@ -43,17 +64,27 @@ def judge(options: JudgeOptions) -> JudgeResult:
         from convbench.judge.contests import contests
 
         return contests(options)
+    return _judged(*_of_run(options), options)
+
+
+def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
+    """Return the run that is named, and the judges that are asked for or its task's."""
     if options.until_decided:
         raise RunError("--until-decided: found no --pairwise A B; expected two policies to compare")
     run = find_run(options.run)
     _something(run)
-    named = _names(run, options)
-    spreading = _spreading(options, run)
-    options = dataclasses.replace(options, calls=first_address(options.calls))
-    judges = [judge_with_model(name, options.specs, options.calls, run) for name in named]
+    calls = first_address(options.calls)
+    judges = [judge_with_model(name, options.specs, calls, run) for name in _names(run, options)]
     for item in judges:
         if item.spec.per == "pair":
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
+    return run, judges
+
+
+def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
+    """Let judges score what they have not scored of one run."""
+    spreading = _spreading(options, run)
+    options = replace(options, calls=first_address(options.calls))
     _batched(judges, options)
     if options.dry_run:
         from convbench.judge.preview import preview
