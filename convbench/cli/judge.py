@@ -150,7 +150,7 @@ def _say_previews(result: JudgeResult, goes_on: bool) -> None:
     """Print what each judge would be sent of a run."""
     fact("run", shown(result.run.path))
     for preview in result.previews:
-        _say_preview(preview)
+        say_judge_preview(preview)
     if result.foreseen is not None:
         say_foreseen(result.foreseen)
     if goes_on:
@@ -222,7 +222,8 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _say_preview(preview: JudgePreview) -> None:
+def say_judge_preview(preview: JudgePreview) -> None:
+    """Print what one judge would be sent, and what it would cost."""
     fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
     if preview.messages:
         say_messages("judge", preview.messages)

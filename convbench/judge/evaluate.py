@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
+from convbench.judge.resolve import Judge
 from convbench.models.where import folder_of
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
@@ -20,6 +22,7 @@ from convbench.rollout.cast import asked_alike, make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, every_sample
 from convbench.rollout.manifest import ask_again, refuse_changes
+from convbench.rollout.preview import Preview, preview
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, find_run
@@ -37,7 +40,10 @@ class EvalResult:
     parent: Run
     built: Built
     judged: JudgeResult | None
-    """None where the parent has no verdicts, so that no judge is known."""
+    """None where the parent has no verdicts, so that no judge is known; of a dry run it says what
+    the judges would be sent."""
+    preview: Preview | None = None
+    """Of a dry run: what the policy would be sent."""
 
 
 def evaluate(options: EvalOptions) -> EvalResult:
@@ -59,6 +65,8 @@ def evaluate(options: EvalOptions) -> EvalResult:
     calls = options.calls.naming(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
     child = _child(parent, manifest, options, folder)
+    if options.dry_run:
+        return _previewed(parent, child, judges, calls)
     if not on_disk(child) or any(every_sample(child)):
         ready_cast(child, calls)
         ready(judges, calls, parent)
@@ -68,6 +76,16 @@ def evaluate(options: EvalOptions) -> EvalResult:
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
     return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
+
+
+def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> EvalResult:
+    """Return what a whole evaluation would send; nothing is written."""
+    from convbench.judge.preview import preview_unbuilt
+
+    shown = preview(child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch)
+    previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
+    judged = JudgeResult(child, previews=previews) if judges else None
+    return EvalResult(child, parent, Built(), judged, shown)
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from convbench.engine.need import usual_prompt
 from convbench.judge.all import JudgePreview
 from convbench.judge.ask import Form, form_of, judge_messages
-from convbench.judge.group import group_messages, group_schema, groups_of
+from convbench.judge.group import Group, group_messages, group_schema, groups_of
 from convbench.judge.kinds import kind_of
 from convbench.judge.pending import Pending, unscored
 from convbench.judge.ready import check_variables
@@ -18,9 +19,10 @@ from convbench.judge.turns import parts
 from convbench.models.aliases import resolve
 from convbench.models.open import structured_of
 from convbench.options.shared import CallOptions
-from convbench.rollout.preview import dollars, headroom
-from convbench.schema import Conversation, Example, Message
+from convbench.rollout.preview import Preview, dollars, headroom
+from convbench.schema import Conversation, Example, Message, RunManifest
 from convbench.store import Run
+from convbench.views import policy_turns
 from convbench.words import Structured
 
 Request = tuple[list[Message], Callable[[], dict[str, Any]]]
@@ -70,10 +72,38 @@ def preview(run: Run, judge: Judge, calls: CallOptions) -> JudgePreview:
     return preview_of(judge, len(pending), _asked(run, judge, pending), calls)
 
 
-def preview_of(
-    judge: Judge, verdicts: int, requests: Iterable[Request], calls: CallOptions
+def preview_unbuilt(
+    judge: Judge, manifest: RunManifest, shown: Preview, calls: CallOptions
 ) -> JudgePreview:
-    """Return what these calls of a judge's model come to, and the first of them as it is sent.
+    """Return what this judge would be sent of a run that is not built, of which `shown` is the
+    first conversation: as much of every other one, with replies at their full length."""
+    spec, talk, example = judge.spec, shown.played, shown.example
+    count = shown.conversations
+    request: Request
+    requests: Iterable[Request] = ()
+    if judge.model is not None and spec.per == "group":
+        size = manifest.samples
+        group = Group((talk,) * size, example)
+        request = group_messages(judge, group), partial(group_schema, spec, size)
+        requests = repeat(request, count // size)
+    elif judge.model is not None:
+        turns = len(policy_turns(manifest.protocol, talk)) if spec.per == "turn" else 1
+        requests = repeat(
+            (judge_messages(spec, talk, example), form_of(spec).schema), count * turns
+        )
+    replies = shown.replies * count
+    return preview_of(judge, count, requests, calls, more=replies if judge.model else 0)
+
+
+def preview_of(
+    judge: Judge,
+    verdicts: int,
+    requests: Iterable[Request],
+    calls: CallOptions,
+    more: int = 0,
+) -> JudgePreview:
+    """Return what these calls of a judge's model come to, and the first of them as it is sent;
+    `more` tokens will stand in their prompts beside what does.
 
     Raises SpecError where a prompt cannot be rendered.
     """
@@ -81,7 +111,7 @@ def preview_of(
         return JudgePreview(judge.name, None, [], verdicts, 0, 0, 0, 0.0)
     specs = calls.specs
     first: Request | None = None
-    prompt = count = 0
+    prompt, count = more, 0
     for messages, schema in requests:
         first = first or (messages, schema)
         prompt += usual_prompt(messages)
