@@ -101,6 +101,8 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     if result.preview is not None:
         fact("questions", listed(result.splits))
         say_preview(result.preview)
+        for warning in result.warnings:
+            note(warning)
         if result.foreseen is not None:
             say_foreseen(result.foreseen)
         next_command(as_typed("--dry-run"))

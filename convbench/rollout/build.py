@@ -37,7 +37,7 @@ from convbench.schema.regime import reply_limit
 from convbench.store import Run, set_latest
 from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
-from convbench.tasks.splits import counted, refuse_untested
+from convbench.tasks.splits import counted, refuse_untested, without_errors
 
 UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
 """Questions and their seal, which are written before the manifest."""
@@ -87,6 +87,8 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         examples = existing.examples.values()
     result = BuildResult(options.run, manifest, existing is not None, loaded)
     result.splits = counted(e.split for e in examples)
+    if existing is None and (line := without_errors(examples)):
+        result.warnings.append(line)
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
     # A resumed run's questions are read as needed: one tells whether its prompts render.

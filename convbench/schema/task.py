@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Name, Noun, PythonRef, Text
+from convbench.schema.noun import Name, Noun, PythonRef, Text, part_of
 
 
 class Source(Noun):
@@ -168,7 +168,7 @@ class TaskSpec(Noun):
         usual: dict[str, Any] = {}
         if isinstance(source, dict) and source.get("file") and "hub" not in source:
             usual["sample"] = {"count": "all"}
-        if not any(_said(rows, key) for key in ("choices", "maker")):
+        if not any(part_of(rows, key) for key in ("choices", "maker")):
             usual |= {"answer": {"kind": "none"}, "protocol": "chat"}
         for key, default in usual.items():
             own = value.get(key)
@@ -177,8 +177,3 @@ class TaskSpec(Noun):
             elif isinstance(own, dict) and isinstance(default, dict):
                 value = {**value, key: {**default, **own}}
         return value
-
-
-def _said(rows: Any, key: str) -> Any:
-    """Return a field of a task's rows, given as a mapping or as `Rows`."""
-    return rows.get(key) if isinstance(rows, dict) else getattr(rows, key, None)
