@@ -17,7 +17,7 @@ def _about(room: ModuleType) -> str | None:
 
 class Room(ModuleType):
     # A module that is called as the verb of its name; its docstring is the verb's.
-    __doc__ = property(_about)  # type: ignore[assignment]
+    __doc__ = property(_about)
 
     def __call__(self, *args: Any, **said: Any) -> Any:
         """Do what the verb does."""
