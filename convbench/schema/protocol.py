@@ -169,7 +169,7 @@ class ProtocolSpec(Noun):
         speakers, steps = value.get("speakers"), value.get("steps")
         if not isinstance(speakers, dict) or not isinstance(steps, list | tuple):
             return value
-        policies = {name for name, one in speakers.items() if part_of(one, "policy")}
+        policies = [name for name, one in speakers.items() if part_of(one, "policy")]
         count = 0
         for item in steps:
             inside = part_of(item, "loop")
@@ -178,7 +178,7 @@ class ProtocolSpec(Noun):
                 return value
             count += times * sum(part_of(one, "speaker") in policies for one in inside or [item])
         fixed = {"default": count, "min": count, "max": count}
-        return {**value, "turns": fixed} if count else value
+        return {**value, "turns": fixed} if count > 0 else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
