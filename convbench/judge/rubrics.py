@@ -65,8 +65,8 @@ def _before(model: str, run: Run) -> str | None:
 
 
 def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
-    """Return the rubric that a task names as its judge, else the paper's where it is a shipped task
-    of multiple-choice questions; None where there is neither."""
+    """Return the rubric that a task names as its judge, else the paper's where its questions are
+    those of a shipped task of multiple-choice; None where there is neither."""
     if task is None:
         return PAPER
     if task.judge is not None:
@@ -75,8 +75,17 @@ def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
                 return task.judge
         except ConvbenchError:  # a run may name a judge that lies elsewhere
             pass
-    shipped = (catalog.shipped() / "tasks" / f"{task.name}.yaml").is_file()
-    return PAPER if shipped and task.answer.kind == "choice" else None
+    return PAPER if task.answer.kind == "choice" and _is_shipped(task) else None
+
+
+def _is_shipped(task: TaskSpec) -> bool:
+    """Return whether a task comes with convbench, or is laid over one that does."""
+    files = sorted((catalog.shipped() / "tasks").glob("*.yaml"))
+    if task.name in (file.stem for file in files):
+        return True
+    sources = (catalog.load(TaskSpec, "tasks", str(file)).source for file in files)
+    own = task.source.hub, task.source.config, task.source.rows
+    return any(own) and own in ((one.hub, one.config, one.rows) for one in sources)
 
 
 def _names(specs: Sequence[Path]) -> list[str]:

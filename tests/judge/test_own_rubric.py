@@ -15,8 +15,9 @@ from convbench.judge.ask import judge_messages
 from convbench.judge.instructions import names_every_label
 from convbench.judge.ready import check_variables
 from convbench.judge.resolve import again, as_asked, resolve_judge
+from convbench.judge.rubrics import rubric_of_model
 from convbench.publish.prompts import prompts
-from convbench.schema import JudgeSpec
+from convbench.schema import JudgeSpec, TaskSpec
 from convbench.store import Run
 from tests.cli.conftest import typist as typist
 from tests.cli.typed import Typist
@@ -285,6 +286,14 @@ def test_the_paper_s_tasks_have_the_paper_s_rubric(
         base = ("--run", "runs/a", "--api-base", provider.api_base)
         assert typist("judge", "--judge", "rubric@openai/judge", *base).code == 0
     assert dry(typist, "openai/other", "runs/a").startswith("openai/other\nYou are an expert")
+
+
+def test_a_task_laid_over_a_shipped_one_has_its_rubric() -> None:
+    arc = catalog.load(TaskSpec, "tasks", "arc")
+    assert rubric_of_model("x/y", arc.model_copy(update={"name": "arc-short"})) == "rubric"
+    other = arc.source.model_copy(update={"hub": "me/questions"})
+    with pytest.raises(SpecError, match="task mine has no rubric of its own"):
+        rubric_of_model("x/y", arc.model_copy(update={"name": "mine", "source": other}))
 
 
 def test_a_log_without_gold_is_no_multiple_choice(
