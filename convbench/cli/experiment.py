@@ -14,7 +14,16 @@ from convbench.cli.answers.learnt import ExperimentAnswer, ExperimentStep
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, say_document, shown, table, told
+from convbench.cli.say import (
+    fact,
+    next_command,
+    note,
+    path_of,
+    say_document,
+    shown,
+    table,
+    told,
+)
 from convbench.options.experiment import ExperimentOptions
 from convbench.printable import printable
 
@@ -69,7 +78,7 @@ def answer_experiment(result: ExperimentResult) -> ExperimentAnswer:
         experiment=result.spec.name, root=shown(result.root), steps=steps,
         left_out=list(result.left), missing=list(result.planned.missing),
         estimate={name: getattr(total, name) for name in names},
-        files=[shown(file) for file in result.files],
+        files=[path_of(file) for file in result.files],
     )  # fmt: skip
 
 

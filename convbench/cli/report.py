@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from convbench.cli.answers.learnt import ReportAnswer
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give, wanted
-from convbench.cli.say import next_command, note, of_run, say_document, shown
+from convbench.cli.pairwise import EVALS
+from convbench.cli.say import next_command, note, of_run, path_of, say_document, shown
 from convbench.options.report import PatternOptions, ReportOptions
 from convbench.printable import printable
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from convbench.report.document import Document
     from convbench.store import Run
 
+IMPORTED = "imported"
+"""Judge of rewards that came with a log: nobody can be asked for more of them."""
 SHOWN = 4
 """Files named one by one."""
 
@@ -70,7 +74,7 @@ def answer_document(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return a report's tables."""
     from convbench.report.data import as_data
 
-    found = as_data(document, tuple(shown(file) for file in files))
+    found = as_data(document, tuple(map(path_of, files)))
     return ReportAnswer.model_validate(found)
 
 
@@ -82,9 +86,35 @@ def say_report(result: ReportResult, files: Sequence[Path]) -> None:
         runs = result.runs
         of = of_run(runs[0].path, "") if len(runs) == 1 else f" {_names(runs)}"
         next_command(
+            *_missing(result),
             f"convbench report{of} --plots        (pictures and one HTML page)",
             f"convbench report{of} --format latex",
         )
+
+
+def _missing(result: ReportResult) -> list[str]:
+    """Return the commands that add what the report lacks: conversations, verdicts of a judge that
+    scored others of its policies, a judge at all. `judge` covers a run's evaluations."""
+    from convbench.cli.build import to_judge
+    from convbench.options.shared import SpecOptions
+    from convbench.report.tables.counts import counts
+
+    found: dict[str, None] = {}
+    for section in result.sections:
+        judges = [name for name in section.judges if ":" not in name and name != IMPORTED]
+        for policy in (one for each in section.policies for one in each.members or (each,)):
+            manifest, path = policy.run.manifest, policy.run.path
+            numbers = counts(policy)
+            if manifest.kind != "import" and numbers["missing"] + numbers["failed"]:
+                found[f"convbench build --run {shown(path)}"] = None
+            root = of_run(path.parents[1] if path.parent.name == EVALS else path)
+            for judge in judges:
+                numbers = counts(policy, judge)
+                if numbers["unjudged"] + numbers["judge failed"]:
+                    found[f"convbench judge --judge {shlex.quote(judge)}{root}"] = None
+            if not section.judges:
+                found[to_judge(manifest, SpecOptions(), root)] = None
+    return list(found)
 
 
 def _names(runs: Sequence[Run]) -> str:

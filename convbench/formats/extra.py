@@ -42,6 +42,15 @@ NEAR = 0.8
 """How alike (difflib's ratio) an unknown key and a known one are where it is a slip."""
 
 
+class Unusable(DataError):
+    """A row that nothing can be made of, through no slip of whoever wrote the file: an import
+    leaves it out, and counts it by `reason`."""
+
+    def __init__(self, line: str, reason: str) -> None:
+        super().__init__(line)
+        self.reason = reason
+
+
 def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return all that a row says beside the known keys. Raises DataError for a key that looks
     like a known one, and for two names of one thing."""

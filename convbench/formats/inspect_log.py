@@ -163,9 +163,7 @@ def _rows(
             raise DataError(f"{where}: found no messages; expected a sample of Inspect's")
         said = _detached(sample["messages"], _mapping(sample.get("attachments")))
         messages = [_message(one, f"{where}: messages") for one in said]
-        while messages and messages[-1]["role"] != "assistant":
-            messages.pop()  # what nobody answered
-        if not messages:
+        if not any(one["role"] == "assistant" for one in messages):
             error = _mapping(sample.get("error")).get("message")
             left_out.append(f"{where}: {error or 'no reply'}"[:200])
             continue

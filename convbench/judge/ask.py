@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from convbench import prompts
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
+from convbench.judge.instructions import with_instructions
 from convbench.judge.replies import read
 from convbench.judge.reply_form import Complaint, Scores, schema_of
 from convbench.judge.resolve import Judge
@@ -101,10 +102,9 @@ def rendered(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[
     """Return a rubric's system prompt and its prompt; `fenced` are fields that hold transcripts
     between their marks, all other texts are quoted where the rubric says so."""
     quote = quoting(*fenced) if spec.fence == "quoted" else None
-    return (
-        prompts.render(spec.system or "", fields, f"judge {spec.name}: system", quote),
-        prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote),
-    )
+    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system", quote)
+    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote)
+    return with_instructions(spec, system), prompt
 
 
 def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[str, str]:

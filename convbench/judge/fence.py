@@ -176,4 +176,5 @@ def _said(turns: Sequence[Turn], reasoning: bool) -> Iterator[tuple[str, str]]:
         for one in turn.rounds:
             for who, what in round_lines(name, one):
                 yield " ".join(plain(who).split()), what
-        yield name, text_of(turn.content)
+        if not turn.calls_alone:
+            yield name, text_of(turn.content)

@@ -10,6 +10,9 @@ from convbench.judge.fence import ABOUT_SET, ABOUT_SEVERAL, fenced_several
 from convbench.schema import Conversation, Example, JudgeSpec, Message
 from convbench.views import transcript
 
+FIELDS = {"group": ("marks", "transcripts"), "pair": ("marks", "transcripts", "first", "second")}
+"""What templates see of several conversations, by `per`, beside what every rubric sees."""
+
 
 def messages_of(
     spec: JudgeSpec, talks: Sequence[Conversation], example: Example, key: str

@@ -52,7 +52,11 @@ class BuildOptions(Asking):
     ] = None
     tasks: Annotated[
         int | Literal["all"] | None,
-        Opt("Questions drawn (the task's own: 500).", metavar="N|all", parse=_count),
+        Opt(
+            "Questions drawn (the task's own: 500, of a file of yours all).",
+            metavar="N|all",
+            parse=_count,
+        ),
     ] = None
     shape: Shape = Shape()
     model: Annotated[

@@ -58,10 +58,7 @@ Track = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    Opt(
-        "Show what would be sent and what it would cost; send and write nothing.",
-        typed_only=True,
-    ),
+    Opt("Show what would be sent and what it would cost; send and write nothing."),
 ]
 
 

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from convbench import prompts
 from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
 from convbench.models.open import policy_or_default
@@ -36,7 +37,7 @@ from convbench.schema.regime import reply_limit
 from convbench.store import Run, set_latest
 from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
-from convbench.tasks.splits import counted, refuse_untested
+from convbench.tasks.splits import counted, refuse_untested, without_errors
 
 UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
 """Questions and their seal, which are written before the manifest."""
@@ -88,6 +89,8 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         examples = existing.examples.values()
     result = BuildResult(options.run, manifest, existing is not None, loaded)
     result.splits = counted(e.split for e in examples)
+    if existing is None and (line := without_errors(examples)):
+        result.warnings.append(line)
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
     # A resumed run's questions are read as needed: one tells whether its prompts render.
@@ -197,6 +200,7 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
     loaded = load(task, manifest.seed)
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
         raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")
+    prompts.refuse_absent_choices(task, manifest.protocol, manifest.mode, loaded.examples)
     return manifest.model_copy(
         update={
             "source_revision": loaded.revision,

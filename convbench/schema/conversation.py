@@ -39,13 +39,25 @@ class Turn(Noun):
     """Replies before this one that had not the form that the step asks for (`form`); tokens and
     dollars of the turn are of all of them."""
     finish_reason: FinishReason = "stop"
-    """`length` where the reply was cut by max_tokens."""
+    """`length` where the reply was cut by max_tokens; `tool_calls` where a logged turn ended with
+    its calls, and no words followed."""
     prompt_tokens: Count | None = None
     """Tokens of the prompt, as the provider counts."""
     completion_tokens: Count | None = None
     """Tokens of the reply, as the provider counts."""
     cost_usd: Dollars | None = None
     """Price of the call in dollars; null where unknown."""
+
+    @property
+    def calls_alone(self) -> bool:
+        """Whether it has calls of tools and no words after them: its content is nobody's reply."""
+        return bool(self.rounds) and self.finish_reason == "tool_calls"
+
+    @property
+    def replies(self) -> int:
+        """How many replies of the speaker's model it is made of: those that called tools, and the
+        words after them."""
+        return len(self.rounds) + (not self.calls_alone)
 
 
 class Failure(Noun):

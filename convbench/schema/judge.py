@@ -22,6 +22,8 @@ Words = Literal["optional", "required"]
 """Whether a score must come with words for it."""
 Replies = Literal["structured", "text"]
 """What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
+Criteria = Literal["appended", "as-written"]
+"""Whether a rubric's metrics, their ranges and the form of a reply are added to its prompts."""
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation", "few-shot",
                     "review"]  # fmt: skip
 
@@ -132,6 +134,11 @@ class JudgeSpec(Noun):
     replies: Replies | None = Field(default=None, exclude_if=lambda value: value is None)
     """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
     run kept from before stays with text."""
+    criteria: Criteria | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Whether the system prompt ends with the metrics (`about`), their ranges and the form of a
+    reply (`appended`), or is sent as it is written. A rubric that is named gets `appended` where it
+    says nothing and its prompts do not name every label (`Label: [score]`); one that a run kept
+    stays as it was asked."""
     function: PythonRef | None = None
     """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`; of a
     `review`: `-> list of convbench.judge.review.faults.Fault`."""

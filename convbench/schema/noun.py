@@ -76,3 +76,8 @@ def fingerprint(*values: Any) -> str:
 def pick(text: Text | None, mode: Mode) -> str | None:
     """Return the template of this mode, None where there is none for it."""
     return text.get(mode) if isinstance(text, dict) else text
+
+
+def part_of(value: Any, key: str) -> Any:
+    """Return a field of what is a mapping, or an object already, before it is checked."""
+    return value.get(key) if isinstance(value, dict) else getattr(value, key, None)

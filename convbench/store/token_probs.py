@@ -96,7 +96,8 @@ def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, s
         if turn.speaker == policy:
             for number, one in enumerate(turn.rounds):
                 yield call_key(conversation, place, number), one.content
-            yield call_key(conversation, place), text_of(turn.content)
+            if not turn.calls_alone:
+                yield call_key(conversation, place), text_of(turn.content)
 
 
 def _hash(text: str) -> bytes:

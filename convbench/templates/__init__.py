@@ -8,7 +8,7 @@ What a template may hold is listed (`source`), so is what it may call (`filters`
 
 from convbench.templates.budget import LINE, Budget, Missing, Refused, one_line
 from convbench.templates.plain import Plain, world
-from convbench.templates.source import expression, template
+from convbench.templates.source import expression, free_names, template, tested_names
 from convbench.templates.walk import Quote, evaluate, fill
 
 __all__ = [
@@ -21,7 +21,9 @@ __all__ = [
     "evaluate",
     "expression",
     "fill",
+    "free_names",
     "one_line",
     "template",
+    "tested_names",
     "world",
 ]

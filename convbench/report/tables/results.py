@@ -77,6 +77,11 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         )
     elif paper and reference_of(section.protocol) is None:
         notes.append(f"The paper has no table for {section.title}.")
+    if single := [e.n for line in found for e in line if e is not None and e.error is None]:
+        units = "one" if kind == "naive" else "of one group"
+        notes.append(
+            f"No error is given where conversations ({max(single):,}) are {units}: it needs two."
+        )
     if any(e is not None and e.error == 0 and e.n > 1 for line in found for e in line[:1]):
         notes.append("An error of 0 says that all groups agree, not that the mean is certain.")
     floor = constant_answer(_judged(section, judge)) if judge else None
