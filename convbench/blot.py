@@ -74,9 +74,9 @@ _WHERE = re.compile(
     r"""(?ix)
     ( (?:authorization|api[-_\ ]?key|x-api-key|access[-_]?token|token|secret|password|signature
        |credential|(?<=[?&])key)
-      (?:\ provided)? ["'\\]* \s*[:=]\s* ["'\\]* (?:(?:bearer|basic)\s+)?
+      (?:\ provided)? ["'\\]*+ \s*+[:=]\s*+ ["'\\]*+ (?:(?:bearer|basic)\s+)?
     | \b(?:bearer|basic)\s+ )
-    (?=[^\s"'&,;<>]*\d) [^\s"'&,;<>\\]{16,}"""
+    (?=[^\s"'&,;<>\d]{0,500}+\d) [^\s"'&,;<>\\]{16,}"""
 )
 """Where a key stands, and a value there that could be one: 16 signs or more, a digit among them."""
 _USER = re.compile(r"(?<=://)[^/\s@]{1,300}@")

@@ -13,7 +13,6 @@ one: code in function scope, classes equal by name, nothing passes where either 
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from convbench.answers.enclosed import fenced
 from convbench.answers.tags import visible
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.constants import commonest, constant_scores
@@ -30,8 +30,6 @@ from convbench.views import heard, policy_turns
 
 VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
-
-_FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 
 Details = dict[str, Any]
 
@@ -94,7 +92,7 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     text = visible(heard(protocol, last))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
-    blocks = [textwrap.dedent(match[3]) for match in _FENCE.finditer(text)]
+    blocks = [textwrap.dedent(block) for block in fenced(text)]
     if not blocks:
         return list(dict.fromkeys([text.strip(), textwrap.dedent(text).strip("\n")]))
     return list(dict.fromkeys(["\n\n".join(blocks), max(blocks, key=len), blocks[-1]]))

@@ -26,7 +26,7 @@ from convbench.schema.recipe import Unit
 from convbench.schema.token_probs import TokenProbs
 from convbench.views import SENTINEL, for_template, shows_system, shows_text, without_system
 
-_NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+_NOW = re.compile(r"""strftime_now\(\s*+(['"])((?:(?!\1).)*+)\1\s*+\)""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,15 @@ ALIKE = 0.9
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 CODE = re.compile(
-    r"```|^\s*(?:def|class|async def)\s+\w+\s*[(:]|^\s*(?:import|from)\s+\w+(?:\s+import\b|\s*$)"
-    r"|^\s*return\s+[\w(\[{]|\blambda\s+\w+\s*:|</\w+>|<(?:html|div|body|span|style)\b",
+    r"```|^[^\S\n]*+(?:(?:def|class|async def)\s++\w++\s*+[(:]"
+    r"|(?:import|from)\s++\w++(?:\s++import\b|[^\S\n]*+$)|return\s++[\w(\[{])"
+    r"|\blambda\s++\w++\s*+:|</\w++>|<(?:html|div|body|span|style)\b",
     re.MULTILINE | re.IGNORECASE,
 )
 """Code, of Python or a page."""
-OTHERS_LINE = re.compile(r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE)
+OTHERS_LINE = re.compile(
+    r"^[^\w\n]*+(?:human|user|agent|assistant)\s*+\W?:", re.IGNORECASE | re.MULTILINE
+)
 """A line that begins with a speaker's name."""
 FAREWELL = re.compile(
     r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)"
