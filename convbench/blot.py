@@ -51,7 +51,7 @@ PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "a signed token",
         ("eyJ",),
-        r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+        r"eyJ[A-Za-z0-9_-]{10,2000}+\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
     ),
     (
         "a private key",

@@ -21,6 +21,7 @@ _CALL, _CALLED = re.compile(r"<tool_call>\s*+(?=\{)"), re.compile(r"\}\s*+</tool
 _MISTRAL = "[TOOL_CALLS]"
 _MISTRAL_ONE = re.compile(r"([\w-]{1,64})(?:\[CALL_ID\]\w+)?\[ARGS\]")
 _LLAMA = re.compile(r"\s*+(?:<\|python_tag\|>\s*+)?(?=\{)")
+_NEXT = re.compile(r"\s*+;?\s*+")
 _DECODER = json.JSONDecoder()
 
 
@@ -91,6 +92,6 @@ def _llama(text: str) -> tuple[str, list[Any]]:
         except (ValueError, RecursionError):
             return text, []
         found.append(value)
-        rest = re.compile(r"\s*;?\s*").match(text, place)
+        rest = _NEXT.match(text, place)
         place = rest.end() if rest else place
     return "", found

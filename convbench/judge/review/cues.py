@@ -189,9 +189,9 @@ def picks(text: str, example: Example, asked: str) -> bool:
     spoken = parts(asked)
     for choice in example.choices:
         label = re.escape(choice.label)
-        if re.search(rf"\b(?i:{_PICK})\s+\W?{label}\b(?!['’])", text) or re.fullmatch(
-            rf"\W*{label}\W*", text.strip()
-        ):
+        if re.fullmatch(rf"\W*{label}\W*", text):
+            return True
+        if re.search(rf"\b(?i:{_PICK})\s+\W?{label}\b(?!['’])", text):
             return True
         if re.search(rf"\b[Oo]ption\s+{label}\b|\b{label}\s+is\s+(?:right|correct|the)\b", text):
             return True
