@@ -34,8 +34,7 @@ NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment
          "store/guard.py", "store/parts.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
 NOT_YET = ("answers/final.py", "answers/plain.py", "answers/taken_back.py", "answers/wording.py",
-           "judge/disowned.py", "judge/flatten.py", "judge/lines.py", "judge/own.py",
-           "judge/rubric.py", "judge/score.py", "judge/structured.py")  # fmt: skip
+           "judge/replies.py", "judge/reply_doubts.py", "judge/reply_form.py")  # fmt: skip
 """Files that are not held to it yet."""
 SHORT, LONG = 5_000, 20_000
 MOST = 10.0
@@ -56,31 +55,26 @@ class Site(NamedTuple):
     file: str
     line: int
     function: str
-    name: str | None
-    """The variable that holds the compiled pattern."""
-    literal: re.Pattern[Any] | None
-    """The pattern, where a function has it written out."""
+    """Which function of `re`."""
+    last: int
+    """Its last line."""
+    written: re.Pattern[Any] | None
+    """The pattern, where a function has it written out of what its module knows."""
 
 
 class TooLong(Exception):
     """A text took LIMIT_S."""
 
 
-def sites() -> Iterator[tuple[Site, int]]:
-    """Yield every call of `re` in the package, with its last line."""
+def sites() -> Iterator[Site]:
+    """Yield every call of `re` in the package."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {
-            id(node): _variable(statement) for statement in tree.body
-            if isinstance(statement, ast.Assign | ast.AnnAssign) for node in ast.walk(statement)
-        }  # fmt: skip
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "re":
                 raise SystemExit(f"{path}: found `from re import`; expected `import re`")
             if _calls_re(node):
-                place = str(path.relative_to(PACKAGE)), node.lineno, node.func.attr
-                site = Site(*place, names.get(id(node)), _literal(node))
-                yield site, node.end_lineno or node.lineno
+                file, last = str(path.relative_to(PACKAGE)), node.end_lineno or node.lineno
+                yield Site(file, node.lineno, node.func.attr, last, _written(node, file))
 
 
 def _calls_re(node: Any) -> bool:
@@ -92,11 +86,25 @@ def _calls_re(node: Any) -> bool:
     )
 
 
-def _literal(call: ast.Call) -> re.Pattern[Any] | None:
-    if not isinstance(call.args[0], ast.Constant) or ast.unparse(call.func) == "re.compile":
-        return None
+def _written(call: ast.Call, file: str) -> re.Pattern[Any] | None:
+    module = sys.modules.get("convbench." + file.removesuffix(".py").replace("/", "."))
     flags = [ast.unparse(word.value) for word in call.keywords if word.arg == "flags"]
-    return re.compile(call.args[0].value, eval(flags[0], {"re": re}) if flags else 0)
+    try:
+        text = eval(ast.unparse(call.args[0]), vars(module))
+    except NameError:  # made of what the function is given
+        return None
+    return re.compile(text, eval(flags[0], {"re": re}) if flags else 0)
+
+
+def variables() -> dict[tuple[str, int], str]:
+    """Return the name that a module gives to what stands in each of its lines."""
+    return {
+        (str(path.relative_to(PACKAGE)), line): name
+        for path in PACKAGE.rglob("*.py")
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and (name := _variable(statement))
+        for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    }
 
 
 def _variable(statement: ast.Assign | ast.AnnAssign) -> str | None:
@@ -121,10 +129,11 @@ def uses() -> dict[tuple[str, str], set[str]]:
     return found
 
 
-def watched() -> dict[tuple[str, int], set[re.Pattern[Any]]]:
-    """Import everything and make what functions make; return the patterns by file and line."""
+def watched() -> dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]]:
+    """Import everything and make what functions make; return the patterns by file and line, each
+    with the line of the module itself that led there."""
     compiler = re._compile  # type: ignore[attr-defined]
-    found: dict[tuple[str, int], set[re.Pattern[Any]]] = defaultdict(set)
+    found: dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]] = defaultdict(set)
 
     def watch(pattern: Any, flags: int) -> re.Pattern[Any]:
         frame = sys._getframe(1)
@@ -133,7 +142,11 @@ def watched() -> dict[tuple[str, int], set[re.Pattern[Any]]]:
         made: re.Pattern[Any] = compiler(pattern, flags)
         file = Path(frame.f_code.co_filename)
         if file.is_relative_to(PACKAGE):
-            found[str(file.relative_to(PACKAGE)), frame.f_lineno].add(made)
+            place, outer = (str(file.relative_to(PACKAGE)), frame.f_lineno), frame
+            while outer.f_code.co_name != "<module>" and outer.f_back is not None:
+                outer = outer.f_back
+            own = outer.f_code.co_filename == str(file)
+            found[place].add((made, outer.f_lineno if own else 0))
         return made
 
     re._compile = watch  # type: ignore[attr-defined]
@@ -155,7 +168,6 @@ def samples() -> None:
     from convbench.schema import Choice, Example
     from convbench.schema.tools import Tool
     from convbench.store import keys
-    from convbench.tasks.mathdial import numbers
 
     choices = tuple(Choice(label=a, text=t) for a, t in (("A", "aaaaaaaa"), ("B", "a b, a b")))
     example = Example(example_id="e", task="t", split="train", group_id="e", question="Which?",
@@ -164,7 +176,6 @@ def samples() -> None:
     blot._looks.__wrapped__()
     Scanner({})
     keys._first.__wrapped__(("key", "example_id"))
-    list(numbers.numbers("1"))
     features.about_options("A", example)
     cues.picks("nothing", example, "")
     checks.leaks("nothing.", example)
@@ -315,24 +326,25 @@ def slow(pattern: re.Pattern[Any], how: str) -> str | None:
 def main() -> None:
     """Print the slow patterns, and the calls of `re` whose pattern was never made, as JSON."""
     signal.signal(signal.SIGVTALRM, _stop)
-    found, used = watched(), uses()
+    found, used, names = watched(), uses(), variables()
     gc.disable()
     lines: dict[str, None] = {}
-    for site, last in sites():
-        made = {one for line in range(site.line, last + 1) for one in found[site.file, line]}
-        if not made and site.literal is not None:
-            made = {site.literal}
+    for site in sites():
         if site.file in NOT_YET:
             continue
+        made = {one for line in range(site.line, site.last + 1) for one in found[site.file, line]}
+        if not made and site.written is not None and site.function != "compile":
+            made = {(site.written, 0)}
         if not made and site.file not in NAMES:
             lines[f"{site.file}:{site.line}: no pattern was made; give `samples` a call"] = None
-        key = (site.file if site.name and site.name.startswith("_") else "", site.name or "")
-        calls = used[key] if site.function == "compile" else {site.function}
-        hows = sorted(calls) if calls and calls <= ANCHORED else ["search"]
-        for pattern, how in ((one, how) for one in made for how in hows):
-            told = slow(pattern, how)
-            if told:
-                lines[f"{site.file}:{site.line}: {how}: {told}: {pattern.pattern!r:.90}"] = None
+        for pattern, line in made:
+            name = names.get((site.file, line), "")
+            calls = used[site.file if name.startswith("_") else "", name]
+            calls = calls if site.function == "compile" else {site.function}
+            for how in sorted(calls) if calls and calls <= ANCHORED else ["search"]:
+                told = slow(pattern, how)
+                if told:
+                    lines[f"{site.file}:{site.line}: {how}: {told}: {pattern.pattern!r:.90}"] = None
     print(json.dumps(list(lines)))
 
 
