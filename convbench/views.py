@@ -63,6 +63,11 @@ def heard(protocol: ProtocolSpec, turn: Turn) -> str:
     return text_of(public(protocol, turn))
 
 
+def texts(conversation: Conversation) -> list[str]:
+    """Return the text of every turn, by whomever."""
+    return [text_of(turn.content) for turn in conversation.turns]
+
+
 def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
     """Whether one speaker hears another's turns."""
     only = _side(protocol, speaker).heard_by

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from convbench import prompts
+from convbench.engine.offload import offload
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
 from convbench.judge.instructions import with_instructions
@@ -166,10 +168,11 @@ async def ask(
                 raise
             return Asked(error, tuple(replies))
         replies.append(reply)
-        result = form.read(text_of(reply.content))
+        said = text_of(reply.content)
+        result = await offload(partial(form.read, said), [said])
         if not isinstance(result, Complaint):
             break
-        messages = _again(messages, text_of(reply.content), result.text)
+        messages = _again(messages, said, result.text)
     return Asked(result, tuple(replies))
 
 

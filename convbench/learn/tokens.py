@@ -34,7 +34,7 @@ from convbench.views import (
     without_system,
 )
 
-_NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+_NOW = re.compile(r"""strftime_now\(\s*+(['"])((?:(?!\1).)*+)\1\s*+\)""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ LEAST = 0.1
 """Least rise in the share of conversations that is worth a word."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _STYLE: Mapping[str, re.Pattern[str]] = {
-    "list items": re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE),
+    "list items": re.compile(r"^[^\S\n]*+(?:[-*•]|\d++[.)])\s", re.MULTILINE),
     "bold and headings": re.compile(r"\*\*|^#+\s", re.MULTILINE),
     "questions": re.compile(r"\?"),
     "exclamations": re.compile(r"!"),
