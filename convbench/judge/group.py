@@ -20,12 +20,12 @@ from convbench.engine.caller import Caller
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import DataError
 from convbench.judge.ask import Form, ask
-from convbench.judge.model import sent
+from convbench.judge.model import sent, unread, unreadable
 from convbench.judge.pending import Pending
+from convbench.judge.replies import read
+from convbench.judge.reply_form import FENCE, Complaint, Pairs, Scores, schema_of
 from convbench.judge.resolve import Judge
-from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.several import messages_of
-from convbench.judge.structured import FENCE, Pairs, read_object, schema_of
 from convbench.judge.verdicts import failed_verdict, scored, unscorable
 from convbench.judge.work import Tools
 from convbench.schema import (
@@ -35,7 +35,6 @@ from convbench.schema import (
     Message,
     ProtocolSpec,
     Verdict,
-    text_of,
 )
 from convbench.store import Run
 
@@ -87,10 +86,9 @@ async def score_group(
         raise DataError(f"judge {judge.name}: found no model; expected one to ask")
     count = len(group.talks)
 
-    def read(text: str, by_schema: bool) -> tuple[Scores, ...] | Complaint:
-        return read_group(text, judge.spec, count, by_schema)
-
-    form = Form(lambda: group_schema(judge.spec, count), read)
+    form = Form(
+        lambda: group_schema(judge.spec, count), lambda text: read_group(text, judge.spec, count)
+    )
     done = await ask(
         tools.caller, tools.held, judge, group_messages(judge, group), key_of(judge, group),
         group.asked, form,
@@ -99,12 +97,7 @@ async def score_group(
               ("prompt_tokens", "completion_tokens", "cost_usd")]  # fmt: skip
     attempts = group.asked + len(done.replies)
     if not isinstance(done.result, tuple):
-        raw = text_of(done.replies[-1].content) if done.replies else None
-        if isinstance(done.result, Complaint):
-            kind = "UnreadableReply"
-            said = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
-        else:
-            kind, said = type(done.result).__name__, str(done.result)
+        kind, said, raw = unread(done)
         return tuple(
             unscorable(judge, talk.conversation_id, kind, said, reply=raw, attempts=attempts,
                        prompt_tokens=a, completion_tokens=b, cost_usd=c)
@@ -135,15 +128,13 @@ def group_schema(spec: JudgeSpec, count: int) -> dict[str, Any]:
     }
 
 
-def read_group(
-    reply: str, spec: JudgeSpec, count: int, by_schema: bool = True
-) -> tuple[Scores, ...] | Complaint:
+def read_group(reply: str, spec: JudgeSpec, count: int) -> tuple[Scores, ...] | Complaint:
     """Return the scores of all conversations in the order shown, or a complaint.
 
     A reply by the schema is an object of `conversation_1` …; a text has a line `Conversation 1`
     above each conversation's scores. Each part is read as strictly as a rubric's whole reply.
     """
-    parts = (_objects(reply) if by_schema else None) or _texts(reply)
+    parts = _objects(reply) or _texts(reply)
     names = [name for name, _ in parts]
     wanted = [_name(place) for place in range(1, count + 1)]
     if sorted(names) != sorted(wanted):
@@ -155,8 +146,7 @@ def read_group(
     by_name = dict(parts)
     out: list[Scores] = []
     for name in wanted:
-        part = by_name[name]
-        got = parse(part, spec) if isinstance(part, str) else read_object(part, spec)
+        got = read(by_name[name], spec)
         if isinstance(got, Complaint):
             return Complaint(f"{name.replace('_', ' ').capitalize()}: {got.text}")
         out.append(got)
@@ -257,6 +247,7 @@ async def score_groups(
         lambda group: f"{key_of(judge, group)}#",
         lambda found: any(one.failure is not None for one in found),
         told,
+        lambda found: unreadable(judge, found[0].failure),
     )
     jobs = await run_recorded(groups, len(groups), work, recording, caller, tools.concurrency)
     return Summary(ended[0], ended[1], jobs.interrupted, jobs.stopped)

@@ -31,11 +31,11 @@ _STUDENT = re.compile(
     r"|\bmy\s+(?:final\s+)?answer\s+(?:is|would\s+be)\b"
     r"|\bmy\s+(?:clarifying\s+)?question\s+is\b"
     r"|\bthank(?:s|\s+you),?\s+teacher\b"
-    r"|^\W*(?:student|assistant)\s*\W*:",
+    r"|^[^\w\n]*+(?:student|assistant)[^\w:]*+:",
     re.IGNORECASE | re.MULTILINE,
 )
 _ASKS = re.compile(
-    r"\?|^\W*(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
+    r"\?|^[^\w\n]*+(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
     r"|\b(?:clarify|explain|tell\s+me|wonder(?:ing)?|curious|know\s+(?:what|how|why|whether|if))\b",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -213,5 +213,5 @@ def smuggles(text: str, example: Example) -> bool:
 def _says(text: str, gold: str) -> bool:
     """Whether the words of an option stand in the text, as words."""
     return (
-        re.search(r"(?<![^\W_])" + r"[\W_]*".join(gold) + r"(?![^\W_])", text.lower()) is not None
+        re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None
     )

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from convbench.catalog import load
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge.dispatch import judge_conversation
+from convbench.judge.replies import read as read_reply
+from convbench.judge.reply_form import Complaint, Scores
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.models import open_model
 from convbench.schema import JudgeSpec
 from tests.excerpts import Source
@@ -39,7 +40,7 @@ GOOD = "\n".join(f"{label}: 8" for label in LABELS)
 
 def read(reply: str) -> list[float] | None:
     """The six scores, None where the judge would be asked again."""
-    got = parse(reply, RUBRIC)
+    got = read_reply(reply, RUBRIC)
     return [got.scores[name] for name in NAMES] if isinstance(got, Scores) else None
 
 
@@ -55,6 +56,11 @@ def test_a_form_held_out(form: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("form", FORMS["later"], ids=lambda form: form["name"])
 def test_a_form_that_was_thought_of_later(form: dict[str, Any]) -> None:
+    assert read(form["reply"]) == form["scores"]
+
+
+@pytest.mark.parametrize("form", FORMS["elsewhere"], ids=lambda form: form["name"])
+def test_what_is_said_of_scores_elsewhere(form: dict[str, Any]) -> None:
     assert read(form["reply"]) == form["scores"]
 
 
@@ -104,12 +110,16 @@ def test_a_judge_that_echoes_is_asked_again_over_http() -> None:
     ["score" + " " * 60_000, "> " * 30_000, "{" * 60_000, '{"a":' * 20_000, "|" * 60_000,
      "[" * 60_000,
      "```\n" * 20_000, "<transcript>" * 10_000, "Assistant: " * 10_000, "Overall: 8 " * 3_000,
-     "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000],
+     "- " * 30_000, "these scores " * 10_000, "\n" * 60_000, "Wait, " * 10_000, "<think>" * 10_000,
+     "\n" * 200_000, " " * 200_000, "Overall: 7" + " " * 200_000, "Overall: 7\n" + "8 " * 40_000,
+     "Overall: 7\n" + "scores from 1 " * 10_000, "Overall: 7\n" + "accuracy 3 " * 10_000,
+     "Overall: 7\n" + "lower" + " " * 100_000, "*" * 100_000, "Assistant" + " " * 100_000,
+     "| --" + "-" * 100_000, "Overall\n" * 20_000],
     ids=lambda filler: ascii(filler[:12]),
 )  # fmt: skip
 def test_a_long_reply_is_read_in_linear_time(filler: str) -> None:
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    assert isinstance(parse(f"{filler}\nAccuracy: x", RUBRIC), Complaint)
+    assert isinstance(read_reply(f"{filler}\nAccuracy: x", RUBRIC), Complaint)
 
 
 Stored = tuple[list[str], list[float]]

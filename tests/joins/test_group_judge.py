@@ -11,8 +11,8 @@ import pytest
 
 from convbench.commands.judge import judge
 from convbench.judge.group import group_schema, read_group
+from convbench.judge.reply_form import Complaint
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint
 from convbench.learn import weights
 from convbench.learn.select import select
 from convbench.options.judge import JudgeOptions
@@ -50,7 +50,8 @@ def judged(run: Run, provider: Provider, **more: Any) -> Any:
 def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -> None:
     run = talks(tmp_path / "run")
     with Provider(Plan(keep_requests=9), reply=by_sample) as provider:
-        assert judged(run, provider, dry_run=True).previews[0].calls == 6
+        (shown,) = judged(run, provider, dry_run=True).previews
+        assert (shown.verdicts, shown.calls) == (6, 2)
         found = judged(run, provider).judged[0]
         assert (found.jobs.done, found.failed, provider.stats.calls) == (6, 0, 2)
         assert judged(run, provider).judged[0].kept == 6

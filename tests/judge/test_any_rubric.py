@@ -11,10 +11,10 @@ import pytest
 from convbench import catalog
 from convbench.errors import DataError, SpecError
 from convbench.judge.human import read_labels
+from convbench.judge.replies import read
+from convbench.judge.reply_form import Complaint, Scores, schema_of
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint, Scores, parse
 from convbench.judge.scoring_form import by_people, shown
-from convbench.judge.structured import read, schema_of
 from convbench.schema import JudgeSpec
 
 HAGGLE = Path(__file__).parent / "haggle.yaml"
@@ -31,7 +31,7 @@ def as_json(profit: Any, fairness: Any, words: str, firm: Any) -> str:
 
 def both(*values: Any) -> tuple[Scores | Complaint, Scores | Complaint]:
     """A reply as it is read in text and in JSON."""
-    return parse(TEXT.format(values[0], values[1], values[2], values[3]), SPEC), read(
+    return read(TEXT.format(values[0], values[1], values[2], values[3]), SPEC), read(
         as_json(*values), SPEC
     )
 

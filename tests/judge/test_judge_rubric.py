@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.catalog import load
-from convbench.judge.disowned import disowned
-from convbench.judge.rubric import Complaint, Scores, parse
+from convbench.judge.replies import read
+from convbench.judge.reply_form import Complaint, Scores
 from convbench.schema import JudgeSpec
 
 REPLIES = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
@@ -26,7 +26,7 @@ def test_there_are_many_replies_of_both_kinds():
 
 @pytest.mark.parametrize("case", REPLIES, ids=lambda case: case["name"])
 def test_reply(case):
-    got = parse(case["reply"], RUBRIC)
+    got = read(case["reply"], RUBRIC)
     if "complaint" in case:
         assert isinstance(got, Complaint), got
         for piece in case["complaint"]:
@@ -40,7 +40,7 @@ def test_reply(case):
 
 def test_the_section_4_labels_are_read_too():
     spec = load(JudgeSpec, "judges", "rubric-section4")
-    got = parse(REPLIES[7]["reply"], spec)
+    got = read(REPLIES[7]["reply"], spec)
     assert isinstance(got, Scores)
     assert got.scores["overall"] == 5
 
@@ -48,15 +48,15 @@ def test_the_section_4_labels_are_read_too():
 def test_another_scale():
     spec = RUBRIC.model_copy(update={"lowest": 1.0, "highest": 5.0})
     lines = "\n".join(f"{metric.label}: 4/5" for metric in spec.metrics)
-    got = parse(lines, spec)
+    got = read(lines, spec)
     assert isinstance(got, Scores)
     assert set(got.scores.values()) == {4.0}
-    assert isinstance(parse(lines.replace("4/5", "0"), spec), Complaint)
+    assert isinstance(read(lines.replace("4/5", "0"), spec), Complaint)
 
 
 @given(st.text(alphabet="Accuracy: Overall10/.-\n*#|[]", max_size=120))
 def test_any_reply_is_read_or_complained_about(reply):
-    got = parse(reply, RUBRIC)
+    got = read(reply, RUBRIC)
     assert isinstance(got, Complaint) or set(got.scores) == set(NAMES)
 
 
@@ -67,7 +67,7 @@ def test_what_is_written_is_read(tenths):
         f"{metric.label}: {score}\nWords."
         for metric, score in zip(RUBRIC.metrics, scores, strict=True)
     )
-    got = parse(reply, RUBRIC)
+    got = read(reply, RUBRIC)
     assert isinstance(got, Scores)
     assert list(got.scores.values()) == scores
 
@@ -107,7 +107,7 @@ def test_the_other_rubric_asks_section_4_s_questions(paper):
 @pytest.mark.parametrize("tail", ["Accuracy" + " " * 50_000, "score" + " " * 50_000, "(" * 50_000])
 def test_hostile_replies_are_read_in_linear_time(tail):
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
-    assert isinstance(parse(f"Overall\n{tail}x", RUBRIC), Complaint)
+    assert isinstance(read(f"Overall\n{tail}x", RUBRIC), Complaint)
 
 
 @pytest.mark.parametrize("text", [
@@ -115,9 +115,10 @@ def test_hostile_replies_are_read_in_linear_time(tail):
     "The format would look so", "These are only placeholders", "not a real one",
 ])  # fmt: skip
 def test_scores_are_disowned_in_any_case_and_any_script(text):
-    """A text in ASCII is looked through another way than one that is not."""
+    good = REPLIES[0]["reply"]
     for said in (text, text.upper(), text.lower(), text.swapcase()):
-        assert disowned(f"Overall: 8\n{said}") is not None
-        assert disowned(f"Overall: 8 \N{EM DASH}\n{said}") is not None
-        assert disowned(f"8. {said}") == disowned(f"\N{EM DASH} 8. {said}")
-    assert disowned("Overall: 8\nIt explains why granite is the harder stone.") is None
+        for before in ("", "\N{EM DASH}\n", "8. "):
+            got = read(f"{good}\n\n{before}{said}", RUBRIC)
+            assert isinstance(got, Complaint)
+            assert "disowned" in got.text
+    assert isinstance(read(f"{good}\nIt explains why granite is the harder stone.", RUBRIC), Scores)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge.ask import Form, ask, form_of
 from convbench.judge.dispatch import judge_conversation
+from convbench.judge.replies import read
+from convbench.judge.reply_form import Complaint, Scores, schema_of
 from convbench.judge.resolve import resolve_judge
-from convbench.judge.rubric import Complaint, Scores, parse
-from convbench.judge.structured import read, schema_of
 from convbench.models.open import open_model
 from convbench.schema import Completion
 from tests.support.provider import Plan, Provider
@@ -40,11 +40,11 @@ BAD = {
     "missing": as_json({n: 8 for n in NAMES if n != "overall"}),
     "found twice": GOOD[:-1] + ', "overall": {"score": 10, "justification": ""}}',
     "out of range": as_json({**EIGHTS, "overall": 11}),
-    "out of range, not a number": GOOD.replace("8", "NaN", 1),
-    "expected a number": as_json({**EIGHTS, "overall": "8"}),
-    "expected a number, a truth": as_json({**EIGHTS, "overall": True}),
+    "expected one number, no number": GOOD.replace("8", "NaN", 1),
+    "expected one number, a text": as_json({**EIGHTS, "overall": "8"}),
+    "expected one number, a truth": as_json({**EIGHTS, "overall": True}),
     "unknown metric": as_json({**EIGHTS, "style": 9}),
-    "found a key twice": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
+    "the score twice": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
     "taken back": as_json(EIGHTS, {"overall": "Scratch that: 4."}),
     "disowned": as_json(EIGHTS, {"overall": "Ignore the scores above."}),
 }
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_complained_about(fault):
 def test_both_forms_agree(scores, left_out):
     given_ = {name: score for name, score in scores.items() if name not in left_out}
     words = {name: f"It names the option and says why in {name}." for name in given_}
-    first, second = read(as_json(given_, words), SPEC), parse(as_text(given_, words), SPEC)
+    first, second = read(as_json(given_, words), SPEC), read(as_text(given_, words), SPEC)
     assert type(first) is type(second)
     if isinstance(first, Scores):
         assert isinstance(second, Scores)
@@ -73,7 +73,7 @@ def test_both_forms_agree(scores, left_out):
 
 
 def test_a_server_that_answers_in_text_all_the_same_is_read():
-    assert read(as_text(EIGHTS), SPEC) == parse(as_text(EIGHTS), SPEC)
+    assert isinstance(read(as_text(EIGHTS), SPEC), Scores)
     assert isinstance(read(f"```json\n{GOOD}\n```", SPEC), Scores)
     assert isinstance(read('"8"', SPEC), Complaint)
     assert isinstance(read("[" * 100_000, SPEC), Complaint)
@@ -96,7 +96,7 @@ def test_the_schema_is_the_rubrics():
 
 def asked(ref, provider, judge=None, **more):
     """Return the verdict that a judge model at this provider gives."""
-    base = provider.url if ref.startswith("anthropic/") else provider.api_base
+    base = provider.url if "claude" in ref else provider.api_base
     caller = Caller(retry=RetryPolicy(tries=1, backoff_s=0.0))
 
     async def go():
@@ -109,6 +109,22 @@ def asked(ref, provider, judge=None, **more):
             await model.aclose()
 
     return asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        as_text(EIGHTS),
+        f"Here is my evaluation:\n\n```json\n{GOOD}\n```",
+        json.dumps({"scores": EIGHTS, "justifications": dict.fromkeys(NAMES, "It holds.")}),
+    ],
+)
+def test_another_form_than_the_schema_s_is_read_at_once(reply):
+    with Provider(Plan(keep_requests=9), reply=_in_turn(reply)) as provider:
+        got = asked("openai/judge", provider)
+        (request,) = provider.requests
+    assert "response_format" in request
+    assert (set(got.scores.values()), got.attempts) == ({8.0}, 1)
 
 
 def test_openai_is_asked_by_schema_and_asked_again():
@@ -138,10 +154,26 @@ def test_text_is_asked_for_where_the_rubric_says_so():
     assert "response_format" not in request
 
 
-def test_anthropic_is_asked_by_a_tool(monkeypatch):
+@pytest.mark.parametrize("reply", [GOOD, as_text(EIGHTS)], ids=["as asked", "in text"])
+@pytest.mark.parametrize("name", ["claude-opus", "claude-sonnet", "claude-haiku"])
+def test_claude_is_asked_by_its_own_schema(name, reply, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    with Provider(Plan(keep_requests=9), reply=_in_turn(reply)) as provider:
+        got = asked(name, provider)
+        (request,) = provider.requests
+    assert (got.scores["overall"], got.attempts) == (8.0, 1)
+    assert request["output_format"]["schema"]["properties"].keys() == set(NAMES)
+    assert not {"tools", "tool_choice"} & set(request)
+    assert got.details.get("left_out") == (None if "temperature" in request else ["temperature"])
+
+
+def test_a_claude_without_a_schema_of_its_own_is_asked_by_a_tool(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    (tmp_path / "models.yaml").write_text(
+        "models: {j: {ref: anthropic/claude-haiku-4-5, structured: tool}}\n"
+    )
     with Provider(Plan(keep_requests=9), reply=_in_turn(BAD["missing"], GOOD)) as provider:
-        got = asked("anthropic/claude-haiku-4-5", provider)
+        got = asked("j", provider, specs=[tmp_path])
         first, second = provider.requests
     assert (got.scores["overall"], got.attempts) == (8.0, 2)
     (tool,) = first["tools"]

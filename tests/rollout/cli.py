@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.commands import run_command
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "convbench"]
 LONG_S = 60.0
@@ -67,13 +69,18 @@ def finish(process: subprocess.Popen[str], longest: float | None = None) -> Done
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=LONG_S)
     return Done(process.returncode, out, err)
 
 
 def convbench(cwd: Path, *arguments: str, **popen: Any) -> Done:
-    """Run a command to its end."""
-    return finish(start(cwd, *arguments, **popen))
+    """Run a command to its end; one that is to be started otherwise starts from nothing."""
+    if popen:
+        return finish(start(cwd, *arguments, **popen))
+    code, out, err = run_command(arguments, cwd, environment(), LONG_S)
+    if code is None:
+        raise subprocess.TimeoutExpired([*COMMAND, *arguments], LONG_S, out, err)
+    return Done(code, out, err)
 
 
 def get(url: str, path: str) -> Any:

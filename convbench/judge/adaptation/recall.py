@@ -1,8 +1,9 @@
 """Grade free answers by the words of the gold answer that they hold, read in more than one form.
 
 Models answer in whole sentences, which exact match calls wrong. Of the 6,000 published verdicts of
-a judge model that it was chosen on it agrees with 91 %, and it keeps their order of methods. It is
-too low, before an edit more so than after it, so that a gain is overstated (docs/results.md).
+a judge model on which it was chosen this agrees with 91 %, of 6,000 others with 89 %, and it keeps
+their order of methods. It is too low, before an edit more so than after it, so that a gain is
+overstated (docs/results.md).
 """
 
 from __future__ import annotations

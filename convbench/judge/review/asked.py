@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from convbench.judge.ask import Form
+from convbench.judge.reply_form import FENCE, Complaint
 from convbench.judge.review.faults import NAMES, FaultName
-from convbench.judge.rubric import Complaint
-from convbench.judge.structured import FENCE
 
 MOST = 50
 """Most faults that one reply may name."""
@@ -40,7 +39,7 @@ def form(messages: int) -> Form[tuple[Named, ...]]:
         "required": ["faults"],
         "additionalProperties": False,
     }
-    return Form(lambda: schema, lambda text, by_schema: read(text, messages))
+    return Form(lambda: schema, lambda text: read(text, messages))
 
 
 def read(reply: str, messages: int) -> tuple[Named, ...] | Complaint:
