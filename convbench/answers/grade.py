@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from convbench.answers.final import Letters, after_marker, final_answer
+from convbench.answers.final import after_marker, final_answer
 from convbench.answers.length import word_count
+from convbench.answers.options import Letters
 from convbench.answers.tags import closes, left_open, thinking, visible
 from convbench.schema import Conversation, Example, ProtocolSpec, text_of
+from convbench.schema.protocol import AnswerReading
 from convbench.views import policy_turns
 
 
@@ -45,6 +47,7 @@ def grade(protocol: ProtocolSpec, conversation: Conversation, example: Example) 
         example.options,
         example.answer,
         marker=protocol.answer_after,
+        reading=protocol.answers,
         failed=failed,
     )
     if failed or not own:
@@ -59,16 +62,17 @@ def grade_texts(
     gold: str | None,
     *,
     marker: str | None = None,
+    reading: AnswerReading = "any",
     failed: bool = False,
 ) -> Graded:
     """Grade what the policy said, turn by turn: `grade` without the records around it.
 
     `options` are the options' texts by letter, or their letters alone, `marker` is the protocol's
-    `answer_after`.
+    `answer_after`, `reading` its `answers`.
     """
     if failed or not said:
         return Graded(None, None, None, None, None, word_count(said), len(said))
-    answer = _answer(said, options, marker)
+    answer = _answer(said, options, marker, reading == "strict")
     return Graded(
         answer=answer,
         correct=answer == gold if gold is not None and gold in options else None,
@@ -80,12 +84,12 @@ def grade_texts(
     )
 
 
-def _answer(said: Sequence[str], letters: Letters, marker: str | None) -> str | None:
+def _answer(said: Sequence[str], letters: Letters, marker: str | None, strict: bool) -> str | None:
     text, carried = said[-1], left_open(said[:-1])
     if letters and marker:
-        return after_marker(text, marker, letters, carried)
+        return after_marker(text, marker, letters, carried, strict)
     if letters:
-        return final_answer(text, letters, carried)
+        return final_answer(text, letters, carried, strict)
     if marker:
         _, found, rest = visible(text, carried).rpartition(marker)
         return rest.strip() if found and rest.strip() else None

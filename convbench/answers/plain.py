@@ -16,7 +16,9 @@ _SIGNS = {
     **dict.fromkeys("“”„‟«»‘‚‛‹›", '"'),
     **dict.fromkeys("👉➜➔➡⇒⟹→", ":"),
     **dict.fromkeys("✅☑✔🎯⭐", " "),
-    **dict.fromkeys("。､、،؛", "."),
+    **dict.fromkeys("。､、،؛।", "."),
+    **dict.fromkeys("−﹣－", "-"),
+    **{power: f"^{digit}" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }
 _TABLE = str.maketrans({**_SIGNS, "’": "'"})
 _UNSEEN = re.compile(

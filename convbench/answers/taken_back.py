@@ -1,4 +1,4 @@
-"""Words that take back what was just said."""
+"""Words that take back what was just said, and words that put it in doubt."""
 
 from __future__ import annotations
 
@@ -14,3 +14,77 @@ TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 """Words that take back what was just said; "wait" and the like only where a sentence begins."""
+
+_BEGIN = (
+    r"[.!?…\n(—–;-][ \t\"'*_(-]{0,6}+"
+    r"(?:(?:hm++|oh|but|ah|uh|ok(?:ay)?|well|and|so|no)\b(?!,?\s+no\b),?\s*+)?"
+)
+_AGAIN = (
+    r"(?:looking|thinking|reading|going|checking|considering|reflecting|come\s+to\s+think"
+    r"|now\s+that\s+i\s+(?:think|look|read))\b[^.!?\n]{0,30}?\b(?:again|over|through|back|closer"
+    r"|more\s+carefully|of\s+it|about\s+it|on\s+(?:it|this|that))\b"
+)
+_SLIP = (
+    r"(?:mistake|slip|typo|error|hasty|rash|premature|wrong|incorrect|too\s+(?:quick|fast|hasty))\b"
+)
+WITHDRAWN = (
+    re.compile(
+        rf"{_BEGIN}(?:(?:wait|hold\s+on|hang\s+on)\s*(?:[,.!…:—-]|(?:i|that|no)\b)"
+        r"|on\s+(?:further\s+|closer\s+|second\s+|more\s+|some\s+|careful\s+)*+(?:reflection|thoughts?"
+        r"|consideration|inspection|look|reading|examination)\b"
+        r"|(?:let\s+me|i\s+(?:need\s+to|should|must|have\s+to|will|want\s+to)|i['’]ll)\s+(?:re-?\s?"
+        r"(?:consider|think|visit|evaluate|assess|vise|do)|correct|rephrase|think\s+again|start\s+over"
+        r"|take\s+that\s+back|fix|change|try\s+again)\b(?:\s+(?:that|this|it|(?:my|the)\s+answer|myself))?"
+        r"|(?:correction|edit(?:ed)?|erratum|updated?|rectification)\s*[:,]"
+        r"|(?:scratch|strike|forget|ignore|disregard|cancel|drop)\s+(?:that|this|my\b|what"
+        r"|the\s+(?:above|last|first|previous))"
+        r"|(?:oops|whoops|my\s+(?:mistake|bad|apologies|error)|apologies|never\s+mind|sorry)\b"
+        r"|actually,?\s+no\b|(?<=[hu][mh], )no\b|no,?\s+(?:wait|that|this|sorry|it|actually|hold)\b"
+        rf"|no[,:]?\s+(?=[(*]*+[a-hj-z][)*]*+(?:[.,;!\n]|$))|{_AGAIN}"
+        r"|change\s+of\s+(?:mind|heart|plan)\b)"
+    ),
+    re.compile(
+        r"i(?<!\wi)(?:['’]ve|\s+(?:have|now|just|then|also|actually))*+\s+(?:"
+        r"(?:was|am)\s+(?:wrong|mistaken|too\s+(?:quick|fast|hasty))|stand\s+corrected"
+        r"|made\s+an?\s+(?:\w+\s+)?(?:mistake|error|slip)|changed?\s+my\s+(?:mind|answer)"
+        r"|mis(?:read|spoke|remembered|counted|calculated|took|wrote|stated|typed|placed|applied)"
+        r"|mixed\s+(?:\w+\s+){0,2}up|confused|overlooked|slipped\s+up|forgot"
+        r"|should\s+have\s+(?:said|written|chosen|picked|answered)|(?:take|took)\s+(?:that|it|this"
+        r"|my\s+answer)\s+back|retract|withdraw|meant?\b(?:\s+to\s+(?:say|write))?"
+        r"|no\s+longer\s+(?:think|believe))"
+    ),
+    re.compile(
+        r"(?:answer|choice|guess|pick|conclusion)\s+(?:above\s+|before\s+)?(?:was|is)\s+(?:an?\s+)?"
+        rf"(?:mere\s+)?{_SLIP}"
+        r"|chang(?:e|ing)\s+my\s+(?:mind|answer|choice)|revising\s+my\s+(?:answer|choice)"
+        r"|no(?:t|\s+longer)\s+(?:so\s+|quite\s+)?(?:sure|certain|convinced)\s+(?:of\s+\w+\s+)?any\s?more"
+        r"|no\s+longer\s+(?:sure|certain|convinced)\b"
+    ),
+)
+"""Words of a reply, in lower case, that take back the answer before them."""
+DENIED = re.compile(
+    rf"{_BEGIN}(?:(?:that|this|it|which)(?:['’]s|\s+(?:is|was))\s+(?:not\s+(?:right|correct|it|true)"
+    r"|wrong|incorrect|false|an?\s+(?:mistake|slip|typo|error))|(?:that|this|it)\s+(?:(?:isn['’]t"
+    r"|wasn['’]t|can['’]?t\s+be|cannot\s+be|(?:doesn['’]t|does\s+not)\s+(?:seem|look|sound))\s+"
+    r"(?:right|correct|true|it)|(?:doesn['’]t|does\s+not|cannot|can['’]t|won['’]t)\s+(?:fit|work|hold)))\b"
+)
+"""Words, in lower case, that take back an answer where no other option is named in between."""
+DOUBTED = re.compile(
+    rf"{_BEGIN}(?:actually|hm++|however|although|then\s+again|yet|but\s+(?:wait|no|actually)"
+    r"|let\s+me\s+(?:double|check|verify|re-?check|see|look|go\s+through|make\s+sure)"
+    r"|is\s+(?:it|that)\b[^.!?\n]{0,30}\?|am\s+i\s+sure|are\s+you\s+sure|really\?)"
+)
+"""Words, in lower case, after which another option may take the answer's place."""
+UNSURE = re.compile(
+    r"\b(?:not|no\s+longer|un|less)[\s-]*(?:so\s+|quite\s+|really\s+|that\s+|entirely\s+)?(?:sure|certain|convinced|clear)\b"
+    r"|\b(?:don['’]t|do\s+not|cannot|can['’]t)\s+(?:know|tell|decide|say)\b",
+    re.IGNORECASE,
+)
+"""What doubt may end in."""
+INSTEAD = re.compile(
+    r"[\s,.:;!—–)-]*+(?:(?:so|then|rather|instead|now|no|yes|sorry|of\s+course)[\s,:]++)*"
+    r"(?:(?:it|that|this)(?:['’]s|\s+(?:is|was|should\s+be|must\s+be|has\s+to\s+be|should\s+have\s+been|ought\s+to\s+be))\s+"
+    r"|i\s+(?:meant?|should\s+have\s+(?:said|written|chosen|picked)|say|choose|pick)\s+(?:to\s+(?:say|write)\s+)?|make\s+(?:it|that)\s+|rather\s+|indeed\s+|to\s+|instead\s+)?",
+    re.IGNORECASE,
+)
+"""What may stand between words that take back and the option put in its place."""

@@ -11,7 +11,7 @@ from convbench.answers.grade import grade
 from convbench.errors import DataError
 from convbench.schema import Conversation, Example, ProtocolSpec
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
 RIGHT, WRONG, UNREAD = 10.0, 2.0, 0.0
 

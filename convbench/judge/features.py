@@ -142,7 +142,7 @@ def _mentions(text: str, example: Example) -> list[tuple[int, str]]:
 
 def _choice(text: str, example: Example) -> str | None:
     """Return the letter that an earlier turn settles on, by answer or by "so C", "I say C"."""
-    stated = final_answer(text, example.options)
+    stated = final_answer(text, example.options, strict=True)
     letters = [m["letter"] for m in _CONCLUSION.finditer(text) if m["letter"] in example.letters]
     return stated or (letters[-1] if letters else None)
 

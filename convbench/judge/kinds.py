@@ -34,6 +34,13 @@ class Kind:
     measures: Measure = "talk"
     may_ask: bool = False
     """Whether a model may be named that it asks too."""
+    graded_in: str | None = None
+    """The module by whose `VERSION` its scores go, where no function that a spec names has one."""
+
+    @property
+    def version(self) -> int | None:
+        """What is raised whenever a score of this kind may move; None where nothing is."""
+        return import_module(self.graded_in).VERSION if self.graded_in else None
 
     @property
     def opened(self) -> Callable[..., AbstractAsyncContextManager[Any]]:
@@ -62,7 +69,12 @@ KINDS: Mapping[str, Kind] = {
     "human": Kind("convbench.judge.labels", frozenset({"labels"})),
     "unit-tests": Kind("convbench.judge.function", frozenset({"sandbox"}), "tests"),
     "render": Kind("convbench.judge.function", frozenset({"browser"}), "pages"),
-    "adaptation": Kind("convbench.judge.adaptation.verdict", frozenset({"weights"}), "adaptations"),
+    "adaptation": Kind(
+        "convbench.judge.adaptation.verdict",
+        frozenset({"weights"}),
+        "adaptations",
+        graded_in="convbench.judge.adaptation.recall",
+    ),
     "few-shot": Kind("convbench.judge.few_shot.verdict", frozenset({"weights"}), "solutions"),
     "review": Kind("convbench.judge.review.verdict", measures="simulator", may_ask=True),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from convbench.judge.rules import score
 from convbench.schema import Conversation, Example, ProtocolSpec
 
-VERSION = 1
+VERSION = 2
 """Raised whenever a preference may move; part of the judge's fingerprint."""
 NEAR = 0.25
 """Difference of overall scores, of 0 to 10, below which neither is better."""

@@ -241,7 +241,8 @@ def _as_before(said: dict[str, Any]) -> dict[str, Any]:
 
 def _made(name: str, spec: JudgeSpec, model: str | None, *, downloaded: bool = False) -> Judge:
     """Return the judge with its fingerprint; labels are read and functions found now."""
-    labels, version, found = None, None, None
+    labels, found = None, None
+    version: str | int | None = kind_of(spec).version
     if "labels" in kind_of(spec).needs:
         if not spec.file:
             raise SpecError(f"--judge {name}: names no labels; expected --judge human:FILE")

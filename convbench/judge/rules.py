@@ -29,7 +29,7 @@ from convbench.errors import DataError
 from convbench.judge.features import Features, features
 from convbench.schema import Conversation, Example, Mode, ProtocolSpec
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
 
 

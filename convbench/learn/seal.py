@@ -23,7 +23,7 @@ from convbench.judge.adaptation.accuracies import (
 )
 from convbench.judge.adaptation.continual import Forgetting
 from convbench.judge.adaptation.runner import Runner
-from convbench.judge.adaptation.verdict import with_runner
+from convbench.judge.adaptation.verdict import MARGIN, with_runner
 from convbench.judge.all import judges_of
 from convbench.judge.evaluate import check_evaluation, evaluate
 from convbench.judge.few_shot.baselines import baselines as solved_beside
@@ -44,10 +44,11 @@ TRAINED = "data.least={trained: 1}"
 """An edit that could not be trained on is no example, even where all others harm."""
 FILTERS: Mapping[EditFilter, tuple[str, ...]] = {
     "best-of-k": ("data.metric=reward", "weighting.threshold=null", TRAINED),
-    "improves": ("data.metric=net", "weighting.threshold=1.0e-9", TRAINED),
+    "improves": ("data.metric=net", f"weighting.threshold={MARGIN}", TRAINED),
     "right": ("data.metric=accuracy", "weighting.threshold=1.0"),
 }
-"""Which edits are kept: each context's best one, all that improve (equation 2), or all after which
+"""Which edits are kept: each context's best one, all that improve (equation 2) by more than the
+margin of the judge's `improves`, or all after which
 their task is solved."""
 
 

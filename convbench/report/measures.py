@@ -49,6 +49,8 @@ class Measure:
     """Smallest and largest number there can be, as shown."""
     headline: bool = False
     """Whether a judge is read by this one."""
+    ranked: bool = True
+    """Whether the largest is best."""
 
     def of(self, policy: Policy, kind: ErrorKind = "clustered") -> Estimate | None:
         """Return the policy's mean; None where no conversation has the number."""
@@ -66,10 +68,27 @@ def _share(value: bool | None) -> float | None:
     return None if value is None else float(value)
 
 
+def _unread(row: Observation) -> float | None:
+    return None if row.correct is None else float(row.unparsed)
+
+
 ACCURACY = Measure(
     "accuracy", "Accuracy", "Accuracy", 4, lambda row: _share(row.correct), unit="share correct",
     limits=(0.0, 1.0),
 )  # fmt: skip
+UNREAD = Measure(
+    "unread_pct",
+    "Unread (%)",
+    "Unread %",
+    1,
+    _unread,
+    100.0,
+    unit="% of conversations",
+    limits=(0.0, 100.0),
+    ranked=False,
+)
+"""Answers that could not be read, which count as wrong: where they grow fewer, a part of a gain in
+accuracy may be the answer's form."""
 THINKING = Measure(
     "thinking_pct", "Thinking (%)", "Think %", 1, lambda row: _share(row.thinking), 100.0,
     unit="% of conversations", limits=(0.0, 100.0),

@@ -10,20 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from convbench.answers.disguises import letters, readings
 from convbench.answers.final import final_answer
 from convbench.answers.tags import TAG, thinking
+from convbench.rollout.giveaways import leaks, smuggles
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn, text_of
 from convbench.views import heard
 
-_VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
-_RIGHT = r"(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|option|choice|one))?"
 _SENTENCES = re.compile(r"[^.!?\n]+[.!?]*")
-_NOT_SAID = re.compile(
-    r"\b(?:not|never|whether|if|why|may|might|which)\b|n['’]t\b"
-    r"|\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|choose|mean)\b",
-    re.IGNORECASE,
-)
 _PLEASANTRY = re.compile(
     r"^\W*(?:(?:that|this|it)(?:['’]s|\s+is)\s+)?(?:an?\s+)?(?:great|good|excellent|nice"
     r"|interesting|wonderful|thoughtful|fair)\b[^.!?]{0,40}\b(?:question|point|thought|one)\b"
@@ -41,12 +34,6 @@ _STUDENT = re.compile(
     r"|^[^\w\n]*+(?:student|assistant)[^\w:]*+:",
     re.IGNORECASE | re.MULTILINE,
 )
-_RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
-"""Words that run together where letters were picked out of a text."""
-_MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
-"""No text without one of these gives an answer away (`leaks`)."""
-LONG = 6
-"""Letters of a gold option's text that are told apart from chance in a disguise."""
 _ASKS = re.compile(
     r"\?|^[^\w\n]*+(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
     r"|\b(?:clarify|explain|tell\s+me|wonder(?:ing)?|curious|know\s+(?:what|how|why|whether|if))\b",
@@ -71,9 +58,8 @@ def words(conversation: Conversation, example: Example, protocol: ProtocolSpec) 
 def leak(conversation: Conversation, example: Example, protocol: ProtocolSpec) -> list[str]:
     """Flag `SPEAKER:leak` where another speaker than the policy gives the answer away.
 
-    That is: it states any answer ("the answer is B"), calls the gold option right, or says that
-    the answer is the gold option's text; or a disguise of its words does (`answers.disguises`).
-    Explaining the gold option is no leak.
+    That is: it states an answer, advises or confirms one, or rules out all others (`giveaways`);
+    or a disguise of its words does (`answers.disguises`). Explaining the gold option is no leak.
     """
     return _once(
         [
@@ -129,54 +115,6 @@ def answers(conversation: Conversation, example: Example, protocol: ProtocolSpec
         elif not _ASKS.search(said):
             flags.append(f"{turn.speaker}:no-question")
     return _once(flags)
-
-
-def leaks(text: str, example: Example) -> bool:
-    """Return whether these words give the answer away."""
-    stated = [
-        match[0]
-        for match in _SENTENCES.finditer(text)
-        if not match[0].rstrip().endswith("?") and not _NOT_SAID.search(match[0])
-    ]
-    if any(final_answer(sentence, example.letters) is not None for sentence in stated):
-        return True
-    gold = next((c for c in example.choices if c.label == example.answer), None)
-    if gold is None:
-        return False
-    named = re.compile(
-        rf"\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+\W?{gold.label}\b\W{{0,2}}{_VERB}\s+{_RIGHT}\b"
-        rf"|^\W*{gold.label}\b[).]?{_VERB}\s+{_RIGHT}\b"
-    )
-    said = re.compile(
-        rf"\banswer{_VERB}:?\s+(?:\w+\s+){{0,3}}?\W?{re.escape(gold.text.rstrip('.'))}(?!\w)",
-        re.IGNORECASE,
-    )
-    return any(named.search(sentence) or said.search(sentence) for sentence in stated)
-
-
-def smuggles(text: str, example: Example) -> bool:
-    """Return whether these words give the answer away in a disguise.
-
-    There the gold option's text alone is enough, where it is long and not said openly too: nobody
-    disguises an explanation.
-    """
-    gold = letters(example.options.get(example.answer or "", ""))
-    named = len(gold) >= LONG and gold not in letters(text)
-    if leaks(" ".join(text.split()), example):
-        return True
-    for kind, said in readings(text):
-        if _MAY_SAY.search(said) and leaks(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
-            return True
-        if named and kind in ("turned", "decoded") and _says(said, gold):
-            return True
-    return False
-
-
-def _says(text: str, gold: str) -> bool:
-    """Whether the words of an option stand in the text, as words."""
-    return (
-        re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None
-    )
 
 
 def only_asks(text: str) -> bool:

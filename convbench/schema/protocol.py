@@ -13,6 +13,10 @@ Framing = Literal["none", "llama-2"]
 """Marks around the messages a speaker's model gets: none, or those of Llama 2's chat format written
 out in the messages' text (`[INST] <<SYS>> ... <</SYS>> ... [/INST]`)."""
 
+AnswerReading = Literal["any", "strict"]
+"""Which final answers are read: whatever chooses an option, or no more than the paper's phrase,
+"The answer is X" in its usual variants."""
+
 
 class Speaker(Noun):
     """One side of a conversation."""
@@ -148,6 +152,9 @@ class ProtocolSpec(Noun):
     """The steps in order."""
     answer_after: str | None = None
     """The final answer is what follows this marker (the whole turn where it is absent)."""
+    answers: AnswerReading = Field(default="any", exclude_if=lambda answers: answers == "any")
+    """Which answers with an option are read. `any`: whatever chooses one, a last turn that is
+    nothing but an option too. `strict`: "The answer is X" and its usual variants alone."""
     discount: float | None = Field(default=None, gt=0, le=1)
     """gamma: the reward is multiplied by gamma^n, n policy turns that another speaker answers (the
     turn with the marker and the answer do not count); a judge may set its own."""

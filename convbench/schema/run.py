@@ -15,6 +15,7 @@ from convbench.schema.example import Split
 from convbench.schema.noun import Label, Mode, Noun, Seed
 from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
+from convbench.schema.regime import RULES
 from convbench.schema.task import TaskSpec
 from convbench.words import Regime
 
@@ -114,6 +115,17 @@ class RunManifest(Noun):
     """Versions of the packages that matter to the result."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Free notes of importers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_as_its_regime(cls, data: Any) -> Any:
+        """Give a protocol that was written before it had `answers` those of the run's regime."""
+        if not isinstance(data, dict) or not isinstance(data.get("protocol"), dict):
+            return data
+        rules = RULES.get(data.get("regime") or "clean")
+        if rules is None or rules.answers == "any":
+            return data
+        return data | {"protocol": {"answers": rules.answers} | data["protocol"]}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -61,6 +61,7 @@ def _graded(
         dict(zip(letters or (), texts or (), strict=True)),
         gold,
         marker=protocol.answer_after,
+        reading=protocol.answers,
         failed=bool(failed),
     )
     values = asdict(found)

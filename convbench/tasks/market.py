@@ -47,7 +47,8 @@ def _row(rng: random.Random, number: int) -> dict[str, Any]:
         right = paid - cost
     wrong = {right + step * prices[name] for step in (-1, 1) for name in (first, second)}
     wrong |= {right + 10, right - 10}
-    texts = [right, *rng.sample(sorted(wrong - {right}), 3)]
+    drawn = rng.sample(sorted(wrong - {right}), 3)
+    texts = [right, *_payable(drawn, sorted(wrong - {right, *drawn}), right)]
     rng.shuffle(texts)
     labels = list("ABCD")
     return {
@@ -57,6 +58,14 @@ def _row(rng: random.Random, number: int) -> dict[str, Any]:
         "answer": labels[texts.index(right)],
         "prices": prices,
     }
+
+
+def _payable(drawn: list[int], spare: list[int], right: int) -> list[int]:
+    """Return three wrong amounts that somebody can pay: spare ones, or `right` and some tens, in
+    the place of those that are not above 0."""
+    above = [one for one in (*drawn, *spare) if one > 0]
+    tens = (right + 10 * step for step in range(1, 9))
+    return (above + [one for one in tens if one not in above])[:3]
 
 
 def lookup(arguments: Mapping[str, Any], fields: Mapping[str, Any]) -> str:

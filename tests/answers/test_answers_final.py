@@ -52,6 +52,7 @@ ANSWERED = [
     ("The answer is D. The student's answer is B.", "D"),
     ("The answer is D. A wrong answer is B.", "D"),
     ("The answer is D. The answer is certainly not B.", "D"),
+    ("Option B is heavy. Choice C is the best explanation.", "C"),
 ]
 UNANSWERED = [
     "",
@@ -79,7 +80,6 @@ UNANSWERED = [
     "The answer is Because",
     "The option is D",
     "This is a nonanswer: C",
-    "Option B is heavy. Choice C is the best explanation.",
     "<thinking> The answer is C.",
     "<thinking> The answer is C. </thinking>",
     "<THINKING> The answer is C. </Thinking> Well.",

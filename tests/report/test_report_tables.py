@@ -74,8 +74,8 @@ def test_the_papers_table_by_hand(family):
     naive = table_of(report(ReportOptions((family.path,), kind="naive")), "Results")
     assert cells(naive, "SWiFt", "Accuracy").error == "0.1250"
     assert [c.head for c in table.columns] == [
-        "Method", "Accuracy", "Thinking (%)", "R Overall", "R Accuracy", "R Reasoning",
-        "R Comprehensive", "R Pedagogic", "R Confidence",
+        "Method", "Accuracy", "Unread (%)", "Thinking (%)", "R Overall", "R Accuracy",
+        "R Reasoning", "R Comprehensive", "R Pedagogic", "R Confidence",
     ]  # fmt: skip
 
 
@@ -136,10 +136,17 @@ def test_a_run_alone_unjudged_and_half_done(tmp_path):
     result = report(ReportOptions((run.path,)))
     table = table_of(result, "Results")
     assert [row[0].text for row in table.rows] == ["Base"]
-    assert [c.head for c in table.columns] == ["Method", "Accuracy", "Thinking (%)"]
+    assert [c.head for c in table.columns] == ["Method", "Accuracy", "Unread (%)", "Thinking (%)"]
     assert any("Not judged" in note for note in table.notes)
     assert cells(table_of(result, "Counts"), "Base", "missing").text == "5"
     assert not any(t.caption.startswith("Differences") for t in result.document.parts[0].tables)
+
+
+def test_answers_that_cannot_be_read_stand_beside_accuracy(tmp_path):
+    """They count as wrong: whoever learns the answer's form alone gains accuracy by it."""
+    run = make(tmp_path / "run", questions(2), lambda q, k: "A" if q == "q0" else "?")
+    table = table_of(report(ReportOptions((run.path,))), "Results")
+    assert cells(table, "Base", "Unread (%)") == Cell("50.0", "50.0", 0)
 
 
 def test_groups_of_several_questions_are_one_unit(tmp_path):
@@ -322,8 +329,8 @@ def test_paper_stands_beside_ours(tmp_path):
     ]  # what we have not run
     assert others[0][1] == Cell("0.7993", "0.0236", quiet=True)
     assert theirs[1] == Cell("0.3772", "0.0146", quiet=True)
-    assert theirs[5 + 1] == Cell("5.80", "0.09", quiet=True)  # comprehensive
-    assert theirs[6 + 1] == Cell("6.40", "0.11", quiet=True)  # pedagogic
+    assert theirs[6 + 1] == Cell("5.80", "0.09", quiet=True)  # comprehensive
+    assert theirs[7 + 1] == Cell("6.40", "0.11", quiet=True)  # pedagogic
     assert any(".7993*.2007/289" in note for note in table.notes)
     sized = make(
         run.evals / "refit-1000", questions(2, "arc"), right_on(0), task="arc", split="test",

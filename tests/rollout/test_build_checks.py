@@ -74,6 +74,75 @@ NO_LEAKS = [
 ]
 
 
+ROCKS = EXAMPLE.model_copy(
+    update={
+        "question": "Which of these rocks is metamorphic?",
+        "choices": tuple(
+            Choice(label=x, text=t)
+            for x, t in zip("ABCD", ("granite", "sandstone", "marble", "basalt"), strict=True)
+        ),
+    }
+)
+GIVEN_AWAY = {
+    "confirmed": [
+        "You're right, it's marble.",
+        "Correct - it is marble!",
+        "Exactly: option C. Now, how does it form?",
+        "Well done! Marble it is.",
+        "I can confirm that it is marble.",
+        "Your choice of marble is correct.",
+        "You have found the right answer.",
+        "Good thinking, C is right!",
+    ],
+    "advised": [
+        "You should pick marble.",
+        "If I were you I'd choose C.",
+        "I would go with marble here.",
+        "My advice is to select C.",
+        "Put C on your sheet, or rather write down marble.",
+    ],
+    "others ruled out": [
+        "It can't be A, B or D.",
+        "Granite, sandstone and basalt are not metamorphic.",
+        "You can safely rule out granite, sandstone and basalt.",
+        "Granite is out. Sandstone is out. Basalt is out too.",
+        "Only marble remains.",
+    ],
+    "named": [
+        "That would make marble the answer.",
+        "That makes C the right choice, don't you agree?",
+        "The right answer is marble, but can you say why?",
+        "The one you want is C.",
+    ],
+}
+KEPT = [
+    "What is marble made of?",
+    "You said marble; what led you to choose C?",
+    "So you're thinking of marble? How would you test it?",
+    "If you choose C, what would you say about its grains?",
+    "Granite is not formed from limestone. What about the other three?",
+    "Exactly, metamorphic means changed in form.",
+    "You are right that granite cools from magma.",
+    "Correct, heat and pressure change a rock. Which of the four has been changed?",
+    "Some students pick marble because it shines.",
+    "Don't choose marble only because it is white.",
+    "Which of granite, sandstone and marble is not igneous?",
+    "A rock is not a mineral, and D is a letter.",
+    "Marble is used for statues, granite for kitchens.",
+    "Let us not rule out marble yet.",
+]
+
+
+@pytest.mark.parametrize("reply", [text for texts in GIVEN_AWAY.values() for text in texts])
+def test_an_answer_is_given_away_in_many_ways(reply):
+    assert leaks(reply, ROCKS)
+
+
+@pytest.mark.parametrize("reply", KEPT)
+def test_what_helps_without_giving_the_answer_away(reply):
+    assert not leaks(reply, ROCKS)
+
+
 @pytest.mark.parametrize("reply", LEAKS)
 def test_leaks(reply):
     assert leaks(reply, EXAMPLE)

@@ -19,6 +19,7 @@ from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build
 from convbench.tasks.cosql.databases import KINDS, Maker, groups
 from convbench.tasks.cosql.dialogues import stand_alone
+from convbench.tasks.cosql.extremes import at_the_wrong_end
 from convbench.tasks.cosql.hints import wanted
 from convbench.tasks.cosql.looks import looks
 from convbench.tasks.cosql.options import repeats, transplanted
@@ -147,6 +148,27 @@ def test_the_gold_takes_the_schemas_names_and_plain_quotes() -> None:
 )
 def test_rows_without_a_fair_question_are_rejected(query: str, reason: str) -> None:
     assert ask(row(-1, "Which?", query)) == [{"reject": reason}]
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "wrong"),
+    [
+        ("Which has the fewest pages?", "SELECT title FROM book ORDER BY pages DESC LIMIT 1", True),
+        ("Which has the fewest pages?", "SELECT title FROM book ORDER BY pages LIMIT 1", False),
+        ("What is the largest page count?", "SELECT MIN(pages) FROM book", True),
+        ("The least and the most pages?", "SELECT MIN(pages), MAX(pages) FROM book", False),
+        (
+            "Which have at least 5 pages?",
+            "SELECT title FROM book ORDER BY pages DESC LIMIT 1",
+            False,
+        ),
+        ("Who is youngest?", "SELECT name FROM dog WHERE age = (SELECT MAX(age) FROM dog)", True),
+        ("Who is youngest?", "SELECT name FROM dog ORDER BY born DESC LIMIT 1", False),
+        ("Which book is first?", "SELECT title FROM book ORDER BY pages DESC LIMIT 1", False),
+    ],
+)
+def test_a_right_query_that_takes_the_wrong_end_is_told(text: str, query: str, wrong: bool) -> None:
+    assert at_the_wrong_end(text, parse_one(query, dialect="sqlite")) is wrong
 
 
 def test_the_question_is_worded_as_in_the_paper() -> None:

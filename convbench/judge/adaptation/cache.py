@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from convbench.errors import RunError
 from convbench.judge.adaptation.learner import Question
+from convbench.judge.adaptation.recall import VERSION
 from convbench.judge.adaptation.settings import Inner
 from convbench.schema import fingerprint
 from convbench.store.jsonl import Appender, records
@@ -37,6 +38,8 @@ def key(
         for part in (questions, guard)
     ]
     said = inner.model_dump(mode="json", exclude=_LIMITS)
+    if inner.grade == "recall":
+        said["recall"] = VERSION
     # What was kept before there was a choice is found again. A server's port is no part of it.
     if inner.tuning == "lora":
         said.pop("tuning")

@@ -2,7 +2,8 @@
 
 Models answer in whole sentences, which exact match calls wrong. Of the 6,000 published verdicts of
 a judge model on which it was chosen this agrees with 91 %, of 6,000 others with 89 %, and it keeps
-their order of methods (docs/results.md).
+their order of methods. It is too low, before an edit more so than after it, so that a gain is
+overstated (docs/results.md).
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from functools import lru_cache
 
 from convbench.answers.tags import visible
 
+VERSION = 2
+"""Raised whenever a grade may move."""
 ENOUGH = 0.6
-"""Share of the gold answer's words that a right answer holds."""
+"""Share of the gold answer's words that a right answer holds; its numbers it holds all."""
 LEAST, SHARE = 5, 0.7
 """Two words are alike where they begin with this many equal letters, and this share of the longer
 one: plural, past tense, and noun for adjective."""
 
+_DECADE = re.compile(r"(\d{3})0s")
+_ERAS = {"bce": "bc", "ce": "ad"}
 _WORD = re.compile(r"\d+(?:\.\d+)?(?:st|nd|rd|th|s)?(?![a-z])|[a-z0-9]+")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:st|nd|rd|th|s)?")
 _ASIDE = re.compile(r"\([^)]*\)?")
@@ -27,7 +32,8 @@ _SILENT = (
     "a about all also an and any approximately are around as at be been being but by did do does "
     "during for from had has have he her his if in into is it its many more much near nearly no "
     "not of on or other over she so some such than that the their them there these they this "
-    "those through to under up was were which who whom with within almost"
+    "those through to under up was were which who whom with within almost onward onwards since "
+    "until till later"
 )
 """Words that say nothing of an answer."""
 _UNITS = (
@@ -65,11 +71,15 @@ def _held(gold: str, said: frozenset[str], asked: frozenset[str]) -> float:
     found = list(dict.fromkeys(words(_ASIDE.sub("", gold)) or words(gold)))
     telling = [word for word in found if word not in _EMPTY] or found
     new = [word for word in telling if not _among(word, asked)] or telling
-    return sum(_among(word, said) for word in new) / len(new) if new else 0.0
+    held = [_among(word, said) for word in new]
+    if any(word[0].isdigit() and not there for word, there in zip(new, held, strict=True)):
+        return 0.0
+    return sum(held) / len(new) if new else 0.0
 
 
 def words(text: str) -> list[str]:
-    """Return the words in lower case without accents; numbers as digits, "twenty-five" as 25."""
+    """Return the words in lower case without accents; numbers as digits, "twenty-five" as 25; an
+    era by one name."""
     return list(_joined(_plain(text)))
 
 
@@ -77,6 +87,7 @@ def _plain(text: str) -> str:
     letters = unicodedata.normalize("NFKD", text.replace("’", "'")).lower()
     bare = "".join(sign for sign in letters if not unicodedata.combining(sign))
     bare = re.sub(r"(?<=\d),(?=\d{3})", "", bare)
+    bare = re.sub(r"(?<=\d)'s\b", "s", bare)
     bare = re.sub(r"'s\b", "", bare)
     bare = re.sub(r"\b([a-z])\.\s?(?=[a-z]\b)", r"\1", bare)  # U.S., T. J.
     return bare.replace("%", " percent ").replace("$", " dollar ").replace("per cent", "percent")
@@ -85,7 +96,8 @@ def _plain(text: str) -> str:
 def _joined(text: str) -> Iterator[str]:
     ten = 0
     for word in _WORD.findall(text):
-        number = _NUMBER.fullmatch(word)
+        word = _ERAS.get(word, word)
+        number = None if _DECADE.fullmatch(word) else _NUMBER.fullmatch(word)
         if number is not None:
             named, word = None, number[1].lstrip("0") or "0"
         else:
@@ -112,10 +124,16 @@ def _among(word: str, others: frozenset[str]) -> bool:
 @lru_cache(maxsize=65536)
 def _alike(one: str, other: str) -> bool:
     if one[0].isdigit() or other[0].isdigit():
-        return one == other
+        return one == other or _in_decade(one, other) or _in_decade(other, one)
     same = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
             break
         same += 1
     return same >= max(LEAST, SHARE * max(len(one), len(other)))
+
+
+def _in_decade(year: str, decade: str) -> bool:
+    """Whether a year is of a decade: 1642 of the 1640s."""
+    years = _DECADE.fullmatch(decade)
+    return years is not None and len(year) == 4 and year.isdigit() and year.startswith(years[1])

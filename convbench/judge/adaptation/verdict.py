@@ -30,8 +30,9 @@ from convbench.schema import Conversation, Example, ProtocolSpec, Verdict, text_
 from convbench.store import Run
 from convbench.views import policy_turns
 
-LEAST = 1e-9
-"""A gain above this is one."""
+MARGIN = 0.03
+"""A net gain above this is one: grade `recall` overstates gains by some hundredths
+(docs/results.md)."""
 
 T = TypeVar("T")
 
@@ -115,7 +116,7 @@ def verdict_of(
         "accuracy": outcome.accuracy,
         "gain": outcome.gain,
         "net": net,
-        "improves": float(net > LEAST),
+        "improves": float(net > MARGIN),
         "overall": overall,
         "trained": float(outcome.reason is None),
     }

@@ -184,7 +184,9 @@ def picks(text: str, example: Example, asked: str) -> bool:
     """Whether a text names one option as the result, by letter or text, which was not asked for."""
     if not example.choices:
         return False
-    if final_answer(text, example.letters) is not None and not text.rstrip().endswith("?"):
+    if final_answer(text, example.letters, strict=True) is not None and not text.rstrip().endswith(
+        "?"
+    ):
         return True
     spoken = parts(asked)
     for choice in example.choices:

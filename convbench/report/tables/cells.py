@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Cell, Column, Figure, Rank
-from convbench.report.measures import ACCURACY, REASONED, THINKING, Measure, judge_measures
+from convbench.report.measures import (
+    ACCURACY,
+    REASONED,
+    THINKING,
+    UNREAD,
+    Measure,
+    judge_measures,
+)
 from convbench.report.sections import Section
 from convbench.stats.estimate import Estimate
 
@@ -20,6 +27,8 @@ def measures_of(section: Section, judge: str | None) -> list[Measure]:
     plain = [m for m in (ACCURACY, *tags) if any(m.of(p) for p in section.policies)]
     if any(row.reasoned for p in section.policies for row in p.rows):
         plain.append(REASONED)
+    if ACCURACY in plain:
+        plain.insert(1, UNREAD)
     return [*plain, *more]
 
 

@@ -166,6 +166,8 @@ def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) ->
 
 def ranks_of(found: Sequence[Estimate | None], measure: Measure) -> list[Rank]:
     """Return 1 for all that are best as shown, 2 for the next value, 0 else and where all tie."""
+    if not measure.ranked:
+        return [0] * len(found)
     shown = [None if e is None else round(e.mean, measure.digits) for e in found]
     values = sorted({value for value in shown if value is not None}, reverse=True)
     if len(values) < 2:

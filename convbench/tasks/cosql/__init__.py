@@ -25,6 +25,7 @@ from convbench.tasks.cosql.asked import Asked
 from convbench.tasks.cosql.builds import Build, Shape
 from convbench.tasks.cosql.dialogues import FIRST, GOAL, Alone, stand_alone
 from convbench.tasks.cosql.drawing import choose
+from convbench.tasks.cosql.extremes import at_the_wrong_end
 from convbench.tasks.cosql.options import Wrong, candidates
 from convbench.tasks.cosql.phrases import phrases
 from convbench.tasks.cosql.queries import COLUMN, BadQuery, canonical
@@ -36,6 +37,7 @@ from convbench.tasks.kept import kept
 __all__ = ["questions"]
 
 FEW = "too few other questions have a build that fits, or that its own fits"
+CONTRADICTS = "the gold takes the most where the question asks for the least, or the other way"
 _FIELDS = (
     "query",
     "utterances",
@@ -112,9 +114,10 @@ class Found:
         """Return the question of a row, or why its right query cannot be used."""
         tables = Tables.of(alone.row)
         try:
-            return cls(alone, tables, Build.of(canonical(alone.row["query"], tables), tables))
+            found = cls(alone, tables, Build.of(canonical(alone.row["query"], tables), tables))
         except BadQuery as reason:
             return str(reason)
+        return CONTRADICTS if at_the_wrong_end(alone.text, found.build.query.tree) else found
 
 
 def _lent(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Build]]:

@@ -2,9 +2,10 @@
 
 Wrong options have the builds of right queries: of other questions that are asked, and of turns that
 stand not alone. Sets of three are drawn by chance, evened out over all databases and on each by
-what shows (`looks`, `convbench.tasks.evening`), by words and pairs of words, with columns by their
-sort (`phrases`) and, where several databases share them, by their names, and by how many other
-right answers have an option's build: else the right one would be the one whose build is new.
+what shows (`looks`, `convbench.tasks.evening`), by how likely each looks alone (`likely`), by words
+and pairs of words, with columns by their sort (`phrases`) and, where several databases share them,
+by their names, and by how many other right answers have an option's build: else the right one would
+be the one whose build is new.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from random import Random
 import numpy as np
 
 from convbench.tasks import evening
+from convbench.tasks.cosql.likely import likely
 from convbench.tasks.cosql.looks import looks, pairs
 from convbench.tasks.cosql.options import Wrong
 from convbench.tasks.evening import among, standing
@@ -67,6 +69,7 @@ def choose(
                 np.hstack(
                     [
                         looks(*_texts(texts[key], three)),
+                        _WEIGHT * likely(_texts(texts[key], three)[1]),
                         _WEIGHT * _known(known, forms[key], three),
                         _WEIGHT * _leaning([own, *(theirs[w.query.text] for w in three)]),
                     ]

@@ -33,6 +33,12 @@ from tests.excerpts import Source
         ("Which field?", "field", "", 0),
         ("Which field?", "field", "<thinking>field</thinking>", 0),
         ("Which field?", "?!", "field", 0),
+        ("When?", "190 BC", "It was in 190 BCE.", 1),
+        ("When?", "1642", "in the 1640s", 1),
+        ("When?", "1640's", "In 1642.", 1),
+        ("When?", "1642", "in the 1650s", 0),
+        ("Since when?", "from 1842 onwards", "in 1842", 1),
+        ("How many people?", "45 million people", "46 million people", 0),
     ],
 )
 def test_by_hand(question: str, gold: str, reply: str, right: float) -> None:

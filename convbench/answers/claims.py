@@ -1,0 +1,275 @@
+"""Whether a reply asserts what it says at a place, as its own view and of the question asked.
+
+Read is the sentence around the place. Not asserted is what is asked, denied, said under a
+condition, ascribed to somebody else or to a first thought, and what stands in a quotation. Most is
+told by what is allowed, not by what is forbidden: a noun phrase is "the correct answer" by its
+words alone, so that "a tempting answer" needs no entry of its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from convbench.answers.plain import lower
+
+REACH = 240
+"""Characters that are read before and behind a place."""
+
+_BOUNDARY = re.compile(r"[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
+_MARKS = str.maketrans("", "", "*_`")
+
+_OWN_DETERMINERS = frozenset(["the", "my", "our", "this", "its", "that"])
+_OTHERS_DETERMINERS = re.compile(
+    r"another|other|every|each|any|no|some|one|your|his|her|their|these|those|most|many"
+    r"|which|what|whose|either|neither|both"
+)
+_OF_THE_QUESTION = re.compile(r"(?:question|problem|quiz|item|exercise|puzzle|riddle|test)['’]?s?")
+_ADJECTIVES = re.compile(
+    r"correct|right|best|final|own|true|actual|proper|likely|probable|most|only|single"
+    r"|appropriate|suitable|accurate|plausible|reasonable|logical|ultimate|definitive"
+    r"|overall|revised|new|updated|corrected|amended|chosen|selected|short|simple|direct"
+    r"|complete|full|unique|obvious|clear|better|good|precise|exact|closest|answer"
+    r"|multiple-choice|letter|test|real|intended|expected|and|or|resulting|fitting"
+    r"|sensible|likeliest|official"
+)
+_GOOD = frozenset(["correct", "right", "better", "good", "best"])
+_JSON_KEY = re.compile(r"[{,]\s*[\"']$")
+_WORDS = re.compile(r"[\w'’-]+|[^\w\s]")
+
+_SAY = (
+    r"(?:sa(?:y|ys|id)|thinks?|thought|believe[sd]?|argue[sd]?|claim(?:s|ed)?|guess(?:es|ed)?"
+    r"|assume[sd]?|insist(?:s|ed)?|maintain(?:s|ed)?|writes?|wrote|state[sd]?|answer(?:s|ed)"
+    r"|repl(?:y|ies|ied)|report(?:s|ed)?|suppose[sd]?|expect(?:s|ed)?|imagine[sd]?|feels?|felt"
+    r"|holds?|held|suggested|propose[sd]?|assert(?:s|ed)?|decide[sd]|concluded|tells?|told|swears?"
+    r"|pick(?:s|ed)?|cho(?:se|oses?)|choose|selected|select|declare[sd]?|figured?|suspect(?:s|ed)?"
+    r"|mark(?:s|ed)?|call(?:s|ed)?|took|prefer(?:s|red)?)"
+)
+_BELIEVED = re.compile(
+    r"thought|believed|assumed|guessed|supposed|expected|suspected|figured|felt|took"
+)
+_AUX = (
+    r"(?:\s+(?:would|might|could|may|will|can|must|should|also|often|sometimes|usually|always|still"
+    r"|now|then|just|simply|already|probably|really|do|does|did|have|has|had|first|initially"
+    r"|originally|once|at\s+first|strongly|firmly|therefore|thus|almost|nearly|mistakenly|wrongly"
+    r"|wrote\s+and|is|are|was|were|been|be|tempted\s+to|inclined\s+to))*"
+)
+_SAID = re.compile(
+    rf"(?P<subject>[\w’']+)(?P<aux>{_AUX})\s+(?P<verb>{_SAY})"
+    r"(?:\s+(?:me|us|you|him|her|them|it|down|to\s+me|as))?(?:\s+that)?\s*[:,]?\s*[\"']?\s*$"
+)
+_FIRST_PERSON = re.compile(
+    r"(?:i|we|me|us)(?:['’](?:d|ll|ve|m|re))?|to|so|therefore|can|this|that|which|it|my|our|final|passage|text"
+    r"|question|definition|evidence|rule|table|clues?|facts?|data"
+)
+_FIRST_THOUGHT = re.compile(
+    r"\b(?:at\s+first(?:\s+(?:sight|glance|blush|look))?|at\s+a\s+(?:quick\s+)?glance|naively"
+    r"|on\s+the\s+(?:face|surface)(?:\s+of\s+it)?|superficially|initially|originally|intuitively"
+    r"|previously|earlier|before)\s*,?\s*(?:i\s+(?:said|thought|wrote)\s+)?(?:that\s+)?$"
+    r"|\b(?:first|initial|original|earlier|previous|old|gut)\s+(?:answer|thought|guess|instinct"
+    r"|choice|impression|reaction|idea)\b[^.;]{0,20}$"
+)
+_ACCORDING = re.compile(
+    r"\baccording\s+to\s+(?!(?:the\s+|this\s+|these\s+|that\s+|our\s+|my\s+|its\s+)?(?:passage"
+    r"|text|question|table|definition|rule|law|data|article|information|fact|formula|given|hint"
+    r"|principle|theory|analysis|calculation|above|order|schema|description)s?\b)[^,;:]{1,60}[,:]?\s*$"
+    r"|\bin\s+(?!my\b|our\b)[\w'’ ]{1,40}?\b(?:view|opinion|eyes|mind|book|words|version)\s*,?\s*$"
+    r"|\b(?:for|to)\s+(?:him|her|them|some|others|many|most)\b[^,;:]{0,30},\s*$"
+)
+
+_CLAUSE = re.compile(
+    r"[,;:—–(]|\s-\s|\b(?:but|so|and|yet|however|therefore|thus|hence|because|since|although|though"
+    r"|then|instead)\b"
+)
+_NO_DOUBT = re.compile(
+    r"\b(?:no|without|beyond|little)\s+(?:a\s+|any\s+)?(?:doubt|question)\b|\bnot\s+only\b"
+    r"|\bno\s+other\b|\bnot\s+(?:hard|difficult)\s+to\b"
+)
+_DENIES = re.compile(
+    r"\b(?:not|never|no|nor|neither|hardly|cannot|nobody|none|doubts?|wrong(?:ly)?|mistake|mistaken"
+    r"|error|false|untrue|incorrect|unlikely|impossible|den(?:y|ies)|unsure|uncertain|whether"
+    r"|unclear|disagree|rejects?|against|avoid|excludes?|dismiss|rules?\s+out)\b|n['’]t\b"
+)
+
+_SCOPE = re.compile(r"\b(?:so|therefore|thus|hence|but|however|consequently)\b|;")
+_INVERTED = r"(?:had|were|should)\s+(?:it|the|this|that|these|we|they|he|she|you|its|a|an|there)\b"
+_CONDITION = re.compile(
+    r"\b(?:if|unless|suppos(?:e|ing)|assum(?:e|ing)|imagine|imagining|pretend|otherwise|whether"
+    r"|in\s+case|provided|in\s+(?:that|this|which|such\s+a)\s+case|depending)\b"
+    rf"|(?:^|[,;(—–]\s*|\b(?:and|or|but)\s+){_INVERTED}"
+    r"|^\W*(?:for|with|in|of|on)\s+an?\s[^,]{1,60},"
+)
+_ABOUT = re.compile(
+    r"\W*(?:but\s+|and\s+)?(?:for|with|among|under|when|where|in)\s+(?!(?:this|that|these|those|the\s+(?:question|reasons?"
+    r"|above|end|given|problem|case\s+above)|all|my|our|me|conclusion|summary|short|fact|other\s+words|total|view|light"
+    r"|general|particular|sum|brief|each|multiple|such|any\s+case|order)\b)[^,;.]{2,60}?,?\s*$"
+)
+_OWN_CONDITION = re.compile(
+    r"\bif\s+(?:i|we|one|you)\s+(?:['’]?d\s+)?(?:had|have|must|were|was|am|are|need|needed)"
+    r"(?:\s+(?:forced|pressed|asked|obliged))?(?:\s+to)?\s+(?:choose|pick|guess|decide|say|answer"
+    r"|commit|select|bet|settle|name|give|put)\b|\bif\s+(?:pressed|forced|i['’]m\s+not\s+mistaken)\b"
+)
+_PROCEDURE = re.compile(
+    r"\bif\s+(?:i|we|one)\b|\bif\s+you\s+(?:look|consider|count|add|multiply|subtract|divide|read"
+    r"|check|compare|work|apply|put|take|go|follow|plug)\b"
+)
+_CONDITION_AFTER = re.compile(
+    rf"\b(?:if|unless|provided|assuming|in\s+case)\b|(?:^|[,(—–]\s*|\s){_INVERTED}"
+    r"|\bfor\s+an?\s[^,.]{0,40}\b(?:question|rock|case|version)"
+)
+_IF_NEXT = re.compile(
+    r"\W*(?:only|but\s+only|just)?\s*(?:if|when|whenever|where)\s+(?!(?:i|we|my|our)\b)(?!you\s+(?:look|ask)\b)"
+)
+_REASON = re.compile(r"\b(?:because|since|as|given)\b")
+_HYPOTHESIS = re.compile(
+    r"^\W*(?:but\s+|now\s+|and\s+)?(?:suppose|imagine|assume|say|let['’]s\s+(?:say|suppose|pretend|imagine)"
+    r"|pretend|consider\s+(?:instead|now)|what\s+if)\b"
+)
+_TAG_QUESTION = re.compile(r",\s*(?:right|no|isn['’]t\s+it|correct|ok(?:ay)?|yes)\s*\?*$")
+_QUOTED = re.compile(r"\"[^\"\n]{8,400}\"")
+
+
+def sentence_start(text: str, at: int) -> int:
+    """Return where the sentence that holds a place begins, at most `REACH` characters before."""
+    start = max(0, at - REACH)
+    for match in _BOUNDARY.finditer(text, start, at):
+        start = match.end()
+    return start
+
+
+def sentence_end(text: str, at: int) -> int:
+    """Return where the sentence that holds a place ends, its sign included."""
+    match = _BOUNDARY.search(text, at, at + REACH)
+    return match.end() if match else min(len(text), at + REACH)
+
+
+def own_noun_phrase(before: str, noun: str, label: bool = False) -> int | None:
+    """Return where the noun phrase begins whose noun follows `before` (lower case), None where it
+    is not "the answer", "my final answer", "the best option" and the like.
+
+    A noun that is only sometimes an answer needs a word that says so ("the best option"), or to be
+    the label of its line (`label`: a colon follows).
+    """
+    words = list(_WORDS.finditer(before[-80:]))
+    offset, i = max(0, len(before) - 80), len(words) - 1
+    seen: set[str] = set()
+    while i >= 0 and _ADJECTIVES.fullmatch(words[i][0]):
+        seen.add(words[i][0])
+        i -= 1
+    begin = offset + words[i + 1].start() if i + 1 < len(words) else len(before)
+    word = words[i][0] if i >= 0 else ""
+    mine = word in ("my", "our") and noun != "option" and noun != "letter"
+    labelled = _JSON_KEY.search(before[:begin]) or not before[:begin].strip("{[\"' \n#>-")
+    if labelled and label:
+        return begin
+    if noun not in ("answer", "ans") and not mine and not seen - {"and", "or", "most", "own"}:
+        return None
+    if word in _OWN_DETERMINERS:
+        return offset + words[i].start()
+    if word in ("a", "an"):
+        return offset + words[i].start() if seen & _GOOD else None
+    if _OTHERS_DETERMINERS.fullmatch(word):
+        return None
+    if word.endswith(("'s", "’s", "s'", "s’")):
+        return begin if _OF_THE_QUESTION.fullmatch(word) else None
+    return begin if not word[:1].isalnum() or not _in_a_phrase(words[: i + 1]) else None
+
+
+def _in_a_phrase(words: list[re.Match[str]]) -> bool:
+    """Whether the last word describes what follows: "the popular", "a most tempting"."""
+    for match in reversed(words[-4:-1]):
+        word = match[0]
+        if word in ("the", "my", "a", "an") or _OTHERS_DETERMINERS.fullmatch(word):
+            return True
+        if not word[0].isalnum():
+            return False
+    return False
+
+
+def about_another(before: str) -> bool:
+    """Whether the sentence begins with what it speaks of, other than the question: "For igneous
+    rocks, the answer is"."""
+    return _ABOUT.match(before) is not None
+
+
+def own_aside(aside: str) -> bool:
+    """Whether what is set between commas leaves the answer the speaker's: ", in my view,"."""
+    return not (
+        _ACCORDING.search(aside + ",")
+        or _CONDITION.search(aside)
+        or _DENIES.search(aside)
+        or re.search(rf"\b(?!i\b|we\b)\w+\s+{_SAY}\b", aside)
+    )
+
+
+def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool:
+    """Whether the reply itself says what stands from `start` to `end`, and of this question.
+
+    `subjunctive` says that it is said with "would": then a condition behind it counts as one
+    before it does.
+    """
+    opening = sentence_start(text, start)
+    before = lower(text[opening:start]).translate(_MARKS).lstrip()
+    after = lower(text[end : sentence_end(text, end)]).translate(_MARKS)
+    asked = after.rstrip(" \"')]").endswith("?") and not _TAG_QUESTION.search(after.rstrip())
+    if asked or _ascribed(before) or _denied(before):
+        return False
+    if _conditional(before, after, subjunctive) or _quoted(text, opening, start, end):
+        return False
+    if subjunctive or re.match(r"\W*(?:then|there|here)\b", before):
+        previous = text[sentence_start(text, max(0, opening - 2)) : opening]
+        return not _HYPOTHESIS.search(lower(previous))
+    return True
+
+
+def _ascribed(before: str) -> bool:
+    """Whether it is another's view, or a first thought."""
+    if _FIRST_THOUGHT.search(before) or _ACCORDING.search(before):
+        return True
+    said = _SAID.search(before[-120:])
+    if said is None:
+        return False
+    if _FIRST_PERSON.fullmatch(said["subject"]):
+        past = _BELIEVED.fullmatch(said["verb"]) is not None and "have" not in said["aux"]
+        return (
+            past
+            or re.search(r"\b(?:first|initially|originally|once|tempted)\b", said["aux"])
+            is not None
+        )
+    return True
+
+
+def denies(sentence: str) -> bool:
+    """Whether a sentence (lower case) has a word that denies."""
+    return _DENIES.search(_NO_DOUBT.sub(" ", sentence)) is not None
+
+
+def _denied(before: str) -> bool:
+    return denies(_CLAUSE.split(before)[-1])
+
+
+def _conditional(before: str, after: str, subjunctive: bool) -> bool:
+    scope = _SCOPE.split(before)[-1]
+    conditional = _CONDITION.search(scope) and not _OWN_CONDITION.search(scope)
+    if conditional and (subjunctive or not _PROCEDURE.search(scope)):
+        return True
+    if not subjunctive:
+        return _IF_NEXT.match(after) is not None
+    after = _REASON.split(after)[0]
+    return bool(_CONDITION_AFTER.search(after)) and not _OWN_CONDITION.search(after)
+
+
+def _quoted(text: str, opening: int, start: int, end: int) -> bool:
+    """Whether it stands in a quotation that words before it introduce, or in a quoted line."""
+    line = text.rfind("\n", 0, start) + 1
+    if text[line : line + 2] in ("> ", ">\t") and text[:line].strip():
+        return True
+    if '"' not in text[max(0, start - REACH) : start]:
+        return False
+    low = max(line, start - REACH)
+    for match in _QUOTED.finditer(text, low, min(len(text), end + REACH)):
+        if match.start() < start and end < match.end():
+            introduced = re.search(r"\w", text[low : match.start()]) is not None
+            return introduced and not re.search(
+                r"\b(?:i|we)\s+(?:\w+\s+)?\w+\W*$|\bmy\b[^.]*$", lower(text[low : match.start()])
+            )
+    return False

@@ -1,0 +1,127 @@
+"""Answers in other languages than English: what an answer is called, and what joins it to one.
+
+A language is a line of words here. As in English a noun counts in its own right ("het juiste
+antwoord is C") and a denial does not ("het antwoord is niet C"): what is no option where an option
+should stand is none, and a few languages deny behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from convbench.answers import claims
+from convbench.answers.options import Options, Statement
+
+_NOUNS = (
+    r"respuesta|réponse|antwort|lösung|resposta|risposta|antwoord|keuze|cevap|cevab[iı]m?|yan[iı]t"
+    r"|ответ|відповідь|odpowied[zź]|svar(?:et)?|vastaus|odpověď|odpoveď|răspuns(?:ul)?|válasz(?:om)?"
+    r"|jawaban(?:nya)?|đáp\s+án|câu\s+trả\s+lời|απάντηση|תשובה|إجابة|اجابة|جواب|پاسخ|उत्तर|जवाब"
+    r"|উত্তর|பதில்|คำตอบ|jibu|sagot|kunci|juiste\s+(?:keuze|optie)|beste\s+(?:keuze|optie)"
+    r"|bonne\s+option|meilleure\s+option|richtige\s+option|opci[oó]n(?=\s+(?:corr|exact))"
+    r"|opção(?=\s+corr)|opzione(?=\s+corr)|alternativ(?:a(?=\s+corr)|et(?=\s+är))|letra(?=\s+corr)"
+    r"|doğru\s+(?:seçenek|şık)|सही\s+विकल्प|خيار(?=\s+(?:ال)?صحيح)|правильный\s+вариант"
+    r"|答案|答え|正解|正答|정답|답|正确选项|正確選項|正しい選択肢"
+)
+_QUALITY = (
+    r"correcta|correcte|exacta|finale?|definitiva|corretta|correta|certa|esatta|giusta|bonne"
+    r"|الصحيحة|الصحيح|صحيح|النهائية|yang\s+(?:benar|tepat)|đúng|corect|correct|benar|הנכונה|ที่ถูกต้อง"
+)
+_IS = (
+    r"(?:es|est|ist|lautet|wäre|è|é|is|luidt|er|är|on|je|jest|to|este|là|adalah|ialah|είναι|ni|ay"
+    r"|هي|هو|است|היא|हे|है|হল|হলো|คือ|это|є|—)(?![^\W_])|(?:是|为|為|選|选|应为|应该是|は|が|은|는|이|가)"
+)
+_THUS = (
+    r"pues|entonces|por\s+(?:lo\s+)?tanto|donc|alors|also|somit|daher|folglich|dus|daarom|quindi"
+    r"|dunque|portanto|logo|więc|zatem|alltså|altså|siis|tedy|deci|tehát|vậy|jadi|следовательно"
+    r"|значит|إذن|إذا|لذلك|इसलिए|olarak|o\s+halde|buna\s+göre|natürlich|natuurlijk|claramente"
+)
+_ARTICLE = (
+    r"la|el|le|der|die|das|het|de|il|lo|den|det|η|το|ο"
+    r"|[ao](?=\s+[*(\"]*(?:[a-z](?![^\W_])|opç|opz|letra|alternativa))"
+)
+_OPTION = (
+    r"opci[oó]n|opção|opzione|option|optie|alternativ[ea]?|letra|lettre|lettera|buchstabe|letter"
+    r"|variante?|вариант|варіант|opcja|opsi|seçenek|şık|विकल्प|বিকল্প|الخيار|خيار|الحرف|گزینه|选项|選項"
+    r"|選択肢|ตัวเลือก|lựa\s+chọn|phương\s+án"
+)
+_GAP = r"[\s*_`~\"'(]*+"
+_TAIL = (
+    rf"(?:{_GAP}(?:{_QUALITY})(?!\w))?[*_`]*+"
+    rf"(?:{_GAP}(?:{_THUS})(?!\w),?)?"
+    rf"(?P<link>\s*+[:=–—]|\s*+(?:{_IS})(?:\s*+:)?|(?=\s))"
+    rf"(?:{_GAP}(?:{_THUS})(?!\w),?)?"
+    rf"(?:{_GAP}(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
+)
+_NAMED = re.compile(rf"(?P<noun>{_NOUNS}){_TAIL}")
+_CHOSEN = re.compile(
+    r"(?:ik\s+(?:kies|ga\s+voor)|ich\s+(?:wähle|nehme|entscheide\s+mich\s+für)|elijo|escojo"
+    r"|me\s+quedo\s+con|opto\s+por|je\s+(?:choisis|prends|réponds)|escolho|scelgo|wybieram"
+    r"|jag\s+väljer|jeg\s+velger|jeg\s+vælger|valitsen|vybírám|aleg|я\s+(?:выбираю|выберу)"
+    r"|выбираю|обираю|saya\s+(?:memilih|pilih)|tôi\s+chọn|أختار|اخترت)(?!\w)"
+    rf"(?:{_GAP}(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
+)
+_CHOSEN_SPACELESS = re.compile(r"(?:我|所以|因此|故|应该|應該)[选選](?:择|擇)?\s*")
+_JUDGED = re.compile(
+    r"\s(?:es|est|ist|is|è|é|är|er|jest|to|este|adalah|là)\s+(?:(?:la|el|die|der|das|het|de|a|o"
+    r"|den|det|meine|mi|ma|mijn)\s+)?(?:(?:bonne|richtige|korrekte|beste|juiste|goede|correta"
+    r"|rätta|rigtige|riktige|poprawną|prawidłową|opción|opção|opzione|option|optie)\s+)?"
+    r"(?:respuesta|réponse|antwort|antwoord|resposta|risposta|svaret|odpowiedzi[aą]|jawaban"
+    r"|correcta|correta|corretta|richtig|juist|correcte|poprawna|đáp\s+án)(?!\w)"
+    r"(?!\s+(?:incorrecta|fausse|errada))"
+)
+_JUDGED_BEHIND = re.compile(
+    r"\s?(?:是|為|为)\s*(?:正确|正確|对的|對的|答案)|\s?が\s*(?:正解|正しい|答え)|\s?[가이]\s*(?:정답|맞)"
+    r"|['’]?y?[iıuü]?(?:\s(?:şıkkını|seçeneğini))?\s(?:seçiyorum|seçerim|seçtim)"
+    r"|\s(?:को\s+)?(?:चुनता|चुनती|चुनूँगा|चुनूंगा)"
+)
+_BEHIND = re.compile(
+    r"[*_`)\"'\s]*+(?:değil|deği|नहीं|না|ではな|じゃな|가\s*아니|이\s*아니|아닙|아니|ليست|nicht\b|niet\b"
+    r"|(?:y[iıuü]\s+)?eliyorum)"
+)
+_WRONG = re.compile(
+    r"(?:falsche?|incorrect[eao]?|fausse|mauvaise|sbagliata|errada|verkeerde|foute|onjuiste|yanlış|gal(?:at)?"
+    r"|गलत|неправильный|неверный|błędna|fel|feil|forkert[e]?|错误|誤|오|no|not|nie|wenn|si|se|als|eğer"
+    r"|если|अगर|如果|若|もし|إذا|jika|nếu|gdyby|om|hvis|不)\W*(?:la\s+|die\s+|de\s+|het\s+)?$"
+)
+
+
+def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield what is answered in another language than English."""
+    ascii_alone = text.isascii()
+    named = [
+        m for m in _NAMED.finditer(low) if ascii_alone is False or _begins_a_word(low, m.start())
+    ]
+    chosen = [*_CHOSEN.finditer(low), *(() if ascii_alone else _CHOSEN_SPACELESS.finditer(low))]
+    for said in (*named, *chosen):
+        option = options.named_at(text, said.end())
+        if option is None or _BEHIND.match(low, option.end) or _refused(low, said.start()):
+            continue
+        if said.re is _NAMED and not said["link"] and not _ends(low, option.end):
+            continue
+        if text[claims.sentence_end(text, option.end) - 1] not in "?؟？":
+            yield Statement(said.start(), option.end, option.letter)
+    behind = () if ascii_alone else _JUDGED_BEHIND.finditer(low)
+    for said in (*_JUDGED.finditer(low), *behind):
+        found = options.named_before(text, said.start())
+        if found and not _refused(low, found.end):
+            yield Statement(found.end, said.end(), found.letter)
+
+
+def _begins_a_word(low: str, at: int) -> bool:
+    return not low[max(0, at - 1) : at].isalnum()
+
+
+_LENIENT = re.compile(
+    r"[*_`)\"']*+(?:['’]?[^\W\d_]{1,8})?\s*+(?:[^\s.,;:!?()]{1,14}\s*+){0,2}(?:[.,;!)\n]|$)"
+)
+
+
+def _ends(low: str, end: int) -> bool:
+    """Whether hardly more than a copula follows: "cevap C'dir", "उत्तर C है"."""
+    return _LENIENT.match(low, end) is not None
+
+
+def _refused(low: str, start: int) -> bool:
+    """Whether what stands before says that it is wrong, or supposed."""
+    return _WRONG.search(low[max(0, start - 24) : start]) is not None

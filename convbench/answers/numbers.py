@@ -1,0 +1,124 @@
+"""Numbers as options: 1200 is 1,200, 2.5 is 2.50, and 5 is not the beginning of 5:10."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+_VALUE = (
+    r"(?P<sign>[-+])?+\s?+(?P<coin>[$€£¥₹])?+\s?+(?P<minus>-)?+"
+    r"(?P<whole>\d{1,3}(?:[, \u00a0\u202f]\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+"
+    r"(?:\s?[/⁄]\s?(?P<under>\d++))?"
+)
+_NUMBER = re.compile(
+    rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
+    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:[^\W\d_]++(?:[²³/][^\W\d_]*+)*+)?+)"
+)
+_GOES_ON = re.compile(
+    r"[.,:]?\d|\s\d+/\d|\s*+(?:[-+:–—]\s*+[-+]?[($\\{]*+\d"
+    r"|(?:[*/×÷^=·<>]|x(?=\s*\d))\s*+[-+]?[($\\{]*+(?:\d|[a-z]\b)"
+    r"|\\(?:times|cdot|div|frac)\b)"
+)
+"""What follows the first number of an expression, a ratio, a range or a decimal."""
+_SAYS_MORE = re.compile(
+    r"(?:st|nd|rd|th|k|bn|mio|hundred|thousand|million|billion|trillion|dozen|times|more|less|fewer|to|plus|minus|per"
+    r"|over|squared|cubed|out|through|x|of|and\s+a\s+(?:half|quarter|third))\b",
+    re.IGNORECASE,
+)
+"""Words that make another number of the one before them."""
+_EQUALS = re.compile(r"[-+*/×÷^·x\d\s.,()$€£%\\{}a-z]{1,80}?=\s*+(?=[-+$€£\d. ])")
+_GROUPED = str.maketrans("", "", ", \u00a0\u202f")
+_UNITS = {
+    "$": "dollar",
+    "€": "euro",
+    "£": "pound",
+    "¥": "yen",
+    "₹": "rupee",
+    "%": "percent",
+    "\\%": "percent",
+    "kilometre": "km",
+    "kilometer": "km",
+    "metre": "m",
+    "meter": "m",
+    "centimetre": "cm",
+    "centimeter": "cm",
+    "kilogram": "kg",
+    "gram": "g",
+    "hour": "h",
+    "minute": "min",
+    "second": "s",
+    "litre": "l",
+    "liter": "l",
+}
+
+
+class Number(NamedTuple):
+    """A number, its unit in one spelling (empty where it has none) and where it ends."""
+
+    value: Fraction
+    unit: str
+    end: int
+
+
+def whole_number(text: str) -> Number | None:
+    """Return the number that a text is and no more than that, None where it says more."""
+    found = number_at(text, 0)
+    return found if found is not None and not text[found.end :].strip(" .") else None
+
+
+def number_at(text: str, at: int) -> Number | None:
+    """Return the number that begins at `at`, of an equation the last one; None where there is
+    none, or where it is only a part of an expression, a ratio or a range."""
+    for _ in range(8):
+        match = _NUMBER.match(text, at)
+        if match is None:
+            return None
+        if not _GOES_ON.match(text, match.start("unit")):
+            return _number(text, match)
+        equals = _EQUALS.match(text, at)
+        if equals is None:
+            return None
+        at = equals.end()
+    return None
+
+
+def _number(text: str, match: re.Match[str]) -> Number | None:
+    value = Fraction((match["whole"] or "0").translate(_GROUPED) + (match["part"] or ""))
+    if match["under"]:
+        if not int(match["under"]):
+            return None
+        value /= int(match["under"])
+    unit, end = match["unit"].strip(), match.end()
+    if _SAYS_MORE.match(unit) or (_SAYS_MORE.match(text[end:].lstrip()[:20]) and not unit):
+        return None
+    if _PROSE.fullmatch(unit.lower()):
+        unit, end = "", match.start("unit")
+    signs = (match["sign"], match["minus"])
+    return Number(-value if "-" in signs else value, _spelling(unit or match["coin"] or ""), end)
+
+
+def _spelling(unit: str) -> str:
+    unit = unit.lower() if len(unit) > 2 else unit
+    unit = unit[:-1] if len(unit) > 3 and unit.endswith("s") else unit
+    return _UNITS.get(unit, unit)
+
+
+def same(said: Number, option: Number, one_unit: bool) -> bool:
+    """Whether a number said is the option's; a unit that one of both leaves out may be any where
+    all options have the same (`one_unit`)."""
+    if said.value != option.value:
+        return False
+    if said.unit == option.unit:
+        return True
+    if "percent" in (said.unit, option.unit):
+        return False
+    return not option.unit or (not said.unit and one_unit)
+
+
+_PROSE = re.compile(
+    r"a|an|and|as|at|because|but|by|due|for|from|given|here|hence|i|in|is|it|not|on|or"
+    r"|rather|since|so|that|the|then|there|therefore|this|thus|too|was|we|when|where|which"
+    r"|while|with|you"
+)
+"""Words that follow a number and are no unit."""

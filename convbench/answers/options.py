@@ -1,0 +1,267 @@
+"""A question's options, and which of them a text names at a place.
+
+An option is named by its letter, by its text, or by both ("C. marble"); a number by any way to
+write it, a query whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from convbench.answers import wording
+from convbench.answers.numbers import Number, number_at, same, whole_number
+from convbench.answers.plain import plain
+
+Letters = Mapping[str, str] | Collection[str]
+"""The options' letters in upper case (a tuple, or a string such as "ABCD"), or their texts by
+letter: only then an option's text is read as an answer."""
+NOBODY = ""
+"""In a letter's place: two options are named, or a letter with another one's text."""
+
+_CODE = re.compile(r"\s*(?:select|with|insert|update|delete|create)\b", re.IGNORECASE)
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+_CODE_ENDS = re.compile(
+    r"\s*+(?:$|;|[\"'`)\]}]|\.(?=\s|$)|\n\s*\n|\n\s*+```|(?:because|since|which\s+(?:is|gives))\b)"
+)
+_APART = re.compile(r"[ \t]*+[).:,*_`}(\[–—-]?+[).:*_`(\[ \t–—-]*+")
+_IN_BRACKETS = re.compile(r"[\s*_`'\"]*+\((?:option\s+|choice\s+)?(?P<letter>[A-Z])\)", re.I)
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
+
+
+class Named(NamedTuple):
+    """An option that stands at a place, or NOBODY, and where it ends."""
+
+    letter: str
+    end: int
+    by_text: bool = False
+
+
+class Statement(NamedTuple):
+    """An option said at a place (NOBODY: two are), and how."""
+
+    start: int
+    end: int
+    letter: str
+    firm: bool = True
+    would: bool = False
+    by_text: bool = False
+
+
+class Options:
+    """The options of one question, prepared to be looked for."""
+
+    def __init__(self, letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> None:
+        self.letters = letters
+        self._numbers: dict[str, Number] = {}
+        self._texts: list[tuple[str, re.Pattern[str]]] = []
+        self._codes: dict[str, str] = {}
+        for letter, text in texts:
+            self._prepare(letter, plain(text).strip())
+        self._one_unit = len({number.unit for number in self._numbers.values()}) == 1
+
+    def _prepare(self, letter: str, said: str) -> None:
+        number = whole_number(said)
+        if number is not None:
+            self._numbers[letter] = number
+            return
+        if _CODE.match(said):
+            self._codes[letter] = bare_code(said)
+            self._texts.append((letter, _spaced(_TOKEN.findall(said.rstrip("; ")))))
+            return
+        said = said.strip(".").strip()
+        article = wording.ARTICLE.match(said)
+        said = said[article.end() :] if article else said
+        if said and said.upper() not in self.letters:
+            words = r"\s+".join(map(re.escape, said.split()))
+            self._texts.append((letter, re.compile(rf"(?:(?:an?|the)\s+)?{words}", re.IGNORECASE)))
+
+    def named_at(self, text: str, at: int, link: str = ":") -> Named | None:
+        """Return the option that stands at `at`, in whatever dress; NOBODY where two do.
+
+        `link` is what stands before it: after a line's end a letter must be ended by a sign.
+        """
+        start = wording.WRAPPED.match(text, at).end()  # type: ignore[union-attr]
+        found = self._by_number(text, start) or self._by_text(text, start)
+        if found is None:
+            match = wording.BARE.match(text, at)
+            found = self._by_letter(text, match, link) if match else None
+        if found is None or not found.letter:
+            return found
+        return Named(NOBODY, found.end) if self._names_two(text, found) else found
+
+    def _by_number(self, text: str, at: int) -> Named | None:
+        if not self._numbers:
+            return None
+        said = number_at(text, at - 1 if text[at - 1 : at] == "$" else at)
+        if said is None:
+            return None
+        fit = [x for x, number in self._numbers.items() if same(said, number, self._one_unit)]
+        return self._with_letter(text, Named(fit[0], said.end, True)) if len(fit) == 1 else None
+
+    def _by_text(self, text: str, at: int) -> Named | None:
+        found = [
+            (match.end(), letter)
+            for letter, pattern in self._texts
+            if (match := pattern.match(text, at)) and self._ended(text, match.end(), letter)
+        ]
+        if not found:
+            return None
+        end = max(found)[0]
+        longest = [letter for stop, letter in found if stop == end]
+        named = Named(longest[0] if len(longest) == 1 else NOBODY, end, True)
+        return self._with_letter(text, named)
+
+    def _ended(self, text: str, end: int, letter: str) -> bool:
+        """Whether an option's text ends here and nothing goes on with it."""
+        if letter in self._codes:
+            return _CODE_ENDS.match(text, end) is not None
+        if text[end - 1].isdigit() and wording.GOES_ON.match(text, end):
+            return False
+        return bool(wording.ENDED.match(text, end) or wording.OR.match(text, end))
+
+    def _by_letter(self, text: str, match: re.Match[str], link: str) -> Named | None:
+        letter = match["letter"].upper()
+        if letter not in self.letters:
+            return None
+        apart = _APART.match(text, match.end())
+        assert apart is not None
+        said = self._by_number(text, apart.end()) or self._by_text(text, apart.end())
+        if said is not None and said.letter == letter:
+            return Named(letter, said.end)
+        if not _stands_alone(text, match, link):
+            return None
+        joined = apart[0].strip(" \t*_`") in ("(", ")", "):", ":", ".", "")
+        other = said and joined and not text[apart.end() : apart.end() + 1].isupper()
+        if said and other and wording.CLOSED.match(text, said.end):
+            return Named(NOBODY, said.end)
+        return Named(letter, match.end())
+
+    def _with_letter(self, text: str, named: Named) -> Named:
+        """Read "marble (C)"; with another option's letter it names none."""
+        beside = _IN_BRACKETS.match(text, named.end)
+        if beside is None or beside["letter"].upper() not in self.letters:
+            return named
+        alike = beside["letter"].upper() == named.letter
+        return Named(named.letter if alike else NOBODY, beside.end(), True)
+
+    def _names_two(self, text: str, found: Named) -> bool:
+        if not found.by_text:
+            return wording.names_two(text, found.end, self.letters)
+        if wording.OR.match(text, found.end):
+            return True
+        comma = wording.COMMA.match(text, found.end)
+        if comma is None:
+            return False
+        second = self._by_number(text, comma.end()) or self._by_text(text, comma.end())
+        return second is not None and second.letter != found.letter
+
+    def named_before(self, text: str, end: int) -> Named | None:
+        """Return the option that ends at `end`, a capital letter, a text or a number, with where
+        it begins in the end's place; None where none does."""
+        piece = text[max(0, end - 64) : end]
+        stop = end - len(piece) + len(piece.rstrip("*_`\"'), "))
+        match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
+        if match is not None and match["letter"] in self.letters:
+            return Named(match["letter"], match.start())
+        for letter, pattern in self._texts:
+            size = len(pattern.pattern)
+            for start in wording.starts(text, max(0, stop - size), stop):
+                if pattern.fullmatch(text, start, stop):
+                    return Named(letter, start, True)
+        for start in wording.starts(text, max(0, stop - 24), stop) if self._numbers else ():
+            named = self._by_number(text[start:stop], 0)
+            if named is not None and named.end == stop - start:
+                return Named(named.letter, start, True)
+        return None
+
+    def whole(self, text: str) -> str | None:
+        """Return the option that a text is and nothing beside it; None where it is more."""
+        said = _FENCE.sub(" ", text).strip()
+        if self._codes and (code := self.code(said)):
+            return code
+        said = wording.DRESS.sub("", said)
+        if not said or len(said) > 2_000:
+            return None
+        named = self.named_at(said, 0)
+        if named is None or not named.letter or not wording.NO_MORE.match(said, named.end):
+            return None
+        return named.letter
+
+    def is_number(self, letter: str) -> bool:
+        """Whether an option's text is a number."""
+        return letter in self._numbers
+
+    def code(self, said: str) -> str | None:
+        """Return the option whose query a text is, however it is laid out."""
+        bare = bare_code(said)
+        fit = [letter for letter, code in self._codes.items() if code == bare]
+        return fit[0] if len(fit) == 1 else None
+
+    def last_named(self, text: str) -> dict[str, int]:
+        """Return where each option is named last, by a capital letter or by its text."""
+        found = {
+            match["letter"]: match.start()
+            for match in wording.LETTERS.finditer(text)
+            if match["letter"] in self.letters
+        }
+        for letter, pattern in self._texts:
+            for match in pattern.finditer(text):
+                found[letter] = max(found.get(letter, 0), match.start())
+        return found
+
+    def named_in(self, text: str) -> set[str]:
+        """Return the options whose text or number stands in a text."""
+        found = {letter for letter, pattern in self._texts if pattern.search(text)}
+        for start in wording.starts(text, 0, len(text)) if self._numbers else ():
+            named = (
+                self._by_number(text, start)
+                if text[start].isdigit() or text[start] in "$€£-"
+                else None
+            )
+            if named is not None:
+                found.add(named.letter)
+        return found
+
+
+@lru_cache(maxsize=512)
+def _prepared(letters: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> Options:
+    return Options(letters, texts)
+
+
+def prepared(letters: Letters) -> Options:
+    """Return the options, prepared once for all replies to a question."""
+    if isinstance(letters, Mapping):
+        return _prepared(tuple(letters), tuple(letters.items()))
+    return _prepared(tuple(letters), ())
+
+
+def bare_code(text: str) -> str:
+    """Return a query's tokens in lower case, one blank between them."""
+    return " ".join(_TOKEN.findall(text)).lower().rstrip("; ")
+
+
+def _spaced(tokens: list[str]) -> re.Pattern[str]:
+    """Return the pattern of a query's tokens, however they are laid out."""
+    words = [re.escape(token) for token in tokens]
+    for i in range(1, len(tokens)):
+        joined = tokens[i - 1][-1].isalnum() and tokens[i][0].isalnum()
+        words[i] = (r"\s+" if joined else r"\s*") + words[i]
+    return re.compile("".join(words), re.IGNORECASE)
+
+
+def _stands_alone(text: str, match: re.Match[str], link: str) -> bool:
+    """Tell a letter from a word: "the answer is a mess", "Answer: A system of tubes"."""
+    letter, (at, end) = match["letter"], match.span("letter")
+    after = text[end : end + 1]
+    if link == "\n" and after and after not in wording.ENDS:
+        return False
+    if letter not in "aAiI" or match["word"]:
+        return True
+    ended = after in wording.ENDS and end < len(text)
+    if letter in "ai":
+        return ended
+    dressed = ended and text[at - 1 : at] in wording.OPENERS
+    return dressed or not wording.NOUN_AFTER.match(text, end)

@@ -1,0 +1,88 @@
+"""A reply's own part: what stands before it goes on with a question or a turn of its own.
+
+A model without chat training ends its answer and writes on, as its texts did: a next question with
+its options, "User:", a template's marks. That is no part of the reply. What a reply begins with is
+(a restated question), and the question restated later is as long as its options are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_SPEAKERS = (
+    r"user|human|student|teacher|instructor|interviewer|tutor|customer|system|examiner|professor"
+    r"|questioner|moderator|utilisateur|usuario|benutzer|用户|用戶|ユーザー"
+)
+_SELF = r"assistant|ai|bot|model|chatbot|response|output|助手"
+_ASKED = (
+    r"question|problem|exercise|quiz|puzzle|frage|aufgabe|pregunta|pergunta|domanda|vraag|soru|вопрос"
+    r"|問題|问题|题目|سؤال|السؤال|प्रश्न"
+)
+_DRESS = r"[ \t#*_>\[(-]{0,12}"
+_MARK = re.compile(
+    rf"(?:^|\n){_DRESS}(?:"
+    rf"(?P<other>(?:{_SPEAKERS})(?:\s*\d{{1,3}})?\s?[*_\])]{{0,3}}:)"
+    rf"|(?P<own>(?:{_SELF})\s?[*_\])]{{0,3}}:)"
+    rf"|(?P<asked>(?:(?:next|new|another|second|follow-?up|practice|bonus|example|sample)\s+)?(?:{_ASKED})"
+    r"(?:\s*(?:\#|no\.?\s*)?\d{1,4})?[*_\])]{0,3}\s?(?::|：|\.|[*_]{0,2}(?=\n|$))"
+    r"|q\s?\d{0,4}\s?[.:)]\s|(?:next|another|new)\s+(?:one|question|problem)\b[^\n]{0,60}(?=\n))"
+    r"|(?P<listed>[^\n]{1,400}[?？][ \t*_]*\n{1,3}"
+    r"[ \t(*-]{0,4}A[*]{0,2}[.):][^\n]{1,300}\n{1,2}[ \t(*-]{0,4}B[*]{0,2}[.):])"
+    r"|(?P<inline>[^\n]{1,400}[?？][^\n]{0,20}?[ (]A[.)][^\n]{1,200}[ (]B[.)])"
+    r")"
+    r"|(?<=[.!?] )(?P<next>(?:next|another)(?:\s+(?:one|question|problem))?:)"
+    r"|(?P<mark><\|(?:im_end|im_start|eot_id|endoftext|end_of_text|start_header_id|user)\|>"
+    r"|</s>|<s>|<start_of_turn>|<end_of_turn>|\[INST\]|###\s*(?:instruction|human|user|input)\b)",
+    re.IGNORECASE,
+)
+_LIST = re.compile(
+    r"(?:^|[\n ])[*(]{0,3}[A-H][*]{0,2}[.):][*]{0,2}\s+([^\n]{1,200}?)"
+    r"(?=\n|$|\s[(*]{0,3}[A-H][*]{0,2}[.)])"
+)
+
+
+class Part(NamedTuple):
+    """A piece of a reply, and what it begins with: a mark's name, empty for the reply's start."""
+
+    kind: str
+    text: str
+
+
+def parts(text: str) -> list[Part]:
+    """Return the reply cut at the marks of another turn or question, in order."""
+    found, kind, start = [], "", 0
+    for mark in _MARK.finditer(text):
+        found.append(Part(kind, text[start : mark.start()]))
+        kind = mark.lastgroup or ""
+        start = mark.start() if kind in ("listed", "inline", "asked") else mark.end()
+    found.append(Part(kind, text[start:]))
+    return found
+
+
+def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
+    """Yield the pieces of a reply that may hold its own answer, the first one first.
+
+    `texts` are the options' texts in lower case: a question with other options is another one.
+    """
+    begun = False
+    for kind, piece in parts(text):
+        asked = kind in ("asked", "listed", "inline")
+        if begun and (kind in ("other", "mark", "next") or (asked and _foreign(piece, texts))):
+            return
+        if kind != "other":
+            begun = begun or (bool(re.search(r"\w", piece)) and not _introduces(piece))
+            yield piece
+
+
+def _introduces(piece: str) -> bool:
+    """Whether a piece only leads to a question that is said again."""
+    last = piece.strip().rpartition("\n")[2].lower()
+    return last.endswith(":") and len(piece) < 300
+
+
+def _foreign(piece: str, texts: frozenset[str]) -> bool:
+    """Whether a question is another one: it lists options that are not these."""
+    listed = [match[1].strip(" .;*").lower() for match in _LIST.finditer(piece)]
+    return len(listed) > 1 and not texts.issuperset(listed[:2])

@@ -1,0 +1,344 @@
+"""Where a reply may say which option it answers with, and how firmly.
+
+Firm are "the answer is C" and its like, a box, "I choose C" and "C is the correct answer". Soft is
+what only a reply's end, or a correction, makes an answer: "so it's C", "C is right", a line with
+nothing but an option. The paper's own phrase, "The answer is X" in its usual variants, is all that
+is read where it is asked for (`strict`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from convbench.answers import claims, languages, wording
+from convbench.answers.options import Options, Statement
+from convbench.answers.plain import lower
+
+_MARKS = r"[\s*_`~]*+"
+_ADVERB = (
+    r"(?:still|indeed|clearly|definitely|certainly|probably|likely|most\s+likely|therefore|thus"
+    r"|obviously|simply|actually|really|now|also|then|in\s+fact|best\s+described\s+as|option|choice"
+    r"|instead|surely|of\s+course|without\s+(?:a\s+)?doubt|quite\s+clearly|hence)"
+)
+_KIND = (
+    r"answer|option|choice|letter|pick|selection|response|match|fit|explanation|candidate|solution"
+    r"|conclusion|decision|guess|verdict|vote|alternative|one"
+)
+_NOUN = re.compile(rf"(?:{_KIND}|ans(?=\s*[.:=]))(?![^\W_])")
+_LABELS = re.compile(
+    r"answer|ans|option|choice|letter|pick|selection|response|decision|verdict|vote|guess"
+    r"|solution|conclusion"
+)
+"""Nouns that are the label of an answer where a line begins with them and a colon follows."""
+_PAPERS = ("answer", "option", "choice", "letter", "ans")
+"""Nouns that are read where the paper's phrase alone is."""
+_LINK = re.compile(
+    r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on|left|remaining|available|consistent|matching|among)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
+    r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
+    r"(?P<link>\s++(?:to\s+be|is|remains|stays|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
+    rf"|has\s+to|seems\s+to|appears\s+to)(?:\s++{_ADVERB})?\s++be)(?![^\W_])"
+    rf"(?:{_MARKS}(?::|[—–]|\.{{2,}}))?|['’]s\b|{_MARKS}[\"']?\s*+[:=–—-]++>?)"
+    rf"{_MARKS}(?:(?<=\n)[-•]\s)?"
+    rf"(?:(?:,?\s*+{_ADVERB}\b,?\s*+[:-]?|that\s+option\b|that\s+of\b|that\b|given\s+(?:by|in)\b"
+    r"|,[^,.\n:;]{1,30},(?=\s)|not\s++(?:option\s++)?[\w()*]++,?\s++but\s++)\s*+){0,2}",
+    re.IGNORECASE,
+)
+"""What joins the noun to the answer."""
+_ALONE = re.compile(
+    rf"[ \t*_`~:#=]*\n(?:[=-]{{2,}}\n)?{wording.OPENING.pattern}(?:-\s)?"
+    r"|[*_ #]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
+)
+"""A noun that ends its line, with the answer below; or `Answer C` and no more in the line."""
+_LABEL = re.compile(r"[*_`\"']*+\s*+[:=]")
+_LINE_START = re.compile(
+    r"(?:^|\n)[\s#*_>\d.)-]*(?:(?:the|my)\s+)?(?:(?:final|correct|best)\s+)?(?:answer\s+)?$"
+)
+_CHANGED = re.compile(
+    r"\b(?:chang|switch|revis|updat|amend|correct)(?:e|es|ed|ing)?\s+(?:my|the)\s+(?:final\s+)?$"
+)
+_CHANGED_TO = re.compile(
+    rf"(?:\s++from\s++{wording.OPENING.pattern}[\w']+[*_`)\]\"']*+)?\s++to\b", re.IGNORECASE
+)
+_NOT_BOXED = re.compile(r"(?:\bnot|n['’]t|\bno)\W*$")
+
+_CHOOSE = re.compile(
+    r"(?:(?:i(?<!\wi)|we(?<!\wwe)|let['’]s|let\s+me)(?:['’](?:d|ll|m|ve)|\s+(?:(?P<would>would)|will|shall"
+    r"|must|have\s+to|now|do|am|have|should\s+have|should|then|therefore|thus|still|hence|finally"
+    r"|hereby|confidently|rather|instead|going\s+to|inclined\s+to|want\s+to|simply|just|definitely"
+    r"|ultimately|eventually|also|can\s+only|gonna|happy\s+to|ended\s+up|have\s+decided|decided|had\s+to))*"
+    r"\s+|(?:(?<=[.!?\n] )|(?<=\n)|^)(?=\w+ing\s))"
+    r"(?:cho(?:ose|osing|se|sen)|pick(?:ing|ed)?|select(?:ing|ed)?|go(?:ing|ne)?\s+(?:with|for)|went\s+with"
+    r"|opt(?:ing|ed)?\s+for|settl(?:e|ing|ed)\s+(?:on|for)|vot(?:e|ing)\s+for|answer(?:ing|ed)?(?:\s+with)?"
+    r"|say|said|(?:take|taking|tick|circle|mark|submit|enter|write|written|lock\s+in)|lean(?:ing)?\s+(?:to|towards?)"
+    r"|(?:decide|decided|deciding)\s+(?:on|for|upon)|stick(?:ing)?\s+(?:with|to)|stay(?:ing)?\s+with"
+    r"|conclude(?:\s+with)?|guess|bet\s+on|commit\s+to|chang(?:e|ing)\s+to|switch(?:ing)?\s+to"
+    r"|mean|meant|think|believe|put\s+(?:down|my\s+money\s+on)|favou?r|prefer|(?:arrive|land|end\s+up|finish)"
+    r"\s+(?:at|on|with))"
+    r"(?:\s+that)?(?:\s+(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|has\s+to\s+be|should\s+be)))?"
+    r"(?:\s+on|\s+as\s+my\s+(?:final\s+)?answer\s*:?|\s+in\s+favou?r\s+of|\s*:)?\s+"
+)
+_AT_FIRST = re.compile(
+    r"[^.!?\n]{0,20}\b(?:at\s+first|initially|originally|earlier|before|too\s+fast)\b"
+)
+
+_BEST = (
+    r"(?:(?:only|single|most|one|correct|right|best|final|true|actual|proper|likely|appropriate"
+    r"|suitable|accurate|plausible|reasonable|logical|better|and|fitting|overall|possible)\s+)"
+)
+_PREDICATE = re.compile(
+    r"[\s'’–—:-](?<!\s\s)(?:(?:(?<=\s)\s*+(?:is|was|remains|looks|seems|must\s+be|has\s+to\s+be|would\s+be|should\s+be"
+    rf"|appears|stands\s+as|turns\s+out|comes\s+out\s+as)(?:\s+to\s+be)?|(?<=['’])s)(?:\s+{_ADVERB})*,?\s+"
+    rf"(?:(?P<firm>the\s+{_BEST}*(?:answer|response)\b(?!\s+to\s+(?:another|a\s+different|the\s+wrong))"
+    rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
+    rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+(?:the\s+question|is\s+(?:asked|wanted|meant))\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
+    rf"|where\s+i\s+(?:land|end\s+up)\b)"
+    r"|(?P<soft>(?:correct|right|it|the\s+one(?:\s+(?:that|which)\s+(?:fits|matches|works|is\s+(?:right|correct)|answers|applies|we\s+want))?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
+    r"|(?<=\s)\s*+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|makes\s+(?:the\s+most|more)\s+sense\b|gets\s+my\s+vote\b|wins\b"
+    r"|(?:fits|matches|works|answers|describes)\s+(?:\w+\s+){0,4}?(?:best|exactly|perfectly)\b"
+    r"|holds\s+up\b)"
+    r"|(?<=[–—:-])(?<![–—:-]{2})[–—:-]*+\s*+(?:this\s+is\s+)?(?P<mark>correct|right|yes|true)\b)"
+)
+_DONE = re.compile(r"[*_`)\"']*+\s*+(?:$|[.,;:!)]|(?<=\n)|(?:because|since|as|here|and)\b)")
+_MAKES = re.compile(r"(?:mak(?:e|es|ing)|leav(?:es|ing)|deem|consider)\s")
+_MADE = re.compile(rf"\W*(?:as\s+)?(?:the\s+{_BEST}*(?:{_KIND})|(?:correct|right))\b")
+_OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
+_CONCLUDE = re.compile(
+    r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
+    r"|in\s+conclusion|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
+    r"|(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
+    r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
+    r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:towards?|to|at)|correspond(?:s|ing)?\s+to"
+    r"|matches|make\s+(?:it|that)|equals)|→|=>|=)"
+    r"\s*[,:]?\s*(?:(?:us\s+with|us|only|just|with|as|then|therefore|really|clearly|definitely|indeed|now"
+    r"|in\s+fact|actually|probably|still|go\s+with|choose|pick|select|answer|yes)\s*[,:]?\s+){0,3}"
+)
+_SUMS_UP = re.compile(
+    r"^\W*(?:so|thus|hence|therefore|consequently|in\s+total|altogether|in\s+all|overall"
+    r"|in\s+conclusion|finally|this\s+means|that\s+means)\b"
+)
+_IS = re.compile(r"(?<!\w)(?:is|was|are|called|named)\s+")
+_LAST_LETTER = re.compile(r"(?:[:—–]|\s-)\s+\(?[*_]*+(?P<letter>[A-Z])\)?[*_]*+[.!\s]*+$")
+_ONLY = re.compile(r"\W*(?:so\s+|thus\s+|therefore,?\s+)?only\s+", re.IGNORECASE)
+_IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|in\s+all)\W*$")
+_FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
+_ITEM = re.compile(r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]")
+_LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_ITEM.pattern}")
+_LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
+_REASONED = re.compile(
+    r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)"
+)
+
+
+def statements(text: str, options: Options, strict: bool) -> list[Statement]:
+    """Return what a reply asserts, in order. `text` is plain (`plain`)."""
+    low = lower(text)
+    found = [*_named(text, low, options, strict), *_boxed(text, low, options)]
+    found += languages.statements(text, low, options)
+    if not strict:
+        found += [*_chosen(text, low, options), *_judged(text, low, options)]
+        found += _made(text, low, options)
+        found += _concluded(text, low, options)
+    return sorted(found)
+
+
+def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Statement]:
+    """Yield what is said after "answer" and its like."""
+    for noun in _NOUN.finditer(low):
+        if low[noun.start() - 1 : noun.start()].isalnum() or (strict and noun[0] not in _PAPERS):
+            continue
+        link = _LINK.match(text, noun.end())
+        alone = None if link else _ALONE.match(text, noun.end())
+        if link is None and alone is None and not low.startswith(" ", noun.end()):
+            continue
+        start = claims.sentence_start(text, noun.start())
+        before = low[start : noun.start()].replace("*", "").replace("_", "")
+        if _CHANGED.search(before):
+            yield from _changed(text, noun, options)
+            continue
+        label = bool(_LABELS.fullmatch(noun[0]) and _LABEL.match(text, noun.end()))
+        begin = claims.own_noun_phrase(before, noun[0], label) if link or alone else None
+        if begin is None:
+            continue
+        begin = noun.start() - (len(before) - begin)
+        if link:
+            yield from _linked(text, low, options, link, begin)
+        elif _LINE_START.search(low[max(0, noun.start() - 80) : noun.start()]):
+            named = options.named_at(text, alone.end(), "\n")  # type: ignore[union-attr]
+            if named:
+                yield Statement(begin, named.end, named.letter)
+
+
+def _changed(text: str, noun: re.Match[str], options: Options) -> Iterator[Statement]:
+    """Yield "I change my answer" + " from A to B"."""
+    to = _CHANGED_TO.match(text, noun.end())
+    named = options.named_at(text, to.end()) if to else None
+    if named and claims.asserted(text, noun.start(), named.end):
+        yield Statement(noun.start(), named.end, named.letter)
+
+
+def _linked(
+    text: str, low: str, options: Options, link: re.Match[str], begin: int
+) -> Iterator[Statement]:
+    """Yield "the answer" + " is C"."""
+    named = options.named_at(text, link.end(), link["link"])
+    if named is None or not claims.own_aside(lower(link["aside"] or "")):
+        return
+    would = link["would"] is not None
+    would = would or claims.about_another(low[claims.sentence_start(text, begin) : begin])
+    if claims.asserted(text, begin, named.end, would):
+        yield Statement(begin, named.end, named.letter, True, would, named.by_text)
+
+
+def _boxed(text: str, low: str, options: Options) -> Iterator[Statement]:
+    r"""Yield `\boxed{C}`; what is in it is no option where it is a result."""
+    for box in wording.BOXED.finditer(low) if "boxed" in low else ():
+        start = claims.sentence_start(text, box.start())
+        before = low[start : box.start()]
+        if "answer" in before or _NOT_BOXED.search(before):
+            continue
+        named = options.named_at(text, box.start(), "{")
+        if named and claims.asserted(text, box.start(), named.end):
+            yield Statement(box.start(), named.end, named.letter)
+
+
+def _chosen(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield what the speaker says to choose."""
+    for verb in _CHOOSE.finditer(low):
+        named = options.named_at(text, verb.end())
+        if named is None or not _closed(text, named.end) or _AT_FIRST.match(low, named.end):
+            continue
+        if "tak" in verb[0] and options.is_number(named.letter):
+            continue
+        would = verb["would"] is not None or "'d" in verb[0]
+        if claims.asserted(text, verb.start(), named.end, would):
+            yield Statement(verb.start(), named.end, named.letter, True, False, named.by_text)
+
+
+def _judged(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield the option of which it is said that it is the answer, or right."""
+    for said in _PREDICATE.finditer(low):
+        found = options.named_before(text, said.start())
+        if found is None:
+            continue
+        letter, start, by_text = found
+        opening = claims.sentence_start(text, start)
+        if _OF_IT.search(low[opening:start].replace("*", "")) and not said["mark"]:
+            continue
+        if (said["soft"] or said["mark"]) and not _DONE.match(text, said.end()):
+            continue
+        would = "would" in said[0]
+        if claims.asserted(text, start, said.end(), would):
+            by_text = by_text and said["mark"] is None
+            firm = said["firm"] is not None
+            yield Statement(start, said.end(), letter, firm, would, by_text)
+
+
+def _made(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield "making C the correct answer"."""
+    for verb in _MAKES.finditer(low):
+        named = options.named_at(text, verb.end())
+        if named and _MADE.match(low, named.end) and claims.asserted(text, verb.start(), named.end):
+            yield Statement(verb.start(), named.end, named.letter)
+
+
+def _concluded(text: str, low: str, options: Options) -> Iterator[Statement]:
+    """Yield what a sentence comes to: "so C", "that leaves C"."""
+    for word in _CONCLUDE.finditer(low):
+        named = options.named_at(text, word.end())
+        if named is None or not named.letter or not _closed(text, named.end):
+            continue
+        if word[0].strip() == "=" and not named.by_text:
+            continue
+        if (
+            text[named.end - 1 : named.end].islower()
+            and not named.by_text
+            and word.end() == named.end - 1
+        ):
+            continue
+        if claims.asserted(text, word.start(), named.end):
+            yield Statement(word.start(), named.end, named.letter, False, False, named.by_text)
+
+
+def _closed(text: str, end: int) -> bool:
+    return wording.CLOSED.match(text, end) is not None
+
+
+def last_sentence(text: str) -> int:
+    """Return where the last sentence begins."""
+    return claims.sentence_start(text, len(text.rstrip(" \n\t.!?*_\"')`")))
+
+
+def closing(text: str, options: Options) -> list[Statement]:
+    """Return the options that a reply begins or ends with and says no more of, softly: its first
+    line or its last one, a fenced query, a number that the last sentence comes to."""
+    found = list(_lines(text, options))
+    found += _fenced(text, options)
+    return found + list(_summed_up(text, options))
+
+
+def _lines(text: str, options: Options) -> Iterator[Statement]:
+    """Yield an option that is all of the first line, or of the last line or sentence."""
+    body = text.strip()
+    listed = {match["letter"] for match in _LIST_LINE.finditer(text)}
+    start, end = text.find(body[:1]) if body else 0, len(text.rstrip())
+    if not body:
+        return
+    first = options.named_at(text, start)
+    begun = body[:400].partition("\n")[0]
+    if first and first.letter and len(listed) < 2 and _REASONED.match(text, first.end):
+        at_once = first.by_text or options.letters[0] != first.letter or len(begun) < 3
+        if at_once or options.whole(begun) or not _ITEM.match(text, start):
+            yield Statement(start, first.end, first.letter, False)
+    pieces = {text.rfind("\n", 0, end) + 1, text.rfind("\n\n", 0, end) + 1}
+    if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
+        pieces.add(last_sentence(text))
+    for at in pieces:
+        letter = options.whole(text[at:end]) if end - at < 2_000 else None
+        lines = (at, text.rfind("\n", 0, at) + 1)
+        if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
+            yield Statement(max(at, start), end, letter, False)
+
+
+def _fenced(text: str, options: Options) -> list[Statement]:
+    """Return the one option that fenced blocks hold, none where they hold several."""
+    found = [
+        Statement(fence.start(), fence.end(), letter, False)
+        for fence in (_FENCED.finditer(text) if "```" in text else ())
+        if (letter := options.whole(fence["code"]))
+    ]
+    return found if len({one.letter for one in found}) == 1 else []
+
+
+def _summed_up(text: str, options: Options) -> Iterator[Statement]:
+    """Yield the one option that a last sentence comes to: a number or its last words where it
+    begins with "so", or a text with its letter behind "is"."""
+    start = last_sentence(text)
+    end = min(claims.sentence_end(text, start), len(text))
+    sentence = lower(text[start:end])
+    if claims.denies(sentence) or not claims.asserted(text, start + 1, start + 1):
+        return
+    yield from _ends_in_a_letter(text, start, options)
+    for word in _IS.finditer(text, start, end):
+        named = options.named_at(text, word.end())
+        if named and named.by_text and text[named.end - 1] == ")" and _closed(text, named.end):
+            yield Statement(word.start(), named.end, named.letter, False, False, True)
+    if not _SUMS_UP.match(sentence) and not _IN_TOTAL.search(sentence):
+        return
+    named_options = options.named_in(text[start:end])
+    if len(named_options) == 1:
+        letter = named_options.pop()
+        if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
+            yield Statement(start, end, letter, False, False, True)
+
+
+def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[Statement]:
+    """Yield "It asks about urine: D." and "Only option B does what is asked."."""
+    last = _LAST_LETTER.search(text, max(start, len(text) - 40))
+    noun = _NOUN.search(lower(text), start)
+    if last and noun is None and last["letter"] in options.letters:
+        yield Statement(last.start(), last.end(), last["letter"], False)
+    only = _ONLY.match(text, start)
+    named = options.named_at(text, only.end()) if only else None
+    if named and named.letter:
+        yield Statement(start, named.end, named.letter, False, False, named.by_text)

@@ -1,0 +1,47 @@
+"""How likely each of several queries looks by itself, to who knows what is usually asked.
+
+Nothing of the question or the tables is read: whether a query does what hardly anybody asks for
+(sums keys, orders by a code), compares texts that are given by name, lists a name, and says what
+the others say too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from convbench.tasks.cosql.looks import pairs
+from convbench.tasks.evening import standing
+
+_KEY = r"(?:\w+\.)?\w*(?:id|code|key)\b"
+_SUMMED = re.compile(r"\b(?:avg|sum|max|min)\((?:distinct )?(?:\w+\.)?(\w+)\)")
+_NO_SIZE = re.compile(r"id$|code|name|title|phone|zip")
+_ODD = re.compile(rf"\border by {_KEY}|(?:\w+\.)?\w*(?:id|code|name|title) (?:[<>]=?) ")
+_NAMED = re.compile(r"\w*(?:name|title|country|city|type|status|language|continent|nation\w*) "
+                    r"(?:=|<>|!=|like) '")  # fmt: skip
+_TITLE, _ID = re.compile(r"name|title"), re.compile(r"id\b|code\b")
+
+
+def likely(options: Sequence[str]) -> np.ndarray:
+    """Return where the first option stands among all by each sign, and by all of them together."""
+    said = [set(pairs(option.lower())) for option in options]
+    shared = Counter(part for one in said for part in one)
+    common = [sum(shared[part] for part in one) / len(one) for one in said]
+    signs = np.column_stack([np.array([_signs(option) for option in options]), common])
+    even = (signs - signs.mean(0)) / (signs.std(0) + 1e-9)
+    return standing(np.column_stack([signs, even.sum(1)]))
+
+
+@lru_cache(100_000)
+def _signs(option: str) -> tuple[int, int]:
+    """Return how much sense a query makes, and whether it lists a name rather than a key."""
+    text = option.lower()
+    listed = text.partition(" from ")[0]
+    summed = _SUMMED.findall(text)
+    odd = sum(_NO_SIZE.search(column) is not None for column in summed)
+    sense = len(summed) - 3 * odd - 2 * len(_ODD.findall(text)) + len(_NAMED.findall(text))
+    return sense, bool(_TITLE.search(listed)) - bool(_ID.search(listed))

@@ -1,0 +1,56 @@
+"""Final turns in words of every kind, labelled before a reader saw them; and the strict reading."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from convbench.answers.final import final_answer
+from convbench.answers.grade import grade_texts
+
+FILE = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "reply", FILE["replies"], ids=lambda reply: ascii(reply["text"])[1:60].replace("\\n", " ")
+)
+def test_reply(reply):
+    found = final_answer(reply["text"], FILE["options"][reply["options"]])
+    assert found == reply["answer"]
+
+
+def test_few_are_invented_where_nothing_is_answered():
+    assert sum(reply["answer"] is None for reply in FILE["replies"]) >= 80
+
+
+@pytest.mark.parametrize(
+    ("text", "strict"),
+    [
+        ("The answer is C.", "C"),
+        ("**Final answer:** C", "C"),
+        ("\\boxed{C}", "C"),
+        ("The answer is A. Wait, no. The answer is C.", "C"),
+        ("C", None),
+        ("I choose C.", None),
+        ("C is the correct answer.", None),
+        ("Only marble was changed by heat, so C.", None),
+    ],
+)
+def test_strict_reads_the_papers_phrase_alone(text, strict):
+    options = FILE["options"]["rock"]
+    assert grade_texts([text], options, "C", reading="strict").answer == strict
+    assert grade_texts([text], options, "C").answer == "C"
+
+
+PIECES = [
+    "\n", " ", "\n \n", "a_ ", "(", "\\boxed{", "\u3010", "wait ", "the answer is A. ", "A or ",
+    "so A ", "I choose ", "C is correct ", "5 ", "5*", "1 000 ", "x? ", "user:", "```sql\n", "~~",
+    "the best ", "respuesta ", "no, ", "= 5", "is the correct ", "- 5", "\t", "\u0909\u0924\u094d ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", PIECES, ids=ascii)
+def test_a_long_text_is_read_in_linear_time(piece):
+    """Nothing is timed here, but a quadratic reading of these hangs for minutes."""
+    filler = piece * (200_000 // len(piece))
+    final_answer(f"The answer is C. {filler} The answer is C.", FILE["options"]["rock"])
