@@ -12,6 +12,7 @@ from typing import Any, Literal
 import orjson
 from rich.cells import cell_len, set_cell_size
 
+from convbench.errors import QueryError
 from convbench.printable import printable
 from convbench.store.query import Result
 
@@ -40,7 +41,13 @@ def _parquet(result: Result) -> bytes:
     import pyarrow.parquet
 
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(result.arrow, buffer, compression="zstd")
+    try:
+        pyarrow.parquet.write_table(result.arrow, buffer, compression="zstd")
+    except pyarrow.ArrowException as error:
+        said = " ".join(str(error).split())
+        raise QueryError(
+            f"--format parquet: {said:.200}; expected other columns, or json"
+        ) from None
     return buffer.getvalue()
 
 
@@ -69,12 +76,17 @@ def _plain(value: Any, kind: str) -> Any:
     """A value as JSON knows it: mappings as dicts, decimals as numbers, times as text."""
     if isinstance(value, Decimal):
         whole = value == value.to_integral_value()
-        return int(value) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
+        return _whole(int(value)) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
     if kind.startswith("MAP(") and isinstance(value, list):
         return {str(key): item for key, item in value}
     if isinstance(value, bytes):
         return value.hex()
     return value
+
+
+def _whole(value: int) -> int | str:
+    """An integer, as text where it is larger than those of JSON are read as."""
+    return value if -(2**63) <= value < 2**64 else str(value)
 
 
 def _flat(value: Any) -> Any:

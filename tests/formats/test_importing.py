@@ -126,7 +126,7 @@ BAD = [
     ({"messages": [USER]}, "no assistant message"),
     ({"messages": [USER, FOUR, USER]}, "the last message is of the user"),
     ({"messages": [USER, {"role": "system", "content": "x"}, FOUR]}, "message in the middle"),
-    (row(reward="high"), ":2: reward: found 'high'; expected a finite number"),
+    (row(reward="high"), ":2: reward: found 'high'; expected a number of at most"),
     (row(reward=True), "reward: found 'True'"),
     ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '
      '"reward": NaN}', ":2: not JSON"),
