@@ -44,7 +44,7 @@ class Uploaded:
 def check_name(repo: str, kind: Kind = "dataset") -> None:
     """Raise HubError for what can be no repository's name, before anything is written for it."""
     with translating(f"{kind} {repo!r}"):
-        from huggingface_hub.utils import validate_repo_id
+        from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
         validate_repo_id(repo)
 

@@ -23,6 +23,7 @@ MOST_ROWS = 1000
 """Rows that a table shows."""
 NARROWEST = 12
 """Columns are not cut below this width; a result too wide for that stands one field a line."""
+FORMULA = r"^(?:[=+@\t\r]|-[^\s\d-])"
 NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
@@ -66,6 +67,17 @@ def _csv(result: Result) -> bytes:
     for row in result.rows:
         writer.writerow(["" if v is None else _flat(v) for v in _values(result, row)])
     return text.getvalue().encode()
+
+
+def formulas(result: Result) -> int:
+    """Return how many texts begin as a spreadsheet's formulas do. They are written as they are, for
+    programs; a spreadsheet that opens the file would run them."""
+    import pyarrow
+    import pyarrow.compute
+
+    texts = (one for one in result.arrow.columns if pyarrow.types.is_string(one.type))
+    begun = (pyarrow.compute.match_substring_regex(one, FORMULA) for one in texts)
+    return sum(pyarrow.compute.sum(one).as_py() or 0 for one in begun)
 
 
 def _values(result: Result, row: Sequence[Any]) -> list[Any]:

@@ -118,6 +118,15 @@ def test_a_query_shows_what_python_has_no_value_for(
         assert all(text in done.out for text in said)
 
 
+def test_texts_that_a_spreadsheet_would_run_are_told(here: Path) -> None:
+    """They stand in the file as they are: it is for programs too."""
+    sql = "select unnest(['=1+1', '@a', '-b', '- c', '-5', 'd', null]) a, -1 b"
+    done = typed(here, "query", sql, "--run", "run", "--format", "csv")
+    assert "3 texts begin as a formula does" in done.err
+    assert done.out.startswith("a,b\n=1+1,-1\n")
+    assert typed(here, "query", sql, "--run", "run", "--format", "json").err == ""
+
+
 def test_intervals_go_into_parquet_and_what_does_not_is_told(here: Path) -> None:
     words = ("--run", "run", "--format", "parquet", "--out", "x.parquet")
     assert typed(here, "query", "select interval 1 day a", *words).code == 0
