@@ -119,6 +119,11 @@ def parse_sets(pairs: Sequence[str], flag: str = "--set") -> dict[str, Any]:
         key, sign, text = pair.partition("=")
         if not sign or not key.strip():
             raise SpecError(f"{flag} {pair!r}: expected key=value, e.g. sample.count=100")
+        if text.lstrip().startswith("!"):
+            raise SpecError(
+                f"{flag} {key}: found a tag of YAML ({text.split()[0]}); expected a plain value; "
+                f"to mean the text put it in quotes: {key}='\"{text.strip()}\"'"
+            )
         try:
             out[key.strip()] = parse(f"value: {text}", f"{flag} {key}")["value"]
         except (SpecError, yaml.YAMLError):

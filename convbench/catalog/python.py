@@ -25,8 +25,8 @@ def plugin(path: Path) -> None:
     if path.stem in sys.modules:
         raise SpecError(f"--plugin {path}: a module named {path.stem!r} exists; rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise SpecError(f"--plugin {path}: found no Python file; expected a name that ends in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:

@@ -7,8 +7,8 @@ import inspect
 import shlex
 import types
 import typing
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -19,7 +19,7 @@ from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
 from convbench.cli.main import app, panel_of
 from convbench.cli.narrow import fold
-from convbench.errors import SpecError
+from convbench.errors import ConvbenchError, RunError, SpecError
 from convbench.options.declare import Flat, flat, from_flat, said_as
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         each = next((one for one in listed if one.opt.each), None)
 
         def typed(**values: Any) -> None:
-            with answering(name, values.pop(JSON)):
+            with answering(name, values.pop(JSON)), _naming_files():
                 work(values)
 
         def work(values: dict[str, Any]) -> None:
@@ -119,6 +119,19 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         return run
 
     return register
+
+
+@contextmanager
+def _naming_files() -> Iterator[None]:
+    """Say in a line what the system refuses of a file: a name too long, no permission."""
+    try:
+        yield
+    except (ConvbenchError, BrokenPipeError):
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise RunError(f"{error.filename}: {error.strerror}") from error
 
 
 def _say_defaults() -> None:

@@ -34,7 +34,7 @@ def query(options: QueryOptions) -> None:
     """Answer SQL."""
     from convbench.commands.query import check_format, query, write_result
     from convbench.store import find_run
-    from convbench.store.formats import render
+    from convbench.store.formats import formulas, render
 
     chosen = check_format(options.format, options.out)
     runs = [find_run(path) for path in options.runs] or [find_run(None)]
@@ -45,6 +45,11 @@ def query(options: QueryOptions) -> None:
         give(QueryAnswer(columns=list(found.columns), rows=rows))
     if options.out is not None or not wanted():
         write_result(found, chosen, options.out, out.width)
+    if chosen == "csv" and (count := formulas(found)):
+        note(
+            f"{count} text{'s begin' if count > 1 else ' begins'} as a formula does (=, +, -, @): "
+            "have a spreadsheet read these columns as text"
+        )
 
 
 @command("publish", PublishOptions, PublishAnswer)

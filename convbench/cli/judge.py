@@ -192,6 +192,8 @@ def _say_panel(panel: Panel) -> None:
     if panel.pairs:
         out.print()
         table(agreement(panel))
+    if panel.unpaired:
+        note(f"{panel.unpaired} more judges are not compared with any other")
 
 
 def _say_controls(name: str, found: list[Told]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from convbench.formats.importing import Imported, import_file
 from convbench.rollout.manifest import new_run_id
 from convbench.store.jsonl import disk_error
-from convbench.store.run import set_latest
+from convbench.store.run import refuse_latest, set_latest
 
 
 def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None = None) -> Imported:
@@ -22,6 +22,7 @@ def import_(file: str, run: Path | None = None, names: Mapping[str, str] | None 
     name = re.sub(r"[^a-z0-9._-]+", "-", Path(file).stem.lower()).strip("-._") or "imported"
     target = run or _place(f"{name}-import-{'-'.join(run_id.split('-')[:2])}", run_id)
     try:
+        refuse_latest(target)
         imported = import_file(file, target, run_id, name[:80], names)
     except BaseException:
         if run is None:

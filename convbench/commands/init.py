@@ -23,7 +23,8 @@ class Made:
 
 
 def init(options: InitOptions) -> Made:
-    """Write the files; SpecError for a name that is none or is taken, and nothing is written."""
+    """Write the files; SpecError for a name that is none or is taken, and nothing is written. Files
+    of a command that was killed are those that it would write now."""
     kind, name = options.kind, options.name
     if options.open and kind != "task":
         raise SpecError(f"--open: found with a {kind}; expected convbench init task NAME --open")
@@ -32,7 +33,7 @@ def init(options: InitOptions) -> Made:
         raise SpecError(f"{name}: found {taken} already; expected a new name")
     made = scaffold(kind, name, options.out, "open" if options.open else "")
     for path in made:
-        if path.exists():
+        if path.exists() and (not path.is_file() or path.read_bytes() != made[path].encode()):
             raise SpecError(f"{path}: there is a file already; expected a new name")
     for path, text in made.items():
         try:

@@ -27,6 +27,7 @@ from convbench.formats.probs import logged_probs
 from convbench.formats.released import as_ours, is_released
 from convbench.schema import Reasoning, ThinkingBlock, ToolRound
 from convbench.schema.example import Split
+from convbench.schema.noun import LARGEST
 from convbench.schema.token_probs import TokenProbs
 
 ROLES = {
@@ -232,13 +233,15 @@ def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str,
         return scores[main] if main else min(scores.values()), scores
     if isinstance(value, list):
         numbers = [_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(value)]
-        return math.fsum(numbers), {}
+        return _number(math.fsum(numbers), f"{where}: {key}: the sum"), {}
     return _number(value, f"{where}: {key}"), {}
 
 
 def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"{where}: found {str(value)[:60]!r}; expected a finite number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        raise DataError(
+            f"{where}: found {str(value)[:60]!r}; expected a number of at most {LARGEST:g}"
+        )
     return float(value)
 
 

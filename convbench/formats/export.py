@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
 from convbench.store.credit import newest_advantages
 from convbench.store.jsonl import disk_error, move_named
+from convbench.store.scratch import workspace
 from convbench.views import messages, policy_turns
 
 
@@ -147,19 +147,20 @@ def _written(
     rows: dict[str, int] = {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".export-", dir=folder) as space, \
-                ExitStack() as open_files:  # fmt: skip
+        with workspace(folder, ".export-") as space, ExitStack() as open_files:
             files: dict[str, BinaryIO] = {}
             for split, line, times in lines:
                 if split not in files:
-                    file = (Path(space) / f"{split}.jsonl").open("wb")
+                    file = (space / f"{split}.jsonl").open("wb")
                     files[split] = open_files.enter_context(file)
-                files[split].write((orjson.dumps(line) + b"\n") * times)
+                data = orjson.dumps(line) + b"\n"
+                for _ in range(times):
+                    files[split].write(data)
                 rows[split] = rows.get(split, 0) + times
             open_files.close()
             paths = {name: folder / f"{name}.jsonl" for name in SPLITS if name in files}
             for name, path in paths.items():
-                made = Path(space) / f"{name}.jsonl"
+                made = space / f"{name}.jsonl"
                 move_named(made, path) if named else made.replace(path)
     except OSError as error:
         raise disk_error(folder, error) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -42,6 +41,7 @@ from convbench.schema.protocol import Turns
 from convbench.schema.task import Answer, Source
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error
+from convbench.store.scratch import workspace
 from convbench.store.seal import seal
 from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile, call_key
@@ -168,10 +168,10 @@ def import_file(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
-            tempfile.TemporaryDirectory(prefix=".import-", dir=target.parent) as space,
+            workspace(target.parent, ".import-") as space,
             Questions.of(str(place)) as questions,
         ):
-            folder = Path(space) / "run"
+            folder = space / "run"
             folder.mkdir()
             _write(folder, chain([first], chats), seen, questions, run_id, name, fingerprint(spec))
             manifest = _manifest(place, name, run_id, seen, questions.check(), digest)

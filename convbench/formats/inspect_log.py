@@ -17,6 +17,7 @@ from typing import Any, cast
 import orjson
 
 from convbench.errors import DataError
+from convbench.hub.files import read_json
 from convbench.regular import open_to_read
 
 ENDING = ".eval"
@@ -145,10 +146,7 @@ def _zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
 
 
 def _object(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        found = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error}") from None
+    found = read_json(data, where)
     if not isinstance(found, dict):
         raise DataError(f"{where}: found {type(found).__name__}; expected an object")
     return found

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from convbench.errors import DataError
 from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_text
+from convbench.hub.files import read_json
 from convbench.regular import open_to_read
 from convbench.schema.task import Source
 from convbench.store.scratch import scratch
@@ -132,12 +131,7 @@ def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
                 again.update(line)
                 if line.strip():
                     where = f"{path}:{number}"
-                    try:
-                        yield where, number, orjson.loads(line)
-                    except orjson.JSONDecodeError as error:
-                        raise DataError(
-                            f"{where}: not JSON: {error}; expected one object a line"
-                        ) from None
+                    yield where, number, read_json(line, where)
         if again.hexdigest() != mark:
             raise DataError(f"{path}: was changed while it was read; import it again")
 

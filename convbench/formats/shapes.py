@@ -16,6 +16,7 @@ import orjson
 
 from convbench.errors import DataError
 from convbench.formats.extra import MESSAGES
+from convbench.hub.files import read_json
 
 NUMBERS = ("reward", "temperature")
 """Fields that a spreadsheet writes as text."""
@@ -57,12 +58,7 @@ def from_text(row: Mapping[str, Any], where: str) -> dict[str, Any]:
         elif key == "label" and value.lower() in ("true", "false"):
             found[key] = value.lower() == "true"
         elif key in LISTS and value.lstrip()[:1] in ("[", "{"):
-            try:
-                found[key] = orjson.loads(value)
-            except orjson.JSONDecodeError:
-                raise DataError(
-                    f"{where}: {key}: found text that begins like JSON and is none"
-                ) from None
+            found[key] = read_json(value, f"{where}: {key}")
     return found
 
 
@@ -93,11 +89,23 @@ def _completion(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     rest = _without(row, "prompt", "completion")
     said = _messages(row["prompt"], "user", f"{where}: prompt")
     said += _messages(row["completion"], "assistant", f"{where}: completion")
-    if isinstance(row.get("label"), bool):
-        if rest.get("reward") is not None:
-            raise DataError(f"{where}: found label and reward; expected one of them")
-        rest["reward"] = float(rest.pop("label"))
+    if row.get("label") is not None:
+        rest |= _labelled(row, where)
+        if isinstance(row["label"], bool):
+            rest.pop("label")
     return {**rest, "messages": said}
+
+
+def _labelled(row: Mapping[str, Any], where: str) -> dict[str, float]:
+    """Return the reward of a label; none where the row has a reward, and its label is a note."""
+    label, rewarded = row["label"], row.get("reward") is not None
+    if not isinstance(label, bool):
+        if rewarded:
+            return {}
+        raise DataError(f"{where}: label: found {str(label)[:60]!r}; expected true or false")
+    if rewarded:
+        raise DataError(f"{where}: found label and reward; expected one of them")
+    return {"reward": float(label)}
 
 
 def _preference(row: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:

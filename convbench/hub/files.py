@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -58,6 +60,34 @@ def _alone(files: dict[str, Path], file: Path) -> None:
         )
 
 
+def read_json(data: bytes | str, where: str) -> Any:
+    """Return what JSON of others holds. Raises DataError where it is none, and for a key that an
+    object has twice, of which a reader would take one and never tell."""
+    try:
+        found = orjson.loads(data)
+        json.loads(data, object_pairs_hook=_once)
+    except orjson.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON: {error}; expected one object a line") from None
+    except _Twice as error:
+        key = str(error)[:60]
+        raise DataError(f"{where}: found the key {key!r} twice; expected one") from None
+    except RecursionError:
+        raise DataError(f"{where}: found values nested too deeply; expected fewer levels") from None
+    return found
+
+
+class _Twice(Exception):
+    """A key that stands twice in one object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise _Twice(max(counts, key=counts.__getitem__))
+    return found
+
+
 def _hash(files: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for split, path in sorted(files.items()):
@@ -92,8 +122,14 @@ def _csv(path: Path) -> Iterator[Row]:
     before = csv.field_size_limit(CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            for row in csv.DictReader(file, strict=True):
+            reader = csv.DictReader(file, strict=True)
+            _once([(name, None) for name in reader.fieldnames or ()])
+            for row in reader:
                 yield dict(row)
+        except _Twice as error:
+            raise DataError(
+                f"{path}:1: found two columns {str(error)[:60]!r}; expected one"
+            ) from None
         except csv.Error as error:
             raise DataError(f"{path}: not a CSV file: {error}") from None
         finally:
@@ -123,10 +159,7 @@ def _json(path: Path) -> Iterator[Row]:
 
 
 def _objects(where: str, data: bytes, *, whole: bool) -> Iterator[Row]:
-    try:
-        value: Any = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON: {error}") from None
+    value = read_json(data, where)
     for row in value if whole else [value]:
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected JSON objects, one per row")

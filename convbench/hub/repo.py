@@ -41,6 +41,14 @@ class Uploaded:
     """False where it held the same content already; then there is no new commit."""
 
 
+def check_name(repo: str, kind: Kind = "dataset") -> None:
+    """Raise HubError for what can be no repository's name, before anything is written for it."""
+    with translating(f"{kind} {repo!r}"):
+        from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+        validate_repo_id(repo)
+
+
 def upload(
     repo: str,
     folder: Path,

@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, repeat
+from itertools import combinations, islice, repeat
 from typing import Any
 
 from convbench.answers.length import word_count
@@ -17,6 +17,9 @@ from convbench.stats.constant import ConstantAnswer, constant_answer
 from convbench.stats.estimate import Estimate, estimate
 from convbench.store.keys import Hashes, Names
 from convbench.views import policy_turns
+
+MOST_PAIRED = 32
+"""Judges of which every two are compared: with each more the pairs grow by all before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Panel:
     judges: tuple[JudgeMeans, ...]
     pairs: tuple[Agreement, ...] = ()
     """How every two agree by their headlines, each brought to 0 to 1 by its judge's scale."""
+    unpaired: int = 0
+    """Judges beyond MOST_PAIRED, which are compared with no other."""
     alpha: float | None = None
     """Ordinal Krippendorff alpha of these over all judges."""
 
@@ -98,12 +103,14 @@ def panel(
     metric: str = "overall",
     groups: Callable[[str], str] = lambda example_id: example_id,
     specs: Mapping[str, JudgeSpec] | None = None,
+    beside: str | None = None,
 ) -> Panel:
     """Return the statistics of a run's verdicts, the newest of each (conversation, judge).
 
     Conversations that failed have nothing to be judged and do not count. `groups` tells each
     example's independent unit; without it each is its own. `specs` tells by fingerprint what each
-    judge's headline is and its scale; without one it is `metric`, as it stands. All lies in files.
+    judge's headline is and its scale; without one it is `metric`, as it stands. `beside`: compare
+    every judge with this one alone. All lies in files.
     """
     ids, words = Hashes(), Column(array("i"))
     tasks, units = Column(array("q")), Column(array("q"))
@@ -129,10 +136,15 @@ def panel(
         means.append(_means(judge, given, at, (words, tasks, units), head))
         if not (spec and spec.relative):
             headline[judge] = _share(head, spec)
+    if beside is None:
+        couples = list(combinations(islice(headline, MOST_PAIRED), 2))
+    else:
+        couples = [(name, beside) for name in headline if beside in headline and name != beside]
     return Panel(
         metric,
         tuple(means),
-        tuple(_pair(headline, units, *two) for two in combinations(headline, 2)),
+        tuple(_pair(headline, units, *two) for two in couples),
+        0 if beside else max(0, len(headline) - MOST_PAIRED),
         alpha(list(headline.values())) if len(headline) > 1 else None,
     )
 

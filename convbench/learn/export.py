@@ -16,6 +16,9 @@ from convbench.schema import Message
 from convbench.schema.recipe import Recipe
 from convbench.store.run import Run
 
+MOST_ROWS = 10_000_000
+"""Rows that conversations are repeated to."""
+
 
 def flagged_train(run: Run) -> frozenset[str]:
     """Return the ids of the train split's flagged conversations."""
@@ -53,12 +56,17 @@ def export_weighted(
             f"recipe {recipe.name}: weighting.reward: found turn; expected conversation: a file's "
             "row is a conversation, with one weight; `convbench train` weighs turns"
         )
-    if scale is not None and not 0 < scale < float("inf"):
+    if scale is not None and not scale > 0:
         raise SpecError(f"--scale {scale}: expected a number above 0")
     if scale is None and shape.weighted is not None:
         plan = Plan(weights=dict(zip(names, weights, strict=True)))
     else:
         repeats = weighing.rounded(weights, scale or 1.0, seed)
+        if sum(repeats) > MOST_ROWS:
+            raise SpecError(
+                f"--scale {scale:g}: found {sum(repeats):,} rows to write; expected at most "
+                f"{MOST_ROWS:,}; give a smaller scale"
+            )
         plan = Plan(repeats=dict(zip(names, repeats, strict=True)))
     dropped = recipe.data.flagged == "drop"
     without = flagged_train(run) if dropped else frozenset()

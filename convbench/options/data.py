@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from convbench.errors import SpecError
 from convbench.options.declare import DAY_S, Opt
-from convbench.options.shared import RunDir, RunDirs, RunNote, SpecOptions, Tags
+from convbench.options.shared import MOST_EACH, SEEDS, RunDir, RunDirs, RunNote, SpecOptions, Tags
 
 Repo = Annotated[str, Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)]
 Into = Annotated[Path | None, Opt("Where the run goes; without it into runs/.", metavar="DIR")]
@@ -152,10 +152,14 @@ class ExportOptions:
     ] = None
     scale: Annotated[
         float | None,
-        Opt("Repeat whole conversations floor or ceil of scale * weight times."),
+        Opt(
+            "Repeat whole conversations floor or ceil of scale * weight times.",
+            least=1e-6,
+            most=MOST_EACH,
+        ),
     ] = None
     judge: Annotated[str | None, Opt("Judge whose reward weighs, where there are several.")] = None
-    seed: Annotated[int, Opt("Seed of the rounding.")] = 0
+    seed: Annotated[int, Opt("Seed of the rounding.", least=SEEDS[0], most=SEEDS[1])] = 0
     flagged: Annotated[
         Literal["drop", "keep", "zero"] | None,
         Opt(

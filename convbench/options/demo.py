@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import CallOptions
+from convbench.options.shared import MOST_EACH, CallOptions
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class DemoOptions:
     run: Annotated[Path, Opt("Where the run goes; an existing one is resumed.", metavar="DIR")] = (
         Path("runs") / "demo"
     )
-    count: Annotated[int, Opt("Questions.", "--tasks", least=20)] = 300
+    count: Annotated[int, Opt("Questions.", "--tasks", least=20, most=MOST_EACH)] = 300
     learners: tuple[str, ...] = ("swift", "star-gate")
     calls: Any = field(default_factory=CallOptions)
     """CallOptions; not asked for on the command line."""

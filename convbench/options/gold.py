@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import RunDir
+from convbench.options.shared import MOST_EACH, SEEDS, RunDir
 from convbench.words import DrawBy, SplitChoice
 
 
@@ -35,7 +35,11 @@ class GoldOptions:
     ] = ()  # fmt: skip
     draw: Annotated[
         int | None,
-        Opt("Conversations to draw, spread over the run and its evaluations.", least=1),
+        Opt(
+            "Conversations to draw, spread over the run and its evaluations.",
+            least=1,
+            most=MOST_EACH,
+        ),
     ] = None
     by: Annotated[
         DrawBy,
@@ -53,6 +57,9 @@ class GoldOptions:
         ),
     ] = ()
     split: Annotated[SplitChoice, Opt("Split whose conversations are drawn.")] = "test"
-    seed: Annotated[int | None, Opt("Seed of the draw; without it each draw has its own.")] = None
+    seed: Annotated[
+        int | None,
+        Opt("Seed of the draw; without it each draw has its own.", least=SEEDS[0], most=SEEDS[1]),
+    ] = None
     rater: Annotated[str, Opt("Person whose queue is exported.")] = ""
     run: RunDir = None

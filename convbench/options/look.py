@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.options.declare import SPECS, Opt
-from convbench.options.shared import Allowed, RunArgument, RunDirs, RunNote, SpecOptions, Tags
+from convbench.options.shared import (
+    MOST_EACH,
+    Allowed,
+    RunArgument,
+    RunDirs,
+    RunNote,
+    SpecOptions,
+    Tags,
+)
 from convbench.words import Mode
 
 What = Literal["tasks", "protocols", "judges", "models", "recipes", "experiments", "launch", "runs"]
@@ -62,7 +70,7 @@ class ShowOptions:
     protocol: Annotated[
         str | None, Opt("Protocol; without it the task's own.", names="protocols")
     ] = None
-    turns: Annotated[int | None, Opt("Policy turns.")] = None
+    turns: Annotated[int | None, Opt("Policy turns.", least=1, most=MOST_EACH)] = None
     runs: RunDirs = ()
     specs: SpecOptions = SpecOptions()
 

@@ -64,6 +64,14 @@ DryRun = Annotated[
 
 MOST_CALLS = 10_000
 """Calls in flight that may be asked for."""
+MOST_DOLLARS, MOST_TOKENS = 1_000_000, 10**15
+"""Largest budgets: what is more is a slip that would leave no cap at all."""
+MOST_RATE = 1_000_000
+"""Calls a second that may be asked for."""
+MOST_EACH = 100_000
+"""Samples of a question, and turns, that may be asked for: as many as a run may have."""
+SEEDS = (-(2**63), 2**63 - 1)
+"""Smallest and largest seed."""
 
 
 def run_paths(said: Any) -> tuple[Path, ...]:
@@ -195,7 +203,7 @@ class CallOptions:
         float | None,
         Opt(
             "Stop before the call that would pass this many dollars.",
-            metavar="USD", least=0, panel=MODELS,
+            metavar="USD", least=0, most=MOST_DOLLARS, panel=MODELS,
         ),
     ] = None  # fmt: skip
     """Most dollars, over all runs of a command, what they spent before included."""
@@ -203,7 +211,7 @@ class CallOptions:
         int | None,
         Opt(
             "Stop before the call that would pass this many tokens.",
-            metavar="N", least=0, panel=MODELS,
+            metavar="N", least=0, most=MOST_TOKENS, panel=MODELS,
         ),
     ] = None  # fmt: skip
     """Most tokens, likewise."""
@@ -360,16 +368,21 @@ class Shape:
 
     mode: Annotated[Mode | None, Opt("Whether the policy thinks in <thinking> tags.")] = None
     turns: Annotated[
-        int | None, Opt("Turns of the policy; without it the protocol's number.", least=1)
+        int | None,
+        Opt("Turns of the policy; without it the protocol's number.", least=1, most=MOST_EACH),
     ] = None
-    samples: Annotated[int | None, Opt("Conversations per question (3).", least=1)] = None
+    samples: Annotated[
+        int | None, Opt("Conversations per question (3).", least=1, most=MOST_EACH)
+    ] = None
     temperatures: Annotated[
         tuple[float, ...] | None,
         Opt(
             "One value, or one for each sample (0.3,0.7,1.0).", metavar="T,T,…", parse=_temperatures
         ),
     ] = None
-    max_tokens: Annotated[int | None, Opt("Most tokens of one reply (512).", least=1)] = None
+    max_tokens: Annotated[
+        int | None, Opt("Most tokens of one reply (512).", least=1, most=10_000_000)
+    ] = None
     top_p: Annotated[
         float | None,
         Opt(
@@ -385,7 +398,9 @@ class Shape:
             "own)."
         ),
     ] = None
-    seed: Annotated[int | None, Opt("Seed of everything drawn (0).")] = None
+    seed: Annotated[
+        int | None, Opt("Seed of everything drawn (0).", least=SEEDS[0], most=SEEDS[1])
+    ] = None
     split: Annotated[SplitChoice | None, Opt("Which split to build (all).")] = None
     regime: Annotated[
         Regime | None,

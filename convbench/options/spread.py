@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import Asking, CallOptions, RunArgument, SpecOptions
+from convbench.options.shared import MOST_RATE, Asking, CallOptions, RunArgument, SpecOptions
 
 WORKERS = "Shards and workers"
 """Group of these options in `--help`."""
@@ -62,7 +62,7 @@ class Spread:
         float | None,
         Opt(
             "Most calls a second that all workers of a machine send to one endpoint.",
-            metavar="N", least=0.001, panel=WORKERS,
+            metavar="N", least=0.001, most=MOST_RATE, panel=WORKERS,
         ),
     ] = None  # fmt: skip
     """Most calls a second of a machine to one endpoint."""
@@ -103,7 +103,7 @@ class WorkOptions(Asking):
         float | None,
         Opt(
             "Most calls a second that all workers of a machine send to one endpoint.",
-            metavar="N", least=0.001, panel=WORKERS,
+            metavar="N", least=0.001, most=MOST_RATE, panel=WORKERS,
         ),
     ] = None  # fmt: skip
     calls: CallOptions = field(default_factory=CallOptions)

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import WHERE, Opt
-from convbench.options.shared import Asking, AskingOfRuns, CallOptions, DryRun, SpecOptions, Track
+from convbench.options.shared import (
+    MOST_EACH,
+    Asking,
+    AskingOfRuns,
+    CallOptions,
+    DryRun,
+    SpecOptions,
+    Track,
+)
 from convbench.options.spread import Spread
 
 
@@ -79,7 +87,7 @@ class TrainOptions(AskingOfRuns):
         Opt(
             "Train, build again with the new policy, judge, and so on, N times; each round is "
             "evaluated. Without it the recipe's own `rounds`, where it has them (seal).",
-            metavar="N", least=1,
+            metavar="N", least=1, most=MOST_EACH,
         ),
     ] = None  # fmt: skip
     track: Track = None

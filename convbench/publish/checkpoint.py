@@ -14,16 +14,17 @@ import yaml
 
 from convbench import __version__
 from convbench.errors import RunError
-from convbench.hub.repo import Uploaded, upload
+from convbench.hub.repo import Uploaded, check_name, upload
 from convbench.publish.benchmark import RESULTS, results_yaml
 from convbench.publish.checkpoint_card import Results, is_hub_id, model_card
-from convbench.publish.publish import make_way, move, workspace
+from convbench.publish.publish import make_way, move
 from convbench.publish.secrets import TEXT, refuse_secrets
 from convbench.store import Run
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.folder_seal import names_in, seal_folder
 from convbench.store.jsonl import disk_error
 from convbench.store.portable import portable_values
+from convbench.store.scratch import workspace
 from convbench.store.shape import read_object
 
 KEPT = re.compile(
@@ -109,12 +110,13 @@ def publish_checkpoint(
     evaluation. A dry run writes `folder` (CHECKPOINT/publish) and sends nothing. Raises RunError
     (secrets or paths in the files, disk) or HubError.
     """
+    check_name(repo, "model")
     target = folder or checkpoint.folder / "publish"
     if dry_run:
         make_way(target, TRAINING)
     notes = _notes(checkpoint, run, results)
-    with workspace(target.parent if dry_run else checkpoint.folder) as space:
-        place = Path(space) / "model"
+    with workspace(target.parent if dry_run else checkpoint.folder, ".publish-") as space:
+        place = space / "model"
         lay_out(checkpoint, run, repo, place, results, datasets, environment)
         files = {
             path.relative_to(place).as_posix(): path.stat().st_size

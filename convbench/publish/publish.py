@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convbench.errors import RunError
-from convbench.hub.repo import Uploaded, upload
+from convbench.hub.repo import Uploaded, check_name, upload
 from convbench.publish.folder import Laid, lay_out
 from convbench.store import Run
 from convbench.store.jsonl import disk_error
+from convbench.store.scratch import workspace
 
 
 @dataclass(frozen=True)
@@ -37,27 +38,19 @@ def publish(
 
     Raises RunError (nothing to publish, secrets, leaks, a run being written) or HubError.
     """
+    check_name(repo)
     target = folder or run.path / "publish"
     if dry_run:
         make_way(target, "run/run.json")
-    with run.lock(), workspace(target.parent if dry_run else None) as space:
-        place = Path(space) / "set"
+    parent = target.parent if dry_run else Path(tempfile.gettempdir())
+    with run.lock(), workspace(parent, ".publish-") as space:
+        place = space / "set"
         laid = lay_out(run, repo, place, judge=judge, leave_out_leaks=leave_out_leaks)
         if dry_run:
             move(place, target)
             laid.folder = target
             return Published(laid, None)
         return Published(laid, upload(repo, place, private=private))
-
-
-def workspace(parent: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary directory, in `parent` where one is named."""
-    try:
-        if parent is not None:
-            parent.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=".publish-", dir=parent)
-    except OSError as error:
-        raise disk_error(parent or Path(tempfile.gettempdir()), error) from None
 
 
 def make_way(target: Path, mark: str) -> None:

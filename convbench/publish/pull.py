@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from convbench.errors import RunError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch, look
 from convbench.publish.folder import RECORDS
-from convbench.store import Run
+from convbench.store import Run, refuse_latest
 from convbench.store.jsonl import Appender, disk_error, write_whole
 from convbench.store.portable import portable
+from convbench.store.scratch import workspace
 from convbench.store.seal import seal
 
 
@@ -37,11 +37,12 @@ def pull(repo: str, path: Path | None = None, revision: str | None = None) -> Pu
     remote = look(repo, revision)
     target = path or _default(remote)
     _refuse_taken(target)
+    refuse_latest(target)
     names = check_names(repo, remote.files)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".pull-", dir=target.parent) as space:
-            place = Path(space) / "run"
+        with workspace(target.parent, ".pull-") as space:
+            place = space / "run"
             _download(remote, names, place)
             manifest = check_run(place, f"dataset {repo}")
             _mark(Run(place, manifest), f"{repo}@{remote.commit}")

@@ -34,7 +34,7 @@ from convbench.rollout.toolbox import with_offered
 from convbench.schema import Example, RunManifest, TaskSpec
 from convbench.schema.example import Split
 from convbench.schema.regime import reply_limit
-from convbench.store import Run, set_latest
+from convbench.store import Run, refuse_latest, set_latest
 from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
 from convbench.tasks.splits import counted, refuse_untested, without_errors
@@ -105,6 +105,7 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         unnamed = result.problem is not None and options.model is None and existing is None
         result.preview = replace(first, usd=None, unpriced=()) if unnamed else first
         return result
+    refuse_latest(run.path)
     _ready(run, calls)
     if existing is None:
         run = Run.create(run.path, manifest, examples)

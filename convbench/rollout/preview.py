@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convbench.engine.jobs import run as run_loop
 from convbench.engine.need import usual_prompt
+from convbench.errors import RunError
 from convbench.models.aliases import SCHEMES, resolve
 from convbench.models.model import Model
 from convbench.models.open import batch_price_of, has_batches, price_of
@@ -76,7 +77,12 @@ def preview(
     Replies are not known, so each stands as a mark; loops are walked to their end.
     """
     wanted = (e for e in examples if manifest.split in ("all", e.split))
-    first = next(wanted)
+    first = next(wanted, None)
+    if first is None:
+        raise RunError(
+            f"examples.jsonl: found no question of split {manifest.split}; expected those that the "
+            "run was made with; bring the file back from a copy, or build a new run"
+        )
     calls, played = _calls(manifest, first)
     count = sum(manifest.samples_of(example.split) for example in chain([first], wanted))
     limit = {name: _limit(manifest, name) for name in manifest.cast}

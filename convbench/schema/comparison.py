@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import ConversationId, Count, Dollars, Label, Noun
+from convbench.schema.noun import ConversationId, Count, Dollars, Label, Noun, Score
 
 
 class Comparison(Noun):
@@ -26,7 +26,7 @@ class Comparison(Noun):
     preferred: float | None = Field(default=None, ge=0, le=1)
     """How far the one shown first is preferred: 1 wholly, 0.5 a tie, 0 the other; null where the
     judge said nothing that could be read."""
-    scores: dict[str, float] = Field(default_factory=dict)
+    scores: dict[str, Score] = Field(default_factory=dict)
     """Score by metric, as the judge gave it."""
     justifications: dict[str, str] = Field(default_factory=dict)
     """The judge's words by metric."""

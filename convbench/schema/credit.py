@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from convbench.schema.noun import ConversationId, Count, Noun
+from convbench.schema.noun import ConversationId, Count, Noun, Score
 
 
 class TurnCredit(Noun):
@@ -17,6 +17,6 @@ class TurnCredit(Noun):
     """Index of the turn among all turns of the conversation, from 0."""
     source: str = Field(min_length=1, max_length=200)
     """Who says so: `critic:NAME` of a checkpoint, `critic-raw:NAME`, `branches:JUDGE`."""
-    advantage: float
+    advantage: Score
     """In log-probability a token for a critic (Zhou et al. 2025, equation 3, with mean 0 under the
     base), in units of the reward for branches."""

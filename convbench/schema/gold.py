@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from convbench.schema.noun import ConversationId, Count, Label, Noun, Seed
+from convbench.schema.noun import ConversationId, Count, Label, Noun, Score, Seed
 from convbench.words import DrawBy
 
 RATER, NOTE = 80, 10_000
@@ -53,7 +53,7 @@ class GoldLabel(Noun):
     """The conversation."""
     rater: Annotated[str, Field(min_length=1, max_length=RATER)]
     """Who said it."""
-    scores: dict[str, float] = Field(default_factory=dict)
+    scores: dict[str, Score] = Field(default_factory=dict)
     """Score by metric; empty where it was skipped."""
     note: Annotated[str, Field(max_length=NOTE)] = ""
     """What they added."""

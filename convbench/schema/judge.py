@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import Count, Dollars, JudgedId, Label, Name, Noun, PythonRef
+from convbench.schema.noun import Count, Dollars, JudgedId, Label, Name, Noun, PythonRef, Score
 from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn", "pair", "group"]
@@ -71,7 +71,7 @@ class TurnScores(Noun):
 
     turn: Count
     """Index of the turn among all turns of the conversation, from 0."""
-    scores: dict[str, float]
+    scores: dict[str, Score]
     """Score by metric."""
     reward: float
     """Reward of this turn alone: metric / scale."""
@@ -269,9 +269,9 @@ class Verdict(Noun):
     """Name of the judge as it was asked for, e.g. `claude-opus`."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""
-    scores: dict[str, float] = Field(default_factory=dict)
+    scores: dict[str, Score] = Field(default_factory=dict)
     """Score by metric; empty where it failed."""
-    reward: float | None = None
+    reward: Score | None = None
     """Reward; null where it failed."""
     justifications: dict[str, str] = Field(default_factory=dict)
     """The judge's words by metric."""

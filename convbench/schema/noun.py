@@ -46,6 +46,9 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 """A number of things; larger ones are no counts, and other programs do not hold them."""
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Dollars = Annotated[float, Field(ge=0)]
+LARGEST = 1e100
+"""Largest score or reward: sums and squares of larger ones are beyond all numbers."""
+Score = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 class Noun(Described):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import orjson
 from rich.cells import cell_len, set_cell_size
 
+from convbench.errors import QueryError
 from convbench.printable import printable
 from convbench.store.query import Result
 
@@ -22,6 +23,7 @@ MOST_ROWS = 1000
 """Rows that a table shows."""
 NARROWEST = 12
 """Columns are not cut below this width; a result too wide for that stands one field a line."""
+FORMULA = r"^(?:[=+@\t\r]|-[^\s\d-])"
 NUMBERS = ("INT", "DOUBLE", "FLOAT", "DECIMAL")
 
 
@@ -40,7 +42,13 @@ def _parquet(result: Result) -> bytes:
     import pyarrow.parquet
 
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(result.arrow, buffer, compression="zstd")
+    try:
+        pyarrow.parquet.write_table(result.arrow, buffer, compression="zstd")
+    except pyarrow.ArrowException as error:
+        said = " ".join(str(error).split())
+        raise QueryError(
+            f"--format parquet: {said:.200}; expected other columns, or json"
+        ) from None
     return buffer.getvalue()
 
 
@@ -61,6 +69,17 @@ def _csv(result: Result) -> bytes:
     return text.getvalue().encode()
 
 
+def formulas(result: Result) -> int:
+    """Return how many texts begin as a spreadsheet's formulas do. They are written as they are, for
+    programs; a spreadsheet that opens the file would run them."""
+    import pyarrow
+    import pyarrow.compute
+
+    texts = (one for one in result.arrow.columns if pyarrow.types.is_string(one.type))
+    begun = (pyarrow.compute.match_substring_regex(one, FORMULA) for one in texts)
+    return sum(pyarrow.compute.sum(one).as_py() or 0 for one in begun)
+
+
 def _values(result: Result, row: Sequence[Any]) -> list[Any]:
     return [_plain(value, kind) for value, kind in zip(row, result.types, strict=True)]
 
@@ -69,12 +88,17 @@ def _plain(value: Any, kind: str) -> Any:
     """A value as JSON knows it: mappings as dicts, decimals as numbers, times as text."""
     if isinstance(value, Decimal):
         whole = value == value.to_integral_value()
-        return int(value) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
+        return _whole(int(value)) if whole and kind.endswith((",0)", "HUGEINT")) else float(value)
     if kind.startswith("MAP(") and isinstance(value, list):
         return {str(key): item for key, item in value}
     if isinstance(value, bytes):
         return value.hex()
     return value
+
+
+def _whole(value: int) -> int | str:
+    """An integer, as text where it is larger than those of JSON are read as."""
+    return value if -(2**63) <= value < 2**64 else str(value)
 
 
 def _flat(value: Any) -> Any:

@@ -21,6 +21,9 @@ from convbench.regular import open_new, open_to_append
 from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 from convbench.store.shape import LONGEST, an_object
 
+SHOWN = 40
+"""Letters of a file's name in that of its temporary file, which must not be too long for one."""
+
 
 class Appender:
     """Appends whole lines, without keys in use; with them where `blotted` is false, for a copy that
@@ -135,7 +138,7 @@ def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
 def write_whole(path: Path, data: bytes) -> None:
     """Write a small file of ours so that it is there whole or not at all, without keys in use.
     What lay there is replaced, a link itself and not what it leads to."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:SHOWN]}.{os.getpid()}.tmp")
     try:
         with open_new(temporary) as file:
             file.write(exact(data))

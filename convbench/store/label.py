@@ -10,6 +10,7 @@ from pydantic import Field
 from convbench.errors import RunError
 from convbench.schema.noun import Noun
 from convbench.store.jsonl import write_whole
+from convbench.store.locks import folder_lock
 from convbench.store.run import Run
 from convbench.store.shape import read_model, there
 
@@ -39,7 +40,13 @@ def read_label(run: Run) -> RunLabel:
 def write_label(
     run: Run, tags: Iterable[str] = (), without: Iterable[str] = (), note: str | None = None
 ) -> RunLabel:
-    """Add tags, take some off, set the note (empty: none). Raises RunError for what is no tag."""
+    """Add tags, take some off, set the note (empty: none); one process after another. Raises
+    RunError for what is no tag."""
+    with folder_lock(run.path, "changing its tags", name=".label.lock", wait_s=10):
+        return _write_label(run, tuple(tags), set(without), note)
+
+
+def _write_label(run: Run, tags: tuple[str, ...], gone: set[str], note: str | None) -> RunLabel:
     before = read_label(run)
     for tag in tags:
         if not TAG.fullmatch(tag):
@@ -47,7 +54,6 @@ def write_label(
                 f"--tag {tag[:80]!r}: expected up to 64 letters, digits and . _ : / - that begin "
                 "with a letter or digit"
             )
-    gone = set(without)
     if unknown := sorted(gone - set(before.tags)):
         had = ", ".join(before.tags) or "none"
         raise RunError(f"--untag {unknown[0]}: found tags {had}; expected one of these")

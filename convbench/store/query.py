@@ -34,8 +34,9 @@ class Result:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """All rows."""
-        lists = [column.to_pylist() for column in self.arrow.columns]
+        """All rows. Of a column with times beyond Python's (infinite ones, the year 290000) every
+        value is DuckDB's text of it."""
+        lists = [_values(column) for column in self.arrow.columns]
         return list(zip(*lists, strict=True)) if lists else []
 
     def head(self, count: int) -> Result:
@@ -66,7 +67,26 @@ def query(sql: str, runs: Sequence[Run], *, seconds: float = SECONDS, hard: bool
         raise QueryError(_line(connection, error, wanted)) from None
     finally:
         connection.close()
-    return Result(names, kinds, _plain_integers(found))
+    return Result(names, kinds, _plain_intervals(_plain_integers(found)))
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the values of an Arrow column."""
+    try:
+        found: list[Any] = column.to_pylist()
+        return found
+    except (OverflowError, ValueError):
+        return _texts(column)
+
+
+def _texts(column: Any) -> list[str | None]:
+    """Return the values of an Arrow column as DuckDB writes them."""
+    import duckdb
+    import pyarrow
+
+    with duckdb.connect(":memory:") as writer:
+        rows = writer.from_arrow(pyarrow.table({"value": column})).project("value::VARCHAR")
+        return [value for (value,) in rows.fetchall()]
 
 
 def _plain_integers(table: Any) -> Any:
@@ -81,6 +101,24 @@ def _plain_integers(table: Any) -> Any:
                 continue
             table = table.set_column(index, field.name, column)
     return table
+
+
+def _plain_intervals(table: Any) -> Any:
+    """Make texts of columns with intervals (`1 day`), which parquet and JSON do not hold."""
+    import pyarrow
+
+    for index, field in enumerate(table.schema):
+        if _has_interval(field.type):
+            texts = pyarrow.array(_texts(table.column(index)), pyarrow.string())
+            table = table.set_column(index, field.name, texts)
+    return table
+
+
+def _has_interval(kind: Any) -> bool:
+    import pyarrow
+
+    inside = (kind.field(number).type for number in range(kind.num_fields))
+    return pyarrow.types.is_interval(kind) or any(map(_has_interval, inside))
 
 
 def _different(names: list[str]) -> tuple[str, ...]:

@@ -326,6 +326,7 @@ def set_latest(run: Run) -> None:
     if not run.has_one():
         return
     temporary = link.with_name(f".latest.{os.getpid()}")
+    refuse_latest(path)
     try:
         link.parent.mkdir(exist_ok=True)
         temporary.unlink(missing_ok=True)
@@ -333,6 +334,21 @@ def set_latest(run: Run) -> None:
         temporary.replace(link)
     except OSError as error:
         raise disk_error(link, error) from None
+
+
+def refuse_latest(path: Path) -> None:
+    """Raise RunError, before a run is made in `runs`, where a folder has the name of the link to
+    the newest one, or would get it."""
+    link = Path("runs") / "latest"
+    if path.parent.resolve() != link.parent.resolve():
+        return
+    if path.name == link.name and not link.exists():
+        raise RunError(f"{path}: is the name of the link to the newest run; expected another one")
+    if link.exists() and not link.is_symlink():
+        raise RunError(
+            f"{link}: found {'a folder' if link.is_dir() else 'a file'}; expected a link, which "
+            "convbench sets to the newest run; give it another name"
+        )
 
 
 def find_run(path: Path | None) -> Run:

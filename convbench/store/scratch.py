@@ -9,33 +9,54 @@ import re
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from convbench.store.claims import Process, ended, this_process
+from convbench.store.jsonl import disk_error
 
-NAME = re.compile(r"convbench-([0-9a-f]{8})-(\d{1,12})-(\d{1,20})-[0-9a-f]{8}")
+NAME = re.compile(r"([0-9a-f]{8})-(\d{1,12})-(\d{1,20})-[0-9a-f]{8}")
 """Mark of the machine and its space of processes, process, when it began, and what sets apart."""
 
 
 def scratch() -> Path:
     """Return where a folder of temporary files may be made, after clearing what processes that are
     no more left there."""
-    place = Path(tempfile.gettempdir())
+    return _place(Path(tempfile.gettempdir()), "convbench-")
+
+
+@contextmanager
+def workspace(folder: Path, prefix: str) -> Iterator[Path]:
+    """Make a folder beside what is made in it, and remove it at the end; those of this prefix that
+    killed processes left are removed first. Raises RunError where none can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = _place(folder, prefix)
+        place.mkdir(mode=0o700)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _place(folder: Path, prefix: str) -> Path:
     mine = this_process()
     mark = hashlib.sha256(mine.machine.encode()).hexdigest()[:8]
     if mine.machine:
-        _clear(place, mark, mine)
-    began = mine.started or "0"
-    return place / f"convbench-{mark}-{mine.pid}-{began}-{secrets.token_hex(4)}"
+        _clear(folder, prefix + mark, mine)
+    return folder / f"{prefix}{mark}-{mine.pid}-{mine.started or '0'}-{secrets.token_hex(4)}"
 
 
-def _clear(place: Path, mark: str, mine: Process) -> None:
+def _clear(folder: Path, start: str, mine: Process) -> None:
     """Remove this user's folders of processes of this machine that have ended."""
-    with os.scandir(place) as found:
-        names = [one for one in found if one.is_dir(follow_symlinks=False)]
+    with os.scandir(folder) as found:
+        names = [one for one in found if one.name.startswith(start)]
     for one in names:
-        match = NAME.fullmatch(one.name)
-        if match is None or match[1] != mark or not int(match[2]):
+        match = NAME.fullmatch(one.name[len(start) - 8 :])
+        if match is None or not int(match[2]) or not one.is_dir(follow_symlinks=False):
             continue
         whose = mine.model_copy(update={"pid": int(match[2]), "started": match[3]})
         if one.stat(follow_symlinks=False).st_uid == os.getuid() and ended(whose):

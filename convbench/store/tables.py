@@ -21,6 +21,7 @@ from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
 from convbench.schema.gold import GoldLabel
+from convbench.schema.noun import LARGEST
 from convbench.store import columns, grading, views
 from convbench.store.frames import checked_frames
 from convbench.store.jsonl import lines
@@ -59,15 +60,15 @@ WRONG = {
     "OR attempt < 0 OR NOT coalesce(isfinite(temperature) AND temperature >= 0, true) OR "
     "len([1 FOR t IN turns IF t.speaker IS NULL OR t.step IS NULL OR t.content IS NULL]) > 0",
     "verdicts": "conversation_id IS NULL OR judge IS NULL OR fingerprint IS NULL OR attempts < 0 "
-    "OR NOT coalesce(isfinite(reward), true) OR cost_usd < 0",
+    f"OR NOT coalesce(abs(reward) <= {LARGEST}, true) OR cost_usd < 0",
     "comparisons": '"first" IS NULL OR "second" IS NULL OR judge IS NULL OR attempts < 0 '
     "OR NOT coalesce(preferred BETWEEN 0 AND 1, true) OR cost_usd < 0",
     "examples": "example_id IS NULL OR task IS NULL OR split IS NULL OR group_id IS NULL OR "
     "question IS NULL OR len([1 FOR c IN choices IF c.label IS NULL OR c.text IS NULL]) > 0",
     "advantages": "conversation_id IS NULL OR source IS NULL OR turn_index IS NULL OR "
-    "turn_index < 0 OR NOT coalesce(isfinite(advantage), false)",
+    f"turn_index < 0 OR NOT coalesce(abs(advantage) <= {LARGEST}, false)",
     "gold_labels": "conversation_id IS NULL OR rater IS NULL OR rater = '' OR "
-    "len([1 FOR s IN map_values(scores) IF NOT coalesce(isfinite(s), false)]) > 0",
+    f"len([1 FOR s IN map_values(scores) IF NOT coalesce(abs(s) <= {LARGEST}, false)]) > 0",
 }
 """What DuckDB lets pass that no record of ours is; the rest it refuses itself."""
 

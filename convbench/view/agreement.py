@@ -32,16 +32,14 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
         given.append(
             Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
         )
-    found = panel(run.manifest.protocol, talks, given, spec.headline, specs=specs)
+    found = panel(run.manifest.protocol, talks, given, spec.headline, specs=specs, beside=PEOPLE)
     low, high = spec.limits(spec.headline)
     rows = []
     for pair in found.pairs:
-        if PEOPLE not in (pair.first, pair.second):
-            continue
-        points = (high - low) * (-1 if pair.first == PEOPLE else 1)
+        points = high - low
         rows.append(
             {
-                "judge": pair.second if pair.first == PEOPLE else pair.first,
+                "judge": pair.first,
                 "common": pair.common,
                 "equal": pair.equal,
                 "kappa": pair.kappa,

@@ -32,6 +32,8 @@ from convbench.store.tail import Mark, Signs, fixed, marks, signs
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+MOST_JUDGES = 64
+"""Judges whose rewards are columns of the index."""
 LONGEST_S = 10.0
 """Seconds after which a question to the index is given up."""
 MORE = "ask a narrower question, or use convbench query"
@@ -304,7 +306,9 @@ def build_index(
     before = [marks(run) for run in unique]
     connection = tables.connect(unique, room=OFTEN, file=file)
     names = connection.execute("SELECT DISTINCT judge FROM raw.verdicts ORDER BY 1").fetchall()
-    judges = [str(name[0]) for name in names]
+    judges = [str(name[0]) for name in names[:MOST_JUDGES]]
+    if len(names) > MOST_JUDGES:
+        say(f"{len(names)} judges; rewards of the first {MOST_JUDGES} are shown, by name")
     say("grading and indexing …")
     files = _place(connection)
     counted = "SELECT coalesce(max(rowid), -1) + 1 FROM raw.conversations"
@@ -316,7 +320,7 @@ def build_index(
     if file is not None:
         index.keep()
         connection.execute("CHECKPOINT")
-    say(f"{index.total:,} conversations, {len(judges)} judge{'' if len(judges) == 1 else 's'}")
+    say(f"{index.total:,} conversations, {len(names)} judge{'' if len(names) == 1 else 's'}")
     return index
 
 

@@ -26,6 +26,8 @@ BASES = 12
 """Most runs of which each may be chosen as Base."""
 MARK = "convbench-view.json"
 """Written last: a folder with it is a whole site of ours."""
+BEGUN = ".convbench-view"
+"""Written first, gone at the end: a folder with it is a site that was not finished."""
 FROM_SERVER, FROM_FILES = 'data-source="server"', 'data-source="files"'
 LOCAL = ("path", "parent")
 """Facts of a run that say where it lies on this machine; they stay here."""
@@ -39,11 +41,11 @@ def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda t
     Raises RunError where the folder holds anything that is not an earlier site.
     """
     folder = folder.resolve()  # a link stays one
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not (folder / MARK).is_file():
-            raise RunError(f"{folder}: found other files; expected an empty or a new folder")
-        shutil.rmtree(folder)
+    ours = any((folder / mark).is_file() for mark in (MARK, BEGUN))
+    if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder}: found other files; expected an empty or a new folder")
     try:
+        _clear(folder)
         shutil.copytree(ASSETS, folder / "assets")
         page = (folder / "assets" / "index.html").read_text()
         (folder / "index.html").write_text(page.replace(FROM_SERVER, FROM_FILES))
@@ -58,9 +60,21 @@ def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda t
         if left:
             say(f"{left} file{'s' if left > 1 else ''} left out: no picture made of pixels")
         (folder / MARK).write_bytes(orjson.dumps({"conversations": index.total}))
+        (folder / BEGUN).unlink()
     except OSError as error:
         raise disk_error(folder, error) from None
     return sum(1 for path in folder.rglob("*") if path.is_file())
+
+
+def _clear(folder: Path) -> None:
+    """Leave nothing in a folder but the mark of a site that is being written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / BEGUN).touch()
+    for item in folder.iterdir():
+        if item.is_dir() and not item.is_symlink():
+            shutil.rmtree(item)
+        elif item.name != BEGUN:
+            item.unlink()
 
 
 def _data(index: Index) -> Iterator[tuple[str, Any]]:

@@ -123,7 +123,7 @@ BAD = [
     ({"messages": [{"role": "user", "content": 3}]}, r"messages\[0\]: content is int"),
     ({"messages": [USER, {"role": "assistant", "content": [{"type": "image_url"}]}]},
      "part of type 'image_url'"),
-    (row(reward="high"), ":2: reward: found 'high'; expected a finite number"),
+    (row(reward="high"), ":2: reward: found 'high'; expected a number of at most"),
     (row(reward=True), "reward: found 'True'"),
     ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '
      '"reward": NaN}', ":2: not JSON"),

@@ -1,0 +1,269 @@
+"""Slips of the pen and of the machine, through the real command line: one clear line, or the thing
+itself; nothing in silence, nothing for ever, and nothing left that the next command trips over."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import time
+import typing
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import pytest
+
+import convbench.options
+from convbench.options.declare import flat
+from convbench.schema import Member, Verdict
+from convbench.store import Run
+from tests.publish.runs import write_run
+from tests.rollout.cli import convbench as typed
+from tests.rollout.cli import start
+
+pytestmark = pytest.mark.timeout(120)
+LONG = "a" * 300
+SCRIPTED = ["--tasks", "1", "--model", "scripted:policy", "--quiet"]
+SAID: list[dict[str, Any]] = [
+    {"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"},
+]  # fmt: skip
+ROW = json.dumps({"messages": SAID})[:-1]
+KTO = '{"prompt": "2 + 2?", "completion": "4", "label": %s}'
+TWICE = f'{ROW}, "reward": 1, "reward": 0}}'
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with a judged run, `run`."""
+    cast = {
+        "assistant": Member(model="rule:tests.hostile.files:says"),
+        "teacher": Member(model="script"),
+    }
+    write_run(tmp_path / "run", cast=cast)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["build", "demo", *SCRIPTED, "--run", LONG], "File name too long"),
+    (["build", "demo", *SCRIPTED, "--run", LONG, "--json"], "File name too long"),
+    (["import", LONG], "File name too long"),
+    (["query", "select 1", "--run", "run", "--out", LONG], "File name too long"),
+    (["build", "demo", *SCRIPTED, "--plugin", "/etc/passwd"], "found no Python file; expected"),
+    (["build", "demo", *SCRIPTED, "--set", "task.title=!foo bar"], "found a tag of YAML (!foo)"),
+    (["build", "demo", *SCRIPTED, "--set", "task.title=!!str 5"], "found a tag of YAML (!!str)"),
+    (["build", "demo", *SCRIPTED, "--run", "runs/latest"], "is the name of the link"),
+    *((["publish", name, "--dry-run", "--run", "run"], "not a repository id")
+      for name in ("", "../x", "a/b/c", "me/..", "me/.", "/x")),
+    (["publish", "a/b/c", "--run", "run"], "not a repository id"),
+    (["query", "select {} a", "--run", "run", "--format", "parquet", "--out", "x"],
+     "--format parquet: "),
+])  # fmt: skip
+def test_a_slip_gets_one_line(here: Path, words: list[str], said: str) -> None:
+    done = typed(here, *words)
+    assert done.code == 1
+    assert said in done.error
+    assert not (here / "runs").exists() or not list((here / "runs").iterdir())
+
+
+@pytest.mark.parametrize("words", [
+    ["build", "demo", *SCRIPTED, "--samples", "100001"],
+    ["build", "demo", *SCRIPTED, "--seed", "9" * 30],
+    ["build", "demo", *SCRIPTED, "--seed", "9" * 5000],
+    ["build", "demo", *SCRIPTED, "--budget", "inf"],
+    ["build", "demo", *SCRIPTED, "--budget", "1e400"],
+    ["build", "demo", *SCRIPTED, "--budget-tokens", "9" * 30],
+    ["judge", "--judge", "rules", "--run", "run", "--rate", "inf"],
+    ["export", "--to", "openai", "--recipe", "refit", "--run", "run", "--scale", "1e308"],
+    ["export", "--to", "openai", "--recipe", "refit", "--run", "run", "--scale", "1e7"],
+    ["gold", "--draw", "5", "--seed", "9" * 30, "--run", "run"],
+])  # fmt: skip
+def test_a_number_beyond_its_bounds_is_a_usage_error(here: Path, words: list[str]) -> None:
+    done = typed(here, *words)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    assert words[-2] in done.err or words[-1] in done.err or "Invalid value" in done.err
+
+
+def test_every_number_that_may_be_typed_has_bounds() -> None:
+    """So that none is infinite, and none is more than what it is written to can hold."""
+    for module in iter_modules(convbench.options.__path__):
+        for known in vars(import_module(f"convbench.options.{module.name}")).values():
+            if isinstance(known, type) and dataclasses.is_dataclass(known):
+                for one in flat(known):
+                    kinds = typing.get_args(one.kind) or (one.kind,)
+                    if {int, float} & set(kinds) and one.opt.parse is None:
+                        assert one.opt.least is not None, one.name
+                        assert one.opt.most is not None, one.name
+
+
+@pytest.mark.parametrize("words", [[], ["--format", "json"], ["--format", "csv"]])
+@pytest.mark.parametrize(("sql", "said"), [
+    ("select date '290000-01-01' a, timestamp 'infinity' b", ["290000-01-01", "infinity"]),
+    ("select [date 'infinity'] a, {'b': timestamptz '-infinity'} b", ["infinity", "-infinity"]),
+    ("select interval '3000000' month a, [interval 1 day] b", ["250000 years", "1 day"]),
+    ("select 170141183460469231731687303715884105727 a", ["1701411834604692317316873037158"]),
+    ("select * from test_all_types()", ["true"]),
+])  # fmt: skip
+def test_a_query_shows_what_python_has_no_value_for(
+    here: Path, words: list[str], sql: str, said: list[str]
+) -> None:
+    done = typed(here, "query", sql, "--run", "run", *words)
+    assert (done.code, done.err) == (0, "")
+    if "test_all_types" not in sql or words:
+        assert all(text in done.out for text in said)
+
+
+def test_texts_that_a_spreadsheet_would_run_are_told(here: Path) -> None:
+    """They stand in the file as they are: it is for programs too."""
+    sql = "select unnest(['=1+1', '@a', '-b', '- c', '-5', 'd', null]) a, -1 b"
+    done = typed(here, "query", sql, "--run", "run", "--format", "csv")
+    assert "3 texts begin as a formula does" in done.err
+    assert done.out.startswith("a,b\n=1+1,-1\n")
+    assert typed(here, "query", sql, "--run", "run", "--format", "json").err == ""
+
+
+def test_intervals_go_into_parquet_and_what_does_not_is_told(here: Path) -> None:
+    words = ("--run", "run", "--format", "parquet", "--out", "x.parquet")
+    assert typed(here, "query", "select interval 1 day a", *words).code == 0
+    done = typed(here, "query", "select * from test_all_types()", *words)
+    assert "--format parquet: " in done.error
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("log.jsonl", f'{ROW}, "reward": [1e308, 1e308]}}', "expected a number of at most 1e+100"),
+    ("log.jsonl", f'{ROW}, "reward": [1e100, 1e100]}}', "the sum: found '2e+100'"),
+    ("log.jsonl", f'{ROW}, "reward": -1e308}}', "expected a number of at most 1e+100"),
+    ("log.jsonl", f'{ROW}, "reward": {{"overall": 1e308}}}}', "expected a number of at most"),
+    ("log.jsonl", TWICE, "log.jsonl:1: found the key 'reward' twice"),
+    ("log.json", f"[{TWICE}]", "log.json:1: found the key 'reward' twice"),
+    ("log.jsonl", f'{ROW}, "metadata": {{"a": {{"b": 1, "b": 2}}}}}}', "found the key 'b' twice"),
+    ("log.csv", "prompt,completion,reward,reward\nq,a,1,0\n", "found two columns 'reward'"),
+    ("log.csv", 'messages\n"[{""role"":""user"",""role"":""user""}]"\n', "the key 'role' twice"),
+    ("log.jsonl", KTO % '"maybe"', "label: found 'maybe'; expected true or false"),
+    ("log.jsonl", KTO % "2", "label: found '2'; expected true or false"),
+    ("log.csv", "prompt,completion,label\nq,a,maybe\n", "label: found 'maybe'"),
+])  # fmt: skip
+def test_an_import_says_what_it_cannot_take(here: Path, name: str, text: str, said: str) -> None:
+    (here / name).write_text(text)
+    assert said in typed(here, "import", name, "--run", "new").error
+    assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize(("name", "text", "said"), [
+    ("log.jsonl", KTO.replace("}", ', "reward": 1}') % '"maybe"', "kept as metadata"),
+    ("log.csv", 'prompt,completion,reward\n=1+1,"=HYPERLINK(""x"")",1\n', ""),
+    ("log.jsonl", f'{ROW}, "example_id": "a\\u0000b", "reward": 1, "split": "test"}}', ""),
+])  # fmt: skip
+def test_an_import_takes_what_is_only_odd(here: Path, name: str, text: str, said: str) -> None:
+    """A note named label, formulas of a spreadsheet, which are texts here, and odd ids."""
+    (here / name).write_text(text)
+    done = typed(here, "import", name, "--run", "new")
+    assert done.code == 0, done.err
+    assert said in done.err + done.out
+    for words in (["report", "new"], ["view", "new", "--static", "site"], ["verify", "new"],
+                  ["query", "from examples join conversations using (example_id)", "--run", "new"],
+                  ["export", "--to", "trl", "--run", "new"]):  # fmt: skip
+        assert "Traceback" not in typed(here, *words).err
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_run_without_its_questions_is_not_resumed(here: Path, missing: bool) -> None:
+    (here / "run" / "examples.jsonl").write_bytes(b"")
+    if missing:
+        (here / "run" / "examples.jsonl").unlink()
+    for more in ([], ["--dry-run"]):
+        done = typed(here, "build", "--run", "run", "--quiet", *more)
+        assert "examples.jsonl: found no question" in done.error
+
+
+def test_rewards_beyond_all_sums_are_refused_in_a_run_too(here: Path) -> None:
+    file = here / "run" / "verdicts.jsonl"
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**one, "reward": 1e308}) + "\n" for one in found))
+    for words in (["export", "--to", "trl", "--recipe", "swift"], ["query", "from verdicts"]):
+        assert "reward: Input should be" in typed(here, *words, "--run", "run").error
+
+
+def test_tags_at_once_are_all_kept(here: Path) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        many = pool.map(lambda n: typed(here, "tag", "run", "--tag", f"t{n}"), range(6))
+        assert [done.code for done in many] == [0] * 6
+    tags = json.loads((here / "run" / "label.json").read_text())["tags"]
+    assert sorted(tags) == [f"t{n}" for n in range(6)]
+
+
+def test_a_folder_named_latest_is_told_before_a_call(here: Path) -> None:
+    (here / "runs" / "latest").mkdir(parents=True)
+    (here / "log.jsonl").write_text(ROW + "}")
+    for words in (["build", "demo", *SCRIPTED], ["import", "log.jsonl"]):
+        assert "runs/latest: found a folder; expected a link" in typed(here, *words).error
+    assert [one.name for one in (here / "runs").iterdir()] == ["latest"]
+
+
+def killed(here: Path, place: Path, pattern: str, *words: str) -> None:
+    """Kill a command as soon as a file of this pattern lies in a folder."""
+    process = start(here, *words)
+    try:
+        while process.poll() is None and not list(place.glob(pattern)):
+            time.sleep(0.002)
+        assert process.poll() is None, process.communicate()[1]
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_a_killed_import_left_is_cleared_by_the_next(here: Path) -> None:
+    (here / "log.jsonl").write_text((ROW + "}\n") * 20_000)
+    killed(here, here, ".import-*/run", "import", "log.jsonl", "--run", "new")
+    assert list(here.glob(".import-*"))
+    (here / "small.jsonl").write_text(ROW + "}\n")
+    assert typed(here, "import", "small.jsonl", "--run", "new").code == 0
+    assert list(here.glob(".import-*")) == []
+
+
+def test_a_site_that_was_not_finished_is_written_again(here: Path) -> None:
+    site = here / "site"
+    killed(here, site, "assets", "view", "run", "--static", "site")
+    (site / "convbench-view.json").unlink(missing_ok=True)  # where the kill came late
+    (site / ".convbench-view").touch()
+    assert typed(here, "view", "run", "--static", "site").code == 0
+    assert sorted(os.listdir(site)) == ["assets", "convbench-view.json", "data", "index.html"]
+    (site / "convbench-view.json").unlink()
+    assert "found other files" in typed(here, "view", "run", "--static", "site").error
+
+
+def test_init_goes_on_after_a_kill(here: Path) -> None:
+    assert typed(here, "init", "task", "mine").code == 0
+    spec, rows = here / "specs" / "tasks" / "mine.yaml", here / "specs" / "tasks" / "mine.jsonl"
+    spec.unlink()  # the last to be written
+    assert typed(here, "init", "task", "mine").code == 0
+    assert spec.exists()
+    spec.unlink()
+    rows.write_text(rows.read_text() + "\n")  # the user's own by now
+    assert "there is a file already" in typed(here, "init", "task", "mine").error
+
+
+def test_very_many_judges_hold_nothing_up(here: Path) -> None:
+    run = Run.open(here / "run")
+    one = next(iter(run.verdicts()))
+    with run.verdicts_file.open("a") as file:
+        for number in range(600):
+            more = {"judge": f"j{number:03}", "fingerprint": f"{number:016x}"}
+            file.write(Verdict.model_validate(one.model_dump() | more).model_dump_json() + "\n")
+    for words, said in ((["judge", "--judge", "rules", "--run", "run"], "more judges are not"),
+                        (["view", "run", "--static", "site"], "rewards of the first")):  # fmt: skip
+        process = start(here, *words)
+        try:
+            out, err = process.communicate(timeout=40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise
+        assert process.returncode == 0, err
+        assert said in out + err
