@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from convbench.cli.carried import keep_typed
 from convbench.cli.complete import completer
 from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
@@ -72,9 +73,16 @@ class OneRun(TyperCommand):
         except typer.BadParameter as error:
             _say_whose(ctx, error)
             raise
+        flags = {str(one.name): flag for one in self.params for flag in one.opts}
+        keep_typed(str(ctx.info_name), ctx.params, flags)
         found = (name for name in ctx.params if _of_a_file(ctx, name))
         _filed[:] = [(str(ctx.info_name), name, ctx.params[name]) for name in found]
         return rest
+
+
+def options_of(word: str) -> type[Any]:
+    """Return the class of options of a command whose file is loaded."""
+    return _options[word]
 
 
 JSON = "json"

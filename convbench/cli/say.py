@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from convbench.cli.carried import carrying
 from convbench.cli.console import err, out
 from convbench.cli.envelope import named_next, noted, spent
 from convbench.printable import printable
@@ -71,12 +72,15 @@ def table(found: RenderableType, most: int = WHOLE) -> None:
 
 
 def next_command(*commands: str) -> None:
-    """Print what to type next. A remark may stand after three spaces."""
+    """Print what to type next, with what this command was typed with and the next one needs too
+    (`carrying`). A remark may stand after three spaces."""
     out.print()
     for text in commands:
         command, _, remark = printable(text).partition("   ")
+        command = carrying(command)
         named_next(command)
-        fits = not out.is_terminal or len("next: ") + cell_len(text) <= out.width
+        whole = f"next: {command}   {remark.strip()}"
+        fits = not out.is_terminal or cell_len(whole.rstrip()) <= out.width
         gap = "   " if fits else "\n      "
         line = Text.assemble(("next: ", "dim"), command, (gap + remark.strip(), "dim"))
         line.rstrip()
@@ -89,6 +93,7 @@ def ended(summary: Summary, path: Path, command: str) -> None:
 
     if summary.interrupted or summary.stopped is not None:
         _under_way(path)
+    command = carrying(command)
     if summary.interrupted:
         err.print(f"interrupted; finished work is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(130)

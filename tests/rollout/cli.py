@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.next_lines import check_next, next_words
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "convbench"]
 LONG_S = 60.0
@@ -72,8 +74,10 @@ def finish(process: subprocess.Popen[str], longest: float | None = None) -> Done
 
 
 def convbench(cwd: Path, *arguments: str, **popen: Any) -> Done:
-    """Run a command to its end."""
-    return finish(start(cwd, *arguments, **popen))
+    """Run a command to its end; what it prints to be typed next can be typed."""
+    done = finish(start(cwd, *arguments, **popen))
+    check_next(arguments, next_words(done.out, done.err))
+    return done
 
 
 def get(url: str, path: str) -> Any:
