@@ -101,7 +101,7 @@ class SpecOptions:
     plugins: Annotated[
         tuple[Path, ...],
         Opt(
-            "Python file whose functions specs may name as FILESTEM:function.",
+            "Python file whose functions specs name as FILE.py:function; wherever it lies.",
             "--plugin", "FILE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip

@@ -146,7 +146,7 @@ class TaskSpec(Noun):
     protocol: Name = "reasoning"
     """Protocol when none is asked for."""
     speakers: dict[str, str] = Field(default_factory=dict)
-    """Model of a speaker other than the policy, e.g. `teacher: rule:pkg.mod:fn`."""
+    """Model of a speaker other than the policy, e.g. `teacher: rule:FILE.py:fn`."""
     judge: str | None = None
     """Judge when none is asked for."""
     licence: Licence = Licence()
