@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar
 
-from convbench.options.declare import Opt
-from convbench.options.shared import RunDir
+from convbench.options.declare import WHERE, Opt
 from convbench.words import DrawBy, SplitChoice
 
 
@@ -55,4 +55,7 @@ class GoldOptions:
     split: Annotated[SplitChoice, Opt("Split whose conversations are drawn.")] = "test"
     seed: Annotated[int | None, Opt("Seed of the draw; without it each draw has its own.")] = None
     rater: Annotated[str, Opt("Person whose queue is exported.")] = ""
-    run: RunDir = None
+    run: Annotated[
+        Path | None,
+        Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
+    ] = None

@@ -119,6 +119,7 @@ class VerifyOptions:
             metavar="WHAT",
             argument=True,
             names="runs",
+            either=True,
         ),
     ] = None
     revision: Annotated[str | None, Opt("Of a dataset: branch, tag or commit.")] = None
@@ -205,6 +206,7 @@ class ViewOptions:
             metavar="RUN",
             argument=True,
             names="runs",
+            either=True,
         ),
     ] = ()
     static: Annotated[

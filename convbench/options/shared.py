@@ -16,17 +16,23 @@ if TYPE_CHECKING:
 
 RunDir = Annotated[
     Path | None,
-    Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
-]
+    Opt(
+        "Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs",
+        either=True,
+    ),
+]  # fmt: skip
 RunArgument = Annotated[
     Path | None,
-    Opt("Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs"),
-]
+    Opt(
+        "Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs",
+        either=True,
+    ),
+]  # fmt: skip
 RunDirs = Annotated[
     tuple[Path, ...],
     Opt(
         "Run directory, several times for several runs; without it the newest run.",
-        "--run", "DIR", WHERE, names="runs",
+        "--run", "DIR", WHERE, names="runs", either=True,
     ),
 ]  # fmt: skip
 Runs = Annotated[
@@ -36,6 +42,7 @@ Runs = Annotated[
         metavar="RUN",
         argument=True,
         names="runs",
+        either=True,
     ),
 ]
 Allowed = Annotated[
