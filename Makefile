@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYSTEM := $(VENV)/.system
 
-.PHONY: help demo test gpu real check format bench paper docs clean
+.PHONY: help demo test test-all test-rest gpu real check format bench paper docs clean
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
-	@echo "make test    all tests"
+	@echo "make test    the tests to run after every step"
+	@echo "make test-all  all tests: every launcher, every combination, every figure of a set"
 	@echo "make gpu     a smoke test on a real GPU; skipped where there is none"
 	@echo "make real    a real model of 135M parameters through the whole chain; fetched once, 100 MB"
 	@echo "make check   ruff, strict types, layers, docs and schemas current"
@@ -39,7 +40,14 @@ demo: $(STAMP)
 	@$(BIN)/convbench demo
 
 test: $(STAMP) $(SYSTEM)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not exhaustive" $(PYTEST_ARGS)
+
+test-all: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+
+# what test-all has beyond test
+test-rest: $(STAMP) $(SYSTEM)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive $(PYTEST_ARGS)
 
 gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -rs tests/gpu

@@ -21,13 +21,14 @@ _PLACES = {
     "report": "report", "query": "api.verbs", "publish": "publish", "pull": "api.verbs",
     "import_logs": "api.verbs", "open_run": "api.verbs",
     "Run": "api.handles", "Checkpoint": "api.handles", "Report": "api.handles",
+    "DryRun": "api.handles",
     "ConvbenchError": "errors",
 }  # fmt: skip
 """Where each public name is; loaded when it is used, so that the import costs nothing."""
 
 __all__ = [
-    "Checkpoint", "ConvbenchError", "Report", "Run", "build", "eval", "import_logs", "judge",
-    "open_run", "publish", "pull", "query", "report", "train",
+    "Checkpoint", "ConvbenchError", "DryRun", "Report", "Run", "build", "eval", "import_logs",
+    "judge", "open_run", "publish", "pull", "query", "report", "train",
 ]  # fmt: skip
 
 

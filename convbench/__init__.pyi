@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from convbench.api.handles import Checkpoint as Checkpoint
+from convbench.api.handles import DryRun as DryRun
 from convbench.api.handles import Report as Report
 from convbench.api.handles import Run as Run
 from convbench.errors import ConvbenchError as ConvbenchError
@@ -13,6 +14,7 @@ __version__: str
 __all__ = [
     "Checkpoint",
     "ConvbenchError",
+    "DryRun",
     "Report",
     "Run",
     "build",
@@ -27,6 +29,7 @@ __all__ = [
     "train",
 ]
 
+@overload
 def build(
     task: str | None = None,
     *,
@@ -34,7 +37,8 @@ def build(
     protocol: str | None = None,
     tasks: int | Literal["all"] | None = None,
     samples: int | None = None,
-    temperatures: Iterable[float] | None = None,
+    temperatures: float | Iterable[float] | None = None,
+    top_p: float | None = None,
     turns: int | None = None,
     max_tokens: int | None = None,
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
@@ -47,6 +51,7 @@ def build(
     model: str | None = None,
     teacher: str | None = None,
     logprobs: bool = False,
+    dry_run: Literal[False] = False,
     shards: int | None = None,
     on: str | None = None,
     workers: int | None = None,
@@ -72,6 +77,53 @@ def build(
     plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
 ) -> Run: ...
 @overload
+def build(
+    task: str | None = None,
+    *,
+    mode: Literal["thinking", "standard"] | None = None,
+    protocol: str | None = None,
+    tasks: int | Literal["all"] | None = None,
+    samples: int | None = None,
+    temperatures: float | Iterable[float] | None = None,
+    top_p: float | None = None,
+    turns: int | None = None,
+    max_tokens: int | None = None,
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None,
+    seed: int | None = None,
+    split: Literal["train", "validation", "test", "all"] | None = None,
+    regime: Literal["clean", "as-printed"] | None = None,
+    run: str | os.PathLike[str] | None = None,
+    tag: str | Iterable[str] | Mapping[str, Any] = (),
+    note: str | None = None,
+    model: str | None = None,
+    teacher: str | None = None,
+    logprobs: bool = False,
+    dry_run: Literal[True],
+    shards: int | None = None,
+    on: str | None = None,
+    workers: int | None = None,
+    template: str | os.PathLike[str] | None = None,
+    lease: float | None = None,
+    rate: float | None = None,
+    api_base: str | None = None,
+    concurrency: int | None = None,
+    budget: float | None = None,
+    budget_tokens: int | None = None,
+    keep_wire: bool = False,
+    batch: bool = False,
+    batch_wait: float | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    vllm_python: str | os.PathLike[str] | None = None,
+    devices: str | Iterable[str] | Mapping[str, Any] = (),
+    quiet: bool = False,
+    timeout: float = 120.0,
+    fail_on: str | int = "100%",
+    allow_calls: str | Iterable[str] | Mapping[str, Any] = (),
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    set: str | Iterable[str] | Mapping[str, Any] = (),
+    plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+) -> DryRun: ...
+@overload
 def eval(
     policy: Checkpoint | str | os.PathLike[str],
     run: Run | str | os.PathLike[str] | None = None,
@@ -79,6 +131,7 @@ def eval(
     name: str | None = None,
     protocol: str | None = None,
     split: Literal["train", "validation", "test"] = "test",
+    dry_run: Literal[False] = False,
     api_base: str | None = None,
     concurrency: int | None = None,
     budget: float | None = None,
@@ -105,6 +158,7 @@ def eval(
     name: str | None = None,
     protocol: str | None = None,
     split: Literal["train", "validation", "test"] = "test",
+    dry_run: Literal[False] = False,
     api_base: str | None = None,
     concurrency: int | None = None,
     budget: float | None = None,
@@ -123,6 +177,33 @@ def eval(
     set: str | Iterable[str] | Mapping[str, Any] = (),
     plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
 ) -> list[Run]: ...
+@overload
+def eval(
+    policy: Checkpoint | str | os.PathLike[str],
+    run: Run | str | os.PathLike[str] | None | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...] = None,
+    *,
+    name: str | None = None,
+    protocol: str | None = None,
+    split: Literal["train", "validation", "test"] = "test",
+    dry_run: Literal[True],
+    api_base: str | None = None,
+    concurrency: int | None = None,
+    budget: float | None = None,
+    budget_tokens: int | None = None,
+    keep_wire: bool = False,
+    batch: bool = False,
+    batch_wait: float | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    vllm_python: str | os.PathLike[str] | None = None,
+    devices: str | Iterable[str] | Mapping[str, Any] = (),
+    quiet: bool = False,
+    timeout: float = 120.0,
+    fail_on: str | int = "100%",
+    allow_calls: str | Iterable[str] | Mapping[str, Any] = (),
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    set: str | Iterable[str] | Mapping[str, Any] = (),
+    plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+) -> DryRun: ...
 def import_logs(
     file: str | os.PathLike[str],
     *,
@@ -131,12 +212,14 @@ def import_logs(
     tag: str | Iterable[str] | Mapping[str, Any] = (),
     note: str | None = None,
 ) -> Run: ...
+@overload
 def judge(
     run: Run | str | os.PathLike[str] | None = None,
     *judge: str,
     pairwise: tuple[str, str] | None = None,
     until_decided: bool = False,
     controls: bool = False,
+    dry_run: Literal[False] = False,
     shards: int | None = None,
     on: str | None = None,
     workers: int | None = None,
@@ -161,6 +244,38 @@ def judge(
     set: str | Iterable[str] | Mapping[str, Any] = (),
     plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
 ) -> Run: ...
+@overload
+def judge(
+    run: Run | str | os.PathLike[str] | None = None,
+    *judge: str,
+    pairwise: tuple[str, str] | None = None,
+    until_decided: bool = False,
+    controls: bool = False,
+    dry_run: Literal[True],
+    shards: int | None = None,
+    on: str | None = None,
+    workers: int | None = None,
+    template: str | os.PathLike[str] | None = None,
+    lease: float | None = None,
+    rate: float | None = None,
+    api_base: str | None = None,
+    concurrency: int | None = None,
+    budget: float | None = None,
+    budget_tokens: int | None = None,
+    keep_wire: bool = False,
+    batch: bool = False,
+    batch_wait: float | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    vllm_python: str | os.PathLike[str] | None = None,
+    devices: str | Iterable[str] | Mapping[str, Any] = (),
+    quiet: bool = False,
+    timeout: float = 120.0,
+    fail_on: str | int = "100%",
+    allow_calls: str | Iterable[str] | Mapping[str, Any] = (),
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    set: str | Iterable[str] | Mapping[str, Any] = (),
+    plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+) -> DryRun: ...
 def open_run(
     path: Run | str | os.PathLike[str] | None = None,
 ) -> Run: ...
@@ -203,6 +318,7 @@ def report(
     pool: bool = False,
     allow_incomparable: bool = False,
 ) -> Report: ...
+@overload
 def train(
     recipe: str,
     run: Run | str | os.PathLike[str] | None | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...] = None,
@@ -214,6 +330,7 @@ def train(
     nodes: int | None = None,
     rounds: int | None = None,
     track: Literal["trackio", "wandb", "mlflow", "tensorboard"] | None = None,
+    dry_run: Literal[False] = False,
     api_base: str | None = None,
     concurrency: int | None = None,
     budget: float | None = None,
@@ -238,3 +355,40 @@ def train(
     set: str | Iterable[str] | Mapping[str, Any] = (),
     plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
 ) -> Checkpoint: ...
+@overload
+def train(
+    recipe: str,
+    run: Run | str | os.PathLike[str] | None | list[Run | str | os.PathLike[str]] | tuple[Run | str | os.PathLike[str], ...] = None,
+    *,
+    model: str | None = None,
+    judge: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    launch: str | None = None,
+    nodes: int | None = None,
+    rounds: int | None = None,
+    track: Literal["trackio", "wandb", "mlflow", "tensorboard"] | None = None,
+    dry_run: Literal[True],
+    api_base: str | None = None,
+    concurrency: int | None = None,
+    budget: float | None = None,
+    budget_tokens: int | None = None,
+    keep_wire: bool = False,
+    batch: bool = False,
+    batch_wait: float | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    vllm_python: str | os.PathLike[str] | None = None,
+    devices: str | Iterable[str] | Mapping[str, Any] = (),
+    quiet: bool = False,
+    timeout: float = 120.0,
+    fail_on: str | int = "100%",
+    allow_calls: str | Iterable[str] | Mapping[str, Any] = (),
+    shards: int | None = None,
+    on: str | None = None,
+    workers: int | None = None,
+    template: str | os.PathLike[str] | None = None,
+    lease: float | None = None,
+    rate: float | None = None,
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    set: str | Iterable[str] | Mapping[str, Any] = (),
+    plugin: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+) -> DryRun: ...

@@ -51,7 +51,7 @@ PATTERNS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
         "a signed token",
         ("eyJ",),
-        r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+        r"eyJ[A-Za-z0-9_-]{10,2000}+\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
     ),
     (
         "a private key",
@@ -74,9 +74,9 @@ _WHERE = re.compile(
     r"""(?ix)
     ( (?:authorization|api[-_\ ]?key|x-api-key|access[-_]?token|token|secret|password|signature
        |credential|(?<=[?&])key)
-      (?:\ provided)? ["'\\]* \s*[:=]\s* ["'\\]* (?:(?:bearer|basic)\s+)?
+      (?:\ provided)? ["'\\]*+ \s*+[:=]\s*+ ["'\\]*+ (?:(?:bearer|basic)\s+)?
     | \b(?:bearer|basic)\s+ )
-    (?=[^\s"'&,;<>]*\d) [^\s"'&,;<>\\]{16,}"""
+    (?=[^\s"'&,;<>\d]{0,500}+\d) [^\s"'&,;<>\\]{16,}"""
 )
 """Where a key stands, and a value there that could be one: 16 signs or more, a digit among them."""
 _USER = re.compile(r"(?<=://)[^/\s@]{1,300}@")

@@ -9,8 +9,15 @@ from types import ModuleType
 from typing import Any
 
 
+def _about(room: ModuleType) -> str | None:
+    """Return what the verb does and takes: `help(convbench.judge)` asks for it."""
+    found: str | None = verb(room.__name__).__doc__
+    return found
+
+
 class Room(ModuleType):
-    """A module that is called as the verb of its name."""
+    # A module that is called as the verb of its name; its docstring is the verb's.
+    __doc__ = property(_about)
 
     def __call__(self, *args: Any, **said: Any) -> Any:
         """Do what the verb does."""

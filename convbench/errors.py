@@ -6,6 +6,7 @@ ConvbenchError
 │   └── UnsupportedTask       a task whose reference gives nothing that can be compared here
 ├── HubError             the Hub cannot be reached, refuses, or lacks what was asked for
 ├── RunError             a run directory is missing, locked, damaged or of other specs
+│   └── NotRegularError       a link, pipe or device lies where a file should; an OSError too
 ├── QueryError           SQL that is wrong or may not run
 ├── ModelError           a model call failed for good
 │   ├── TransientModelError   worth another try: rate limit, server fault, broken reply
@@ -55,6 +56,14 @@ class HubError(ConvbenchError):
 
 class RunError(ConvbenchError):
     """A run directory is missing, locked, damaged, or was made with other specs."""
+
+
+class NotRegularError(RunError, OSError):
+    """Something else lies where a plain file should. It is an OSError as well, so that whoever
+    says what cannot be read or written says this too."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class QueryError(ConvbenchError):

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from convbench import templates
 from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
 
+OF_CHOICES = frozenset({"choices", "letters"})
+"""Fields that are empty where a question has no options."""
 
-def render(text: str, fields: Mapping[str, Any], origin: str = "template") -> str:
+
+def render(
+    text: str,
+    fields: Mapping[str, Any],
+    origin: str = "template",
+    quote: templates.Quote | None = None,
+) -> str:
     """Return the template filled in: the one place where a template meets data.
 
-    An unknown field, bad syntax, or more than a template may do is a SpecError in one line that
-    begins with `origin`.
+    `quote` says how a text of the fields stands in it. An unknown field, bad syntax, or more than
+    a template may do is a SpecError in one line that begins with `origin`.
     """
     try:
-        return templates.fill(templates.template(text), fields)
+        return templates.fill(templates.template(text), fields, quote)
     except templates.Refused as error:
         raise SpecError(
             templates.one_line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")
@@ -74,9 +82,7 @@ def system(
     task: TaskSpec, protocol: ProtocolSpec, speaker: str, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
     """Return a speaker's system prompt, the task's own where it has one; None for none."""
-    override = task.overrides.get(protocol.name)
-    text = override.systems.get(speaker) if override else None
-    text = pick(protocol.speakers[speaker].system if text is None else text, mode)
+    text = _system_template(task, protocol, speaker, mode)
     return render(text, values, f"system prompt of {speaker}") if text else None
 
 
@@ -84,9 +90,53 @@ def step(
     task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mode, values: Mapping[str, Any]
 ) -> str | None:
     """Return what a step says or asks, the task's own where it has one; None for nothing."""
+    template = _step_template(task, protocol, item, mode)
+    return render(template, values, f"step {item.id}") if template else None
+
+
+def _system_template(
+    task: TaskSpec, protocol: ProtocolSpec, speaker: str, mode: Mode
+) -> str | None:
+    override = task.overrides.get(protocol.name)
+    text = override.systems.get(speaker) if override else None
+    return pick(protocol.speakers[speaker].system if text is None else text, mode)
+
+
+def _step_template(task: TaskSpec, protocol: ProtocolSpec, item: Step, mode: Mode) -> str | None:
     override = task.overrides.get(protocol.name)
     text = override.steps.get(item.id) if override else None
     if text is None:
         text = item.say if item.say is not None else item.ask
-    template = pick(text, mode)
-    return render(template, values, f"step {item.id}") if template else None
+    return pick(text, mode)
+
+
+def refuse_absent_choices(
+    task: TaskSpec,
+    protocol: ProtocolSpec,
+    mode: Mode,
+    examples: Iterable[Example],
+    fix: str = "--protocol chat",
+) -> None:
+    """Raise SpecError where a template of the protocol lists options or letters and no example has
+    any; one that asks first whether there are some (`{% if choices %}`) is fine. `fix` is what a
+    user may type to have another protocol."""
+    if any(example.choices for example in examples):
+        return
+    named = {
+        **{
+            f"system prompt of {speaker}": _system_template(task, protocol, speaker, mode)
+            for speaker in protocol.speakers
+        },
+        **{
+            f"step {item.id}": _step_template(task, protocol, item, mode)
+            for item in protocol.all_steps()
+        },
+    }
+    for where, text in named.items():
+        spoken = templates.free_names(text) & OF_CHOICES if text else frozenset()
+        if text and spoken and not templates.tested_names(text) & OF_CHOICES:
+            raise SpecError(
+                f"protocol {protocol.name}: {where} speaks of {{{{ {min(spoken)} }}}}, and no "
+                f"question of task {task.name} has options; expected a protocol for open "
+                f"questions, as with {fix}"
+            )

@@ -63,6 +63,11 @@ def heard(protocol: ProtocolSpec, turn: Turn) -> str:
     return text_of(public(protocol, turn))
 
 
+def texts(conversation: Conversation) -> list[str]:
+    """Return the text of every turn, by whomever."""
+    return [text_of(turn.content) for turn in conversation.turns]
+
+
 def hears(protocol: ProtocolSpec, listener: str, speaker: str) -> bool:
     """Whether one speaker hears another's turns."""
     only = _side(protocol, speaker).heard_by
@@ -117,11 +122,13 @@ def view(
         if turn.speaker == speaker:
             _instruct(out, start, turn.instruction, _side(protocol, speaker).opening)
             out += called(turn.rounds, replay, latest=turn is own[-1])
+            if turn.calls_alone:
+                continue
             _append(out, start, "assistant", turn.content)
             if turn.reasoning is not None:
                 _remember(out[-1], _again(turn.reasoning, replay, turn is own[-1]))
         elif hears(protocol, speaker, turn.speaker):
-            _append(out, start, "user", public(protocol, turn))
+            _append(out, start, _side(protocol, turn.speaker).role, public(protocol, turn))
     if instruction is not None or len(out) == start:
         _instruct(out, start, instruction, _side(protocol, speaker).opening)
     if _side(protocol, speaker).history == "last" and len(out) > start + 1:
@@ -302,6 +309,36 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     return [{"role": "user", "content": content}, *rest]
 
 
+def shows_late_system(render: Callable[[list[Message]], str]) -> bool:
+    """Whether a chat template shows a system message that stands behind others.
+
+    `render` returns the text of messages under the template.
+    """
+    chat: list[Message] = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "system", "content": SENTINEL},
+        {"role": "user", "content": "hello"},
+    ]
+    try:
+        return SENTINEL in render(chat)
+    except Exception:  # noqa: BLE001 - a template raises whatever it likes
+        return False
+
+
+def without_late_system(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages for a chat template that shows no system message behind others: what
+    such ones say is the user's, joined to the user's messages beside it."""
+    out: list[Message] = []
+    for message in messages:
+        late = message["role"] == "system" and bool(out)
+        if late or (out and out[-1]["role"] == message["role"] == "user"):
+            _append(out, 0, "user", message["content"])
+        else:
+            out.append(message)
+    return out
+
+
 def sent_temperature(protocol: ProtocolSpec, conversation: Conversation) -> float | None:
     """Return the temperature that the policy was asked with; None where none was sent."""
     sent = conversation.sent.get(protocol.policy)
@@ -352,7 +389,8 @@ def transcript(conversation: Conversation, *, reasoning: bool = False) -> str:
             said.append(f"{name} (reasoning, not said): {turn.reasoning.text.strip()}")
         for one in turn.rounds:
             said += [f"{who}: {what}" for who, what in round_lines(name, one)]
-        said.append(f"{name}: {text_of(turn.content)}")
+        if not turn.calls_alone:
+            said.append(f"{name}: {text_of(turn.content)}")
     return SEPARATOR.join(said)
 
 

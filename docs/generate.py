@@ -17,7 +17,7 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
-from convbench.api.signature import listed, name_of
+from convbench.api.signature import PARAMETERS, listed, name_of
 from convbench.api.verbs import Place, Places
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -226,7 +226,8 @@ def api_page() -> str:
             if rows:
                 parts.append("| member | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
             continue
-        parts.append(f"## convbench.{name}\n\n{_one_line(value.__doc__ or '')}\n")
+        about = (value.__doc__ or "").partition(f"\n{PARAMETERS}")[0].strip()
+        parts.append(f"## convbench.{name}\n\n{_one_line(about)}\n")
         parts.append(f"```python\n{_shown(name, value)}\n```\n")
         options = getattr(value, "__options__", None)
         if options is not None:
@@ -266,7 +267,7 @@ WIDER = {
     "pathlib.Path": "str | os.PathLike[str]",
     "tuple[pathlib.Path, ...]": "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]",
     "tuple[str, ...]": "str | Iterable[str] | Mapping[str, Any]",
-    "tuple[float, ...]": "Iterable[float]",
+    "tuple[float, ...]": "float | Iterable[float]",
 }
 """What a caller may give for what an option holds."""
 
@@ -295,6 +296,7 @@ def api_stub() -> str:
         "from pathlib import Path\n"
         "from typing import Any, Literal, overload\n\n"
         "from convbench.api.handles import Checkpoint as Checkpoint\n"
+        "from convbench.api.handles import DryRun as DryRun\n"
         "from convbench.api.handles import Report as Report\n"
         "from convbench.api.handles import Run as Run\n"
         "from convbench.errors import ConvbenchError as ConvbenchError\n\n"
@@ -307,19 +309,29 @@ def api_stub() -> str:
 
 def _typed(name: str, value: Any) -> str:
     """Return a verb's signature for type checkers: where it gives a list for a list of runs, once
-    for one run and once for a list."""
+    for one run and once for a list; where it has dry runs, once more for these."""
     shown = _shown(name, value)
-    if ") -> Run | list[Run]: ..." not in shown:
-        return shown
-    one, both = _said(Place), _said(Places)
-    several = both.removeprefix(f"{one} | ")
-    return "\n".join(
-        "@overload\n"
-        + shown.replace(f"run: {both} = None", f"run: {run}").replace(
-            "Run | list[Run]:", f"{back}:"
-        )
-        for run, back in ((f"{one} = None", "Run"), (several, "list[Run]"))
-    )
+    found = [shown]
+    if ") -> Run | list[Run] | DryRun: ..." in shown:
+        one, both = _said(Place), _said(Places)
+        several = both.removeprefix(f"{one} | ")
+        found = [
+            shown.replace(f"run: {both} = None", f"run: {run}").replace("Run | list[Run]", back)
+            for run, back in ((f"{one} = None", "Run"), (several, "list[Run]"))
+        ]
+    if DRY in shown and " | DryRun:" in shown:
+        real = [
+            text.replace(DRY, "dry_run: Literal[False] = False").replace(" | DryRun:", ":")
+            for text in found
+        ]
+        back = shown.rpartition(") -> ")[2]
+        dry = shown.replace(DRY, "dry_run: Literal[True]").replace(back, "DryRun: ...")
+        found = [*real, dry]
+    return shown if len(found) == 1 else "\n".join(f"@overload\n{text}" for text in found)
+
+
+DRY = "dry_run: bool = False"
+"""How a verb's signature has dry runs."""
 
 
 def main() -> None:

@@ -11,6 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+from tests.support.hanging import (  # noqa: F401 - hooks
+    pytest_addoption,
+    pytest_configure,
+    pytest_runtest_protocol,
+    pytest_unconfigure,
+)
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")

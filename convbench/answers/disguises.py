@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -24,8 +25,10 @@ _ALIKE = str.maketrans(
 )
 """Cyrillic and Greek letters that look like Latin ones."""
 _LEET = str.maketrans("013457@$!|", "oieastasii")
-_SPELT = re.compile(r"(?<!\w)(?:[^\W_][\W_]{1,3}){3,}[^\W_](?!\w)")
+_APART = re.compile(r"[^\W_](?:[\W_]{1,3}+[^\W_])++")
+"""Single letters with gaps between them."""
 _LETTER = re.compile(r"[^\W_]")
+_WORD = re.compile(r"\w")
 _MIXED = re.compile(r"[a-z][013457@$!|]|[013457@$!|][a-z]", re.IGNORECASE)
 RUN = 24
 """Letters in a row of a hidden text that tell it: the whole text where it is shorter."""
@@ -124,11 +127,21 @@ def _turned(text: str) -> Iterator[Reading]:
 
 def _spelt(text: str) -> Iterator[str]:
     """Yield what is spelt out letter by letter: "t-h-e  a-n-s-w-e-r", "t h e a n s w e r"."""
-    pieces = [match[0] for match in _SPELT.finditer(text)]
+    pieces = list(_letter_by_letter(text))
     for piece in pieces:
         yield _joined(piece)
     if len(pieces) > 1:
         yield " ".join(map(_joined, pieces))
+
+
+def _letter_by_letter(text: str) -> Iterator[str]:
+    """Yield every run of four single letters or more that no word touches."""
+    for apart in _APART.finditer(text):
+        letter = [found.start() for found in _LETTER.finditer(text, *apart.span())]
+        begin = [at for at in letter if not _WORD.match(text[at - 1 : at])]
+        end = [at for at in letter if not _WORD.match(text, at + 1)]
+        if begin and end and bisect_left(letter, end[-1]) - bisect_left(letter, begin[0]) >= 3:
+            yield text[begin[0] : end[-1] + 1]
 
 
 def _joined(piece: str) -> str:

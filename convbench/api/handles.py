@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -122,6 +122,27 @@ class Checkpoint:
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>{self.log.tail(3).to_html(index=False)}"
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a call would do with `dry_run=True`; nothing was sent or written."""
+
+    messages: list[dict[str, Any]]
+    """What the calls of the first conversation are sent, in order; of `judge` the first call of
+    each judge. Empty where no model is asked, as in a training."""
+    calls: int
+    """Calls of models."""
+    tokens: int
+    """Tokens of prompts and replies, at most; of a training those of its rows."""
+    dollars: float | None
+    """What they cost, at most; None where a price is unknown."""
+    lines: list[str] = field(default_factory=list)
+    """Of a training: what the command prints."""
+
+    def __repr__(self) -> str:
+        usd = "price unknown" if self.dollars is None else f"at most ${self.dollars:,.2f}"
+        return f"DryRun({self.calls:,} calls, at most {self.tokens:,} tokens, {usd})"
 
 
 class Report:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
+from convbench.errors import SpecError
 from convbench.options.declare import Flat, flat, from_flat, said_as
 from convbench.options.specs import as_sets
 
+PARAMETERS = "Parameters:"
+"""Heads the options in a verb's docstring."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,9 +48,21 @@ def verb(options: type[Any], *leading: inspect.Parameter) -> Callable[[F], F]:
             [*leading, *keywords], return_annotation=returns
         )
         function.__options__ = options  # type: ignore[attr-defined]
+        explained = (line for one in listed(options) for line in _explained(one))
+        about = inspect.cleandoc(function.__doc__ or "")
+        function.__doc__ = "\n".join([about, "", PARAMETERS, *explained])
         return function
 
     return give
+
+
+def _explained(one: Flat) -> list[str]:
+    """Return what an option means, as lines of a docstring."""
+    told = one.opt.help.replace("\\[", "[")
+    return textwrap.wrap(
+        f"{name_of(one)}: {told}", 96, initial_indent="    ", subsequent_indent="        ",
+        break_long_words=False,
+    )  # fmt: skip
 
 
 def options_of(options: type[T], values: Mapping[str, Any]) -> T:
@@ -54,7 +71,21 @@ def options_of(options: type[T], values: Mapping[str, Any]) -> T:
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise TypeError(f"found no option {', '.join(unknown)}; there is: {', '.join(known)}")
-    return from_flat(options, {known[k].name: coerced(known[k], v) for k, v in values.items()})
+    said = {known[k].name: coerced(known[k], v) for k, v in values.items()}
+    for name, value in values.items():
+        _check_bounds(known[name], value)
+    return from_flat(options, said)
+
+
+def _check_bounds(one: Flat, value: Any) -> None:
+    """Refuse a number beyond an option's bounds, as the command line does."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    low, high = one.opt.least, one.opt.most
+    least, most = -math.inf if low is None else low, math.inf if high is None else high
+    if not least <= value <= most:
+        expected = f"{least:g} to {most:g}" if high is not None else f"at least {least:g}"
+        raise SpecError(f"{name_of(one)}: found {value:g}; expected {expected}")
 
 
 def coerced(one: Flat, value: Any) -> Any:
@@ -67,7 +98,7 @@ def coerced(one: Flat, value: Any) -> Any:
         several = isinstance(value, Iterable) and not isinstance(value, str | bytes | os.PathLike)
         return tuple(_one(inner, v) for v in (value if several else (value,)))
     if value is not None and tuple in (get_origin(part) for part in get_args(one.kind)):
-        return tuple(value)
+        return tuple(value) if isinstance(value, Iterable) else (value,)
     return _one(one.kind, value)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from convbench import store
+from convbench.api.dry import dry_run, dry_training, together
 from convbench.api.frames import Frame
-from convbench.api.handles import Checkpoint, Report, Run, queried
+from convbench.api.handles import Checkpoint, DryRun, Report, Run, queried
 from convbench.api.signature import options_of, verb
 from convbench.commands import build as build_command
 from convbench.commands import evaluate as eval_command
@@ -59,10 +60,12 @@ def _folders(run: Places) -> tuple[Path, ...]:
 
 
 @verb(BuildOptions, _first("task", str | None, None))
-def build(task: str | None = None, **said: Any) -> Run:
+def build(task: str | None = None, **said: Any) -> Run | DryRun:
     """Build a run of a task's conversations, or resume the one that `run` names."""
     options = options_of(BuildOptions, {"task": task, **_placed(said)})
     result = build_command.build(options)
+    if result.preview is not None:
+        return dry_run(result.preview)
     assert result.path is not None
     assert result.built is not None
     _told(result.warnings)
@@ -72,16 +75,21 @@ def build(task: str | None = None, **said: Any) -> Run:
 
 @verb(JudgeOptions, _first("run", Place, None),
       inspect.Parameter("judge", inspect.Parameter.VAR_POSITIONAL, annotation=str))  # fmt: skip
-def judge(run: Place = None, *judge: str, **said: Any) -> Run:
-    """Let judges score what they have not scored of a run; return the run."""
+def judge(run: Place = None, *judge: str, **said: Any) -> Run | DryRun:
+    """Let judges score what they have not scored of a run and of its evaluations; return the
+    run."""
     options = options_of(JudgeOptions, {"run": open_run(run).path, "judge": judge, **_placed(said)})
-    for judged in judge_command.judge(options).judged:
-        _ended(judged, options.calls, f"verdicts of {judged.name}")
+    if options.dry_run:
+        found = (one for each in judge_command.judge_each(options) for one in each.previews)
+        return dry_run(None, tuple(found))
+    for result in judge_command.judge_each(options):
+        for judged in result.judged:
+            _ended(judged, options.calls, f"verdicts of {judged.name}")
     return open_run(run)
 
 
 @verb(TrainOptions, _first("recipe", str), _first("run", Places, None))
-def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint:
+def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint | DryRun:
     """Train a recipe on a run, or on several as one log; of several rounds return the last one's
     checkpoint."""
     options = options_of(TrainOptions, {"recipe": recipe, "run": _folders(run), **_placed(said)})
@@ -89,7 +97,8 @@ def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint:
     if isinstance(done, train_command.Rounds):
         return Checkpoint(done.result.rounds.rounds[-1].checkpoint)
     _told(done.notes)
-    assert done.path is not None
+    if done.path is None:
+        return dry_training(done.preview)
     return Checkpoint(done.path)
 
 
@@ -97,7 +106,7 @@ def train(recipe: str, run: Places = None, **said: Any) -> Checkpoint:
       _first("run", Places, None))  # fmt: skip
 def eval(
     policy: Checkpoint | str | os.PathLike[str], run: Places = None, **said: Any
-) -> Run | list[Run]:
+) -> Run | list[Run] | DryRun:
     """Evaluate a policy on a run's test questions; return the child run, for a list of runs the
     list of theirs."""
     name = policy.path if isinstance(policy, Checkpoint) else policy
@@ -106,10 +115,16 @@ def eval(
     if run is not None:
         values["run"] = _folders(run)
     options = options_of(EvalOptions, values)
-    children = []
+    children: list[Run] = []
+    shown: list[DryRun] = []
     for done in eval_command.evaluate_each(options):
+        if done.preview is not None:
+            shown.append(dry_run(done.preview, done.judged.previews if done.judged else ()))
+            continue
         _told(check_evaluation(done, options.calls))
         children.append(open_run(done.run.path))
+    if shown:
+        return together(shown)
     return children if several else children[0]
 
 

@@ -4,11 +4,12 @@ Uses the schema and templates.
 """
 
 from convbench.catalog.find import KINDS, folders, locate, names, shipped
-from convbench.catalog.load import check, load, parse_sets
+from convbench.catalog.load import assign, check, load, parse_sets
 from convbench.catalog.python import function, plugin
 
 __all__ = [
     "KINDS",
+    "assign",
     "check",
     "folders",
     "function",

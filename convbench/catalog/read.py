@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from convbench.errors import SpecError
+from convbench.regular import open_to_read
 
 LIMIT = 1_000_000
 """Largest spec file in bytes."""
@@ -43,11 +44,12 @@ def read(path: Path) -> dict[str, Any]:
 def source(path: Path) -> str:
     """Return a spec file's text; SpecError where it cannot be read or is too long."""
     try:
-        data = path.read_bytes()
+        with open_to_read(path) as file:
+            data = file.read(LIMIT + 1)
     except OSError as error:
         raise SpecError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LIMIT:
-        raise SpecError(f"{path}: found {len(data)} bytes; expected at most {LIMIT}")
+        raise SpecError(f"{path}: found more than {LIMIT:,} bytes; expected fewer")
     return data.decode("utf-8", errors="replace")
 
 

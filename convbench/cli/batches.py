@@ -11,7 +11,7 @@ from rich.text import Text
 from convbench.cli.answers.shards import BatchAnswer, BatchesAnswer
 from convbench.cli.command import command
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, shown, table
+from convbench.cli.say import fact, next_command, note, path_of, shown, table
 from convbench.engine.progress import clock
 from convbench.options.look import CancelOptions, StatusOptions
 from convbench.printable import printable
@@ -61,7 +61,7 @@ def answer_batches(found: BatchesShown) -> BatchesAnswer:
                 problem=one.problem,
             )
         )
-    return BatchesAnswer(run=shown(found.run.path), batches=rows)
+    return BatchesAnswer(run=path_of(found.run.path), batches=rows)
 
 
 def say_status(found: BatchesShown) -> None:

@@ -13,11 +13,13 @@ from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give, wanted
 from convbench.cli.foreseen import answer_foreseen, say_foreseen
 from convbench.cli.say import (
+    USUAL_JUDGE,
     ended,
     fact,
     next_command,
     note,
     of_run,
+    path_of,
     said_again,
     say_had,
     say_preview,
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
     from convbench.options.shared import SpecOptions
     from convbench.rollout.preview import Preview
     from convbench.schema import RunManifest
-
-USUAL_JUDGE = "claude-opus"
-"""The judge named where a task names none."""
 
 
 @command("build", BuildOptions, BuildAnswer)
@@ -63,7 +62,7 @@ def answer_build(result: BuildResult) -> BuildAnswer:
     m, built = result.manifest, result.built or Built()
     have, every = result.told_probs or (None, None)
     return BuildAnswer(
-        run=None if result.path is None or result.preview else shown(result.path),
+        run=None if result.path is None or result.preview else path_of(result.path),
         task=m.task.name, protocol=m.protocol.name, mode=m.mode,
         policy=m.cast[m.protocol.policy].model, questions=dict(result.splits),
         conversations=built.had, before=built.kept, failed=built.lost,
@@ -73,21 +72,26 @@ def answer_build(result: BuildResult) -> BuildAnswer:
     )  # fmt: skip
 
 
-def _judge_to_name(manifest: RunManifest, specs: SpecOptions) -> str:
-    """Return what goes after `--judge` for a task's own judge, with a model where its rubric names
-    none."""
+def to_judge(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
+    """Return the command that judges a run: by the task's own judge, with a model where its rubric
+    names none; else by a model, where there is a rubric for it; else one that begins a rubric."""
     from convbench import catalog
     from convbench.judge.kinds import kind_of
+    from convbench.judge.rubrics import rubric_of_model
     from convbench.schema import JudgeSpec
 
-    name = manifest.task.judge
+    name, folders = manifest.task.judge, specs.folders
     if name is None:
-        return USUAL_JUDGE
+        try:
+            rubric_of_model(USUAL_JUDGE, manifest.task, specs=folders)
+        except ConvbenchError:
+            return "convbench init judge my-rubric   (then: --judge my-rubric@MODEL)"
+        return f"convbench judge --judge {USUAL_JUDGE}{more}   (offline: --judge rules)"
     with suppress(ConvbenchError):
-        spec = catalog.load(JudgeSpec, "judges", name, specs=specs.folders)
+        spec = catalog.load(JudgeSpec, "judges", name, specs=folders)
         if "model" in kind_of(spec).needs and spec.model is None:
-            return f"{name}@{USUAL_JUDGE}"
-    return name
+            name = f"{name}@{USUAL_JUDGE}"
+    return f"convbench judge --judge {shlex.quote(name)}{more}"
 
 
 def say_build(result: BuildResult, options: BuildOptions) -> None:
@@ -97,8 +101,12 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
     if result.preview is not None:
         fact("questions", listed(result.splits))
         say_preview(result.preview)
+        for warning in result.warnings:
+            note(warning)
         if result.foreseen is not None:
             say_foreseen(result.foreseen)
+        if result.problem is not None:
+            raise result.problem
         next_command(as_typed("--dry-run"))
         return
     built, path = result.built, result.path
@@ -136,7 +144,5 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
         note(f"try the failed ones again: {resume}")
     if unrecorded or options.calls.fails(built.lost, built.lost + built.jobs.done):
         raise typer.Exit(1)  # what was asked for is not there
-    judge = _judge_to_name(manifest, options.specs)
-    offline = "" if manifest.task.judge else "   (offline: --judge rules)"
     more = f"{of_run(path)}{said_again(options.specs)}"
-    next_command(f"convbench judge --judge {shlex.quote(judge)}{more}{offline}")
+    next_command(to_judge(manifest, options.specs, more))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from convbench.terminal import Terminal
 
-err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+err = Terminal(stderr=True, highlight=False)
+out = Terminal(highlight=False)

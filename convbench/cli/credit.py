@@ -6,7 +6,7 @@ from convbench.cli.answers.measured import CreditAnswer
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, of_run, shown, told
+from convbench.cli.say import fact, next_command, note, of_run, path_of, shown, told
 from convbench.options.credit import CreditOptions
 
 
@@ -19,7 +19,7 @@ def credit(options: CreditOptions) -> None:
     least, mean, most = done.spread
     give(
         CreditAnswer(
-            run=shown(done.run.path), source=done.source, turns=done.turns,
+            run=path_of(done.run.path), source=done.source, turns=done.turns,
             conversations=done.conversations, least=least, mean=mean, most=most,
             left_out=done.left_out,
         )

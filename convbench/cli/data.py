@@ -10,7 +10,7 @@ from convbench.cli.answers.runs import RunAnswer
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give, wanted
-from convbench.cli.say import fact, next_command, note, of_run, shown
+from convbench.cli.say import fact, next_command, note, of_run, path_of, shown
 from convbench.options.data import (
     ExportOptions,
     ImportOptions,
@@ -70,7 +70,7 @@ def pull(options: PullOptions) -> None:
     from convbench.commands.pull import pull
 
     pulled = pull(options.repo, options.run, options.revision)
-    give(RunAnswer(run=shown(pulled.run.path), repo=pulled.repo, commit=pulled.commit))
+    give(RunAnswer(run=path_of(pulled.run.path), repo=pulled.repo, commit=pulled.commit))
     fact("run", shown(pulled.run.path))
     fact("from", f"{pulled.repo} at {pulled.commit[:12]}")
     of = of_run(pulled.run.path)
@@ -88,7 +88,7 @@ def import_(options: ImportOptions) -> None:
         write_label(done.run, options.tags, note=options.note)
     give(
         RunAnswer(
-            run=shown(done.run.path),
+            run=path_of(done.run.path),
             conversations=done.conversations,
             questions=done.examples,
             rewards=done.rewards,
@@ -120,7 +120,7 @@ def export(options: ExportOptions) -> None:
     )  # fmt: skip
     give(
         ExportAnswer(
-            files={split: shown(path) for split, path in done.files.items()},
+            files={split: path_of(path) for split, path in done.files.items()},
             rows=done.rows,
             failed=done.failed,
             flagged=done.flagged,
@@ -148,7 +148,7 @@ def answer_published(repo: str, done: Published) -> PublishAnswer:
     return PublishAnswer(
         repo=repo, url=sent and sent.url, commit=sent and sent.commit,
         changed=sent is not None and sent.changed,
-        folder=None if sent else shown(done.laid.folder),
+        folder=None if sent else path_of(done.laid.folder),
         rows={config: dict(splits) for config, splits in done.laid.rows.items()},
     )  # fmt: skip
 
@@ -158,7 +158,7 @@ def answer_checkpoint(repo: str, done: PublishedCheckpoint) -> PublishAnswer:
     sent = done.uploaded
     return PublishAnswer(
         repo=repo, url=sent and sent.url, commit=sent and sent.commit,
-        changed=sent is not None and sent.changed, folder=None if sent else shown(done.folder),
+        changed=sent is not None and sent.changed, folder=None if sent else path_of(done.folder),
         files=dict(done.files),
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from convbench.errors import SpecError
 from convbench.options.declare import Flat, flat, said_as
+from convbench.regular import open_to_read
 
 HERE = Path("convbench.toml")
 SWITCH = "CONVBENCH_CONFIG"
@@ -68,7 +69,7 @@ def origin(word: str, name: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             data = file.read(LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError):
         return {}

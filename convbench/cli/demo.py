@@ -21,12 +21,11 @@ def demo(options: DemoOptions) -> None:
     """Run the demo."""
     from rich.markup import escape
 
-    from convbench.cli.console import err, out
+    from convbench.cli.console import err
     from convbench.cli.envelope import give
     from convbench.cli.report import answer_document
-    from convbench.cli.say import fact, next_command, shown
+    from convbench.cli.say import fact, next_command, say_document, shown
     from convbench.commands.demo import demo as command
-    from convbench.report.terminal import terminal
 
     def say(step: str, why: str) -> None:
         err.print()
@@ -34,9 +33,8 @@ def demo(options: DemoOptions) -> None:
         err.print(escape(why), soft_wrap=False)
 
     result = command(options, say)
-    give(answer_document(result.report.document, [result.run], [result.folder]))
-    for item in terminal(_in_short(result.report.document), out):
-        out.print(item)
+    give(answer_document(result.report.document, [result.folder]))
+    say_document(_in_short(result.report.document))
     fact("run", shown(result.run.path))
     fact("dataset", f"{shown(result.folder)}, as `convbench publish` would send it")
     conversation = next(iter(result.run.conversations())).conversation_id

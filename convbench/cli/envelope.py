@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, SerializeAsAny
 from convbench.blot import keys
 from convbench.cli.console import out
 from convbench.errors import ConvbenchError
+from convbench.printable import printable
 from convbench.schema.described import Described
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def answering(command: str, json: bool) -> Iterator[None]:
 
 
 def _print(envelope: Envelope) -> None:
-    text = envelope.model_dump_json(indent=1, ensure_ascii=False)
-    sys.stdout.write(keys(text) + "\n")
+    text = keys(envelope.model_dump_json(indent=1, ensure_ascii=False))
+    sys.stdout.write((printable(text) if sys.stdout.isatty() else text) + "\n")
     sys.stdout.flush()
 
 

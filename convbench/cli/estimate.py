@@ -11,7 +11,7 @@ from convbench.cli.answers.measured import EstimateAnswer, EstimatedValue
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, shown, told
+from convbench.cli.say import fact, next_command, note, path_of, shown, told
 from convbench.options.estimate import EstimateOptions
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _number(value: Value, sign: str = "") -> str:
 def _answer(done: Estimated) -> EstimateAnswer:
     seen = done.overlap
     return EstimateAnswer(
-        run=shown(done.run.path), policy=_named(done.policy), judge=done.judge,
+        run=path_of(done.run.path), policy=_named(done.policy), judge=done.judge,
         conversations=done.conversations, left_out=done.skipped, known=not done.unknown,
         why=done.unknown,
         effective=None if seen is None else seen.effective,

@@ -14,7 +14,16 @@ from convbench.cli.answers.learnt import ExperimentAnswer, ExperimentStep
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, shown, table, told
+from convbench.cli.say import (
+    fact,
+    next_command,
+    note,
+    path_of,
+    say_document,
+    shown,
+    table,
+    told,
+)
 from convbench.options.experiment import ExperimentOptions
 from convbench.printable import printable
 
@@ -69,7 +78,7 @@ def answer_experiment(result: ExperimentResult) -> ExperimentAnswer:
         experiment=result.spec.name, root=shown(result.root), steps=steps,
         left_out=list(result.left), missing=list(result.planned.missing),
         estimate={name: getattr(total, name) for name in names},
-        files=[shown(file) for file in result.files],
+        files=[path_of(file) for file in result.files],
     )  # fmt: skip
 
 
@@ -92,8 +101,6 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
 
     `command` is what goes on with it.
     """
-    from convbench.report.terminal import terminal
-
     fact("experiment", f"{result.spec.name}: {result.spec.title}")
     fact("runs", shown(result.root))
     for line in result.notes:
@@ -106,8 +113,7 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
         next_command(as_typed("--dry-run"))
         return
     if result.report is not None:
-        for item in terminal(_in_short(result), out):
-            out.print(item)
+        say_document(_in_short(result))
     _say_ended(result)
     pages = [shown(path) for path in result.files if path.suffix == ".html"]
     for path in result.files:

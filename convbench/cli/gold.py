@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from convbench.cli.answers.measured import GoldAnswer
 from convbench.cli.command import command
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, of_run, shown
+from convbench.cli.say import fact, next_command, of_run, path_of, shown
 from convbench.options.gold import GoldOptions
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def answer_gold(result: GoldResult) -> GoldAnswer:
     """Return what was done, and how far the queue is."""
     found = result.progress
     return GoldAnswer(
-        run=shown(result.run.path),
+        run=path_of(result.run.path),
         drawn=None if result.drawn is None else result.drawn.policies,
         by=None if result.drawn is None else result.drawn.draw.by,
-        file=None if result.file is None else shown(result.file),
+        file=None if result.file is None else path_of(result.file),
         labels=result.imported if result.exported is None else result.exported,
         queue=found["drawn"], done=found["done"], skipped=found["skipped"],
         raters={one["rater"]: one["scored"] for one in found["raters"]},

@@ -23,10 +23,12 @@ from convbench.cli.say import (
     next_command,
     note,
     of_run,
+    path_of,
     said_again,
     say_failures,
     say_means,
     say_messages,
+    say_reply_schema,
     shown,
     table,
     told,
@@ -49,19 +51,19 @@ SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"
 @command("judge", JudgeOptions, JudgeAnswer)
 def judge(each: list[JudgeOptions]) -> None:
     """Score runs."""
-    from convbench.commands.judge import judge as command
+    from convbench.commands.judge import judge_each
     from convbench.store import find_run
 
     for options in each if not each[0].pairwise else ():
         find_run(options.run)  # so that none is judged where another is not there
     code, runs = 0, []
-    for options in each:
+    results = ((o, n, result) for o in each for n, result in enumerate(judge_each(o)))
+    for options, number, result in results:
         try:
-            result = command(options)
             if wanted():
                 runs.append(answer_judge(result))
                 give(JudgeAnswer(runs=runs))
-            say_judge(result, options)
+            say_judge(result, options, goes_on=number == 0)
         except typer.Exit as ended:
             code = max(code, ended.exit_code)
             if ended.exit_code == INTERRUPTED:
@@ -74,7 +76,7 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
     """Return what came of one run."""
     found = result.panel.judges if result.panel is not None else ()
     return JudgedRun(
-        run=shown(result.run.path),
+        run=path_of(result.run.path),
         judges=[
             JudgeScores(
                 judge=one.judge, scored=one.scored, failed=one.failed, means=dict(one.means),
@@ -87,27 +89,33 @@ def answer_judge(result: JudgeResult) -> JudgedRun:
         failures={one.name: dict(one.failures) for one in result.judged if one.failures},
         estimate={
             one.name: Tokens(
-                conversations=one.calls, calls=one.calls, prompt_tokens=one.prompt_tokens,
+                conversations=one.verdicts, calls=one.calls, prompt_tokens=one.prompt_tokens,
                 reply_tokens=one.completion_tokens, usd=one.usd,
             )
             for one in result.previews
+        },
+        messages={
+            one.name: [dict(message) for message in one.messages]
+            for one in result.previews
+            if one.messages
+        },
+        reply_schemas={
+            one.name: one.reply_schema for one in result.previews if one.reply_schema is not None
         },
         foreseen=answer_foreseen(result.foreseen),
         duels=[answer_duels(one) for one in result.compared],
     )  # fmt: skip
 
 
-def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
-    """Print what `judge` did, or would do; an exit code where too many verdicts have no score."""
+def say_judge(result: JudgeResult, options: JudgeOptions, *, goes_on: bool = True) -> None:
+    """Print what `judge` did, or would do, and what comes next (`goes_on`; not after each of a
+    run's evaluations); an exit code where too many verdicts have no score."""
     name = shown(result.run.path)
     if result.previews:
-        for preview in result.previews:
-            _say_preview(preview)
-        if result.foreseen is not None:
-            say_foreseen(result.foreseen)
-        next_command(as_typed("--dry-run"))
+        _say_previews(result, goes_on)
         return
     if result.compared:
+        _say_warnings(result)
         say_compared(result, options)
         return
     fact("run", name)
@@ -115,8 +123,7 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
         _say_panel(result.panel)
     for tried, found in result.controls.items():
         _say_controls(tried, found)
-    for warning in result.warnings:
-        note(warning)
+    _say_warnings(result)
     if result.unjudged:
         note(f"{result.unjudged} conversations failed to build and cannot be judged")
     typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
@@ -131,10 +138,31 @@ def say_judge(result: JudgeResult, options: JudgeOptions) -> None:
     if any(fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
         raise typer.Exit(1)
     of = of_run(result.run.path)
+    if not goes_on:
+        return
     next_command(
         f"{_question(result)}{of}",
         f"convbench publish USER/NAME --dry-run{of}",
     )
+
+
+def _say_warnings(result: JudgeResult) -> None:
+    for warning in result.warnings:
+        note(warning)
+
+
+def _say_previews(result: JudgeResult, goes_on: bool) -> None:
+    """Print what each judge would be sent of a run."""
+    fact("run", shown(result.run.path))
+    for preview in result.previews:
+        say_judge_preview(preview)
+    _say_warnings(result)
+    if result.foreseen is not None:
+        say_foreseen(result.foreseen)
+    if result.problem is not None:
+        raise result.problem
+    if goes_on:
+        next_command(as_typed("--dry-run"))
 
 
 def _question(result: JudgeResult) -> str:
@@ -202,13 +230,17 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _say_preview(preview: JudgePreview) -> None:
+def say_judge_preview(preview: JudgePreview) -> None:
+    """Print what one judge would be sent, and what it would cost."""
     fact("judge", f"{preview.name}" + (f" ({preview.model})" if preview.model else ""))
     if preview.messages:
         say_messages("judge", preview.messages)
+        if preview.reply_schema is not None:
+            say_reply_schema(preview.reply_schema, preview.structured)
         out.print()
-    fact("verdicts", f"{preview.calls:,} to give")
+    fact("verdicts", f"{preview.verdicts:,} to give")
     if preview.model:
+        fact("calls", f"{preview.calls:,}")
         fact(
             "tokens",
             f"about {preview.prompt_tokens:,} prompt, at most {preview.completion_tokens:,} reply",

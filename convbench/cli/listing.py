@@ -16,7 +16,7 @@ from convbench.cli.answers.looks import ListAnswer, RunRow, SpecRow
 from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give
-from convbench.cli.say import next_command, note, shown, table
+from convbench.cli.say import next_command, note, path_of, shown, table
 from convbench.options.look import ListOptions
 from convbench.printable import printable
 
@@ -49,7 +49,7 @@ def answer_list(found: Listing) -> ListAnswer:
         m = one.run.manifest
         runs.append(
             RunRow(
-                run=shown(one.run.path),
+                run=path_of(one.run.path),
                 kind=m.kind,
                 task=m.task.name,
                 mode=m.mode,

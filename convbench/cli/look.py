@@ -26,11 +26,14 @@ from convbench.cli.command import command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import give
 from convbench.cli.say import (
+    USUAL_JUDGE,
     fact,
     next_command,
     note,
+    path_of,
     say_messages,
     say_preview,
+    say_reply_schema,
     shown,
     table,
     told,
@@ -86,7 +89,13 @@ def answer_spec(found: SpecShown) -> ShowAnswer:
         dict(one) for one in found.messages
     ]
     kind = found.kind if found.kind == "launch" else found.kind.removesuffix("s")
-    return ShowAnswer(kind=kind, name=found.name, value=found.value, messages=messages)
+    return ShowAnswer(
+        kind=kind,
+        name=found.name,
+        value=found.value,
+        messages=messages,
+        reply_schema=found.reply_schema,
+    )
 
 
 @command("init", InitOptions, MadeAnswer)
@@ -95,7 +104,7 @@ def init(options: InitOptions) -> None:
     from convbench.commands.init import init
 
     made = init(options)
-    give(MadeAnswer(kind=made.kind, name=made.name, file=shown(made.files[-1])))
+    give(MadeAnswer(kind=made.kind, name=made.name, file=path_of(made.files[-1])))
     for path in made.files:
         fact("written", shown(path))
     next_command(*made.next)
@@ -107,7 +116,7 @@ def tag(options: TagOptions) -> None:
     from convbench.commands.tag import tag
 
     run, label = tag(options)
-    give(RunAnswer(run=shown(run.path), tags=list(label.tags), note=label.note))
+    give(RunAnswer(run=path_of(run.path), tags=list(label.tags), note=label.note))
     fact("run", shown(run.path))
     fact("tags", ", ".join(label.tags) or "none")
     if label.note:
@@ -121,7 +130,7 @@ def models(options: ModelsOptions) -> None:
 
     found = models(options, lambda text: err.print(text, markup=False))
     name = f"local:{options.name}"
-    give(ModelsAnswer(model=name, source=found.source, folder=shown(found.folder)))
+    give(ModelsAnswer(model=name, source=found.source, folder=path_of(found.folder)))
     fact("model", f"{name}: {found.note}")
     fact("from", found.source)
     fact("in", shown(found.folder))
@@ -199,6 +208,8 @@ def say_spec(found: SpecShown) -> None:
         say_preview(found.preview)
     elif found.messages:
         say_messages("judge", found.messages)
+        if found.reply_schema is not None:
+            say_reply_schema(found.reply_schema, "json_schema")
     elif found.problem:
         note(f"no sample to render: {found.problem}")
     next_command(*_after(found))
@@ -206,13 +217,17 @@ def say_spec(found: SpecShown) -> None:
 
 def _after(found: SpecShown) -> tuple[str, ...]:
     """Return what uses a spec of this kind."""
-    name, m = shlex.quote(found.name), found.manifest
+    m, file = found.manifest, Path(found.file)
+    by_name = found.kind == "models" or file.parent.name == found.kind
+    name = shlex.quote(found.name) if by_name else shown(file)
     if found.kind == "tasks" and m is not None:
         return (f"convbench build {name} --mode {m.mode}",)
     if found.kind == "protocols" and m is not None:
         return (f"convbench build {m.task.name} --protocol {name} --dry-run",)
+    asks = f"@{USUAL_JUDGE}" if found.messages and "model" not in found.value else ""
+    pairs = " --pairwise base all" if found.value.get("per") == "pair" else ""
     ways = {
-        "judges": f"convbench judge --judge {name} --dry-run",
+        "judges": f"convbench judge{pairs} --judge {name}{asks} --dry-run",
         "recipes": f"convbench train {name} --dry-run",
         "experiments": f"convbench experiment {name} --dry-run",
         "models": f"convbench build demo --model {name} --dry-run",

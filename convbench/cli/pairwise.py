@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from convbench.judge.all import JudgeResult
     from convbench.judge.compare import Compared
 
+EVALS = "evals"
+"""Folder of a run that holds its evaluations."""
 HEADS = ("policies", "win rate", "95%", "wins", "ties", "losses", "flips", "groups")
 
 
@@ -69,7 +73,17 @@ def say_compared(result: JudgeResult, options: JudgeOptions) -> None:
     fails = options.calls.fails
     if any(fails(one.failed, one.failed + one.jobs.done) for one in result.judged):
         raise typer.Exit(1)
-    next_command(f"convbench report{of_run(result.compared[0].home.path, '')} --pairwise")
+    next_command(f"convbench report{_reported(result.compared, options)} --pairwise")
+
+
+def _reported(compared: Sequence[Compared], options: JudgeOptions) -> str:
+    """Return the runs whose report holds all that were compared: those of evaluations hold them."""
+    from convbench.judge.duels import side
+
+    runs = [side(name, options.run).path for one in compared for name in one.names]
+    above = (run.parents[1] if run.parent.name == EVALS else run for run in map(Path.resolve, runs))
+    roots = list(dict.fromkeys(above))
+    return of_run(roots[0], "") if len(roots) == 1 else "".join(f" {shown(one)}" for one in roots)
 
 
 def _rates(compared: list[Compared]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ from rich.markup import escape
 
 from convbench.cli.answers.learnt import ReportAnswer
 from convbench.cli.command import command
-from convbench.cli.console import err, out
+from convbench.cli.console import err
 from convbench.cli.envelope import give, wanted
-from convbench.cli.say import next_command, note, of_run, shown
+from convbench.cli.pairwise import EVALS
+from convbench.cli.say import next_command, note, of_run, path_of, say_document, shown
 from convbench.options.report import PatternOptions, ReportOptions
+from convbench.printable import printable
 
 if TYPE_CHECKING:
     from convbench.commands.patterns import PatternResult
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from convbench.report.document import Document
     from convbench.store import Run
 
+IMPORTED = "imported"
+"""Judge of rewards that came with a log: nobody can be asked for more of them."""
 SHOWN = 4
 """Files named one by one."""
 
@@ -40,13 +45,14 @@ def report(options: ReportOptions) -> None:
     folder = out or result.folder
     files: list[Path] = []
     if result.root is not None:
-        files = write(result.document, folder, WRITERS)
+        files = write(result.document, folder, WRITERS, named=out is not None)
     elif not to_stdout and (out is not None or options.plots or form == "html"):
         chosen = "markdown" if form == "table" else form
-        files = write(result.document, folder, {chosen, "html"} if options.plots else {chosen})
+        forms = {chosen, "html"} if options.plots else {chosen}
+        files = write(result.document, folder, forms, named=out is not None)
     if files:
         files.append(seal_report(result.document, options, result.runs, result.root, files))
-    give(answer_document(result.document, result.runs, files))
+    give(answer_document(result.document, files))
     if to_stdout:
         say_text(text(result.document, form), result)
     else:
@@ -60,34 +66,55 @@ def patterns(options: PatternOptions) -> None:
 
     with err.status("clustering and placing the responses (UMAP is compiled first)"):
         result = command(options)
-    give(answer_document(result.document, [], result.files))
+    give(answer_document(result.document, result.files))
     say_patterns(result)
 
 
-def answer_document(document: Document, runs: Sequence[Run], files: Sequence[Path]) -> ReportAnswer:
+def answer_document(document: Document, files: Sequence[Path]) -> ReportAnswer:
     """Return a report's tables."""
     from convbench.report.data import as_data
 
-    found = as_data(
-        document, tuple(shown(run.path) for run in runs), tuple(shown(file) for file in files)
-    )
+    found = as_data(document, tuple(map(path_of, files)))
     return ReportAnswer.model_validate(found)
 
 
 def say_report(result: ReportResult, files: Sequence[Path]) -> None:
     """Print the tables, then where the files lie."""
-    from convbench.report.terminal import terminal
-
-    for item in terminal(result.document, out):
-        out.print(item)
+    say_document(result.document)
     _files(result, files)
     if not files:
         runs = result.runs
         of = of_run(runs[0].path, "") if len(runs) == 1 else f" {_names(runs)}"
         next_command(
+            *_missing(result),
             f"convbench report{of} --plots        (pictures and one HTML page)",
             f"convbench report{of} --format latex",
         )
+
+
+def _missing(result: ReportResult) -> list[str]:
+    """Return the commands that add what the report lacks: conversations, verdicts of a judge that
+    scored others of its policies, a judge at all. `judge` covers a run's evaluations."""
+    from convbench.cli.build import to_judge
+    from convbench.options.shared import SpecOptions
+    from convbench.report.tables.counts import counts
+
+    found: dict[str, None] = {}
+    for section in result.sections:
+        judges = [name for name in section.judges if ":" not in name and name != IMPORTED]
+        for policy in (one for each in section.policies for one in each.members or (each,)):
+            manifest, path = policy.run.manifest, policy.run.path
+            numbers = counts(policy)
+            if manifest.kind != "import" and numbers["missing"] + numbers["failed"]:
+                found[f"convbench build --run {shown(path)}"] = None
+            root = of_run(path.parents[1] if path.parent.name == EVALS else path)
+            for judge in judges:
+                numbers = counts(policy, judge)
+                if numbers["unjudged"] + numbers["judge failed"]:
+                    found[f"convbench judge --judge {shlex.quote(judge)}{root}"] = None
+            if not section.judges:
+                found[to_judge(manifest, SpecOptions(), root)] = None
+    return list(found)
 
 
 def _names(runs: Sequence[Run]) -> str:
@@ -95,18 +122,16 @@ def _names(runs: Sequence[Run]) -> str:
 
 
 def say_text(text: str, result: ReportResult) -> None:
-    """Write a report in another format to stdout as it is; all else goes to stderr."""
-    sys.stdout.write(text)
+    """Write a report in another format to stdout, on a terminal without what would steer it; all
+    else goes to stderr."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
     _files(result, ())
 
 
 def say_patterns(result: PatternResult) -> None:
     """Print the tables, then where the picture lies."""
-    from convbench.report.terminal import terminal
-
-    for item in terminal(result.document, out):
-        out.print(item)
+    say_document(result.document)
     _files(result, result.files)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
     from convbench.judge.loop import Judged
     from convbench.judge.panel import JudgeMeans, Panel
     from convbench.options.shared import SpecOptions
+    from convbench.report.document import Document
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
     from convbench.schema import Message
+    from convbench.words import Structured
 
 INDENT = 15
 """Columns before the lines that follow on the first, at most."""
+USUAL_JUDGE = "claude-opus"
+"""The judge model named in a next line where nothing names another."""
 WHOLE = 100_000
 """Columns for a table that goes to a program: nothing in it is broken."""
 
@@ -69,6 +74,15 @@ def table(found: RenderableType, most: int = WHOLE) -> None:
         wide.print(found)
     for line in drawn.get().rstrip("\n").split("\n"):
         out.print(Text(line.rstrip()), soft_wrap=True)
+
+
+def say_document(document: Document) -> None:
+    """Print a report: fitted to a terminal, unbroken where it goes to a program."""
+    from convbench.report.terminal import terminal
+
+    console = out if out.is_terminal else Console(width=WHOLE, color_system=None)
+    for item in terminal(document, console):
+        table(item)
 
 
 def next_command(*commands: str) -> None:
@@ -156,8 +170,7 @@ def say_means(panel: Panel) -> None:
 
 
 def _say_means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
-    from convbench.report.document import Cell, Column
-    from convbench.report.document import Table as Document
+    from convbench.report.document import Cell, Column, Table
     from convbench.report.terminal import tables
     from convbench.store.columns import METRICS
 
@@ -175,7 +188,7 @@ def _say_means(metrics: Sequence[str], judges: Sequence[JudgeMeans]) -> None:
         row = (printable(judge.judge), str(judge.scored), str(judge.failed), *scores, reward)
         rows.append(tuple(map(Cell, row)))
     width = out.width if out.is_terminal else WHOLE
-    for part in tables(Document("", columns, tuple(rows)), width, plain=False):
+    for part in tables(Table("", columns, tuple(rows)), width, plain=False):
         table(part)
 
 
@@ -192,11 +205,17 @@ def said_again(specs: SpecOptions) -> str:
     return "".join(f" {flag} {shown(one)}" for flag, paths in said.items() for one in paths)
 
 
-def shown(path: Path) -> str:
-    """Return a path as a user would type it: relative where it lies below here."""
+def path_of(path: Path) -> str:
+    """Return a path for a program: relative where it lies below here, without a shell's quotes."""
     with suppress(ValueError):
         path = path.resolve().relative_to(Path.cwd())
-    return shlex.quote(str(path))
+    return str(path)
+
+
+def shown(path: Path) -> str:
+    """Return a path as a user would type it: relative where it lies below here, quoted where a
+    shell needs it."""
+    return shlex.quote(path_of(path))
 
 
 def of_run(path: Path, option: str = "--run ") -> str:
@@ -227,6 +246,14 @@ def say_messages(speaker: str, messages: Sequence[Message], more: str = "") -> N
     for message in messages:
         out.print(f"[cyan]{message['role']}[/]")
         out.print(Text(printable(text_of(message["content"]))), soft_wrap=True)
+
+
+def say_reply_schema(schema: Mapping[str, Any], how: Structured) -> None:
+    """Print the schema that a judge's reply is asked for by, and how it goes along."""
+    out.print()
+    way = "a tool that it must call" if how == "tool" else "response_format"
+    out.print(f"[cyan]schema of the reply[/] ({way}; a model that takes none answers in text)")
+    out.print(Text(printable(json.dumps(schema, ensure_ascii=False))), soft_wrap=True)
 
 
 def say_estimate(preview: Preview) -> None:

@@ -11,7 +11,7 @@ from convbench.cli.answers.learnt import RoundAnswer, TrainAnswer
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import out
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, of_run, shown
+from convbench.cli.say import fact, next_command, note, of_run, path_of, shown
 from convbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def train(options: TrainOptions) -> None:
 def answer_train(result: TrainResult) -> TrainAnswer:
     """Return what `train` did, or would do."""
     return TrainAnswer(
-        checkpoint=None if result.path is None else shown(result.path),
+        checkpoint=None if result.path is None else path_of(result.path),
         recipe=result.recipe.name, launch=result.launch.name, processes=result.launch.processes,
         preview=result.preview if result.path is None else [], told=dict(result.told),
     )  # fmt: skip
@@ -48,8 +48,8 @@ def answer_rounds(result: RoundsResult, recipe: str) -> TrainAnswer:
     """Return each round."""
     rounds = [
         RoundAnswer(
-            number=one.number, checkpoint=shown(one.checkpoint),
-            evaluated=shown(one.evaluated.path) if one.evaluated else None,
+            number=one.number, checkpoint=path_of(one.checkpoint),
+            evaluated=path_of(one.evaluated.path) if one.evaluated else None,
         )
         for one in result.rounds
     ]  # fmt: skip

@@ -16,7 +16,7 @@ def view(options: ViewOptions) -> None:
     """Serve the viewer, or write it as files."""
     from rich.markup import escape
 
-    from convbench.cli.say import fact, next_command, shown
+    from convbench.cli.say import fact, next_command, path_of, shown
     from convbench.commands import view as commands
     from convbench.view import Library
 
@@ -27,7 +27,7 @@ def view(options: ViewOptions) -> None:
         index = commands.index_runs(options.runs, say)
         files = commands.view_static(index, options.static, say)
         place = shown(options.static)
-        give(ViewAnswer(address=None, folder=place, conversations=index.total))
+        give(ViewAnswer(address=None, folder=path_of(options.static), conversations=index.total))
         fact("site", f"{place}: {index.total} conversations in {files} files")
         next_command(f"python -m http.server --bind 127.0.0.1 --directory {place}")
         return

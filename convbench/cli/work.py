@@ -14,7 +14,7 @@ from convbench.cli.carried import carrying
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give
-from convbench.cli.say import fact, next_command, note, of_run, shown, table, told
+from convbench.cli.say import fact, next_command, note, of_run, path_of, shown, table, told
 from convbench.engine.progress import clock, short
 from convbench.options.spread import MergeOptions, WorkOptions
 from convbench.printable import printable
@@ -56,7 +56,7 @@ def answer_work(result: WorkResult) -> WorkAnswer:
     """Return how far the shards are, and who is at them."""
     found = result.listed
     return WorkAnswer(
-        run=shown(result.run.path), shards=found.count, done=len(found.done),
+        run=path_of(result.run.path), shards=found.count, done=len(found.done),
         waiting=len(found.waiting), held=sorted(found.held), stopped=dict(found.stopped),
         given_up=list(found.given_up), usd=result.board.account.spent_usd,
         cap_usd=result.board.account.cap_usd,

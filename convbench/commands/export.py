@@ -50,7 +50,7 @@ def export(
     if recipe is None:
         _needless({"--scale": scale, "--judge": judge, "--set": specs.sets or None}, flagged)
         without = frozenset() if flagged == "keep" else flagged_train(run)
-        done = write(run, target, out or folder, None, without)
+        done = write(run, target, out or folder, None, without, named=out is not None)
         done.notes += FORMATS[target].needs
         return done
     asked = {"judge": judge, "flagged": flagged}
@@ -58,9 +58,11 @@ def export(
     job, learnt = learnt_of(run, recipe, specs, data)
     place = out or folder / folder_name(job.recipe)
     if isinstance(learnt, Pairs):
-        return export_paired(learnt, target, place, job.recipe, scale)
+        return export_paired(learnt, target, place, job.recipe, scale, named=out is not None)
     if isinstance(learnt, Weighted):
-        return export_weighted(run, learnt, target, place, job.recipe, scale, seed)
+        return export_weighted(
+            run, learnt, target, place, job.recipe, scale, seed, named=out is not None
+        )
     raise SpecError(
         f"--recipe {recipe}: learns from whole conversations against each other, which no format "
         "here can hold; expected one that weighs conversations or pairs replies"

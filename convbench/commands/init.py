@@ -25,10 +25,12 @@ class Made:
 def init(options: InitOptions) -> Made:
     """Write the files; SpecError for a name that is none or is taken, and nothing is written."""
     kind, name = options.kind, options.name
+    if options.open and kind != "task":
+        raise SpecError(f"--open: found with a {kind}; expected convbench init task NAME --open")
     folder = f"{kind}s"
     if taken := catalog.names(folder, [options.out] if options.out.is_dir() else []).get(name):
         raise SpecError(f"{name}: found {taken} already; expected a new name")
-    made = scaffold(kind, name, options.out)
+    made = scaffold(kind, name, options.out, "open" if options.open else "")
     for path in made:
         if path.exists():
             raise SpecError(f"{path}: there is a file already; expected a new name")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from convbench import catalog
@@ -16,7 +16,10 @@ from convbench.judge.all import (
     judge_with_model,
     score_here,
 )
-from convbench.judge.resolve import Judge
+from convbench.judge.kinds import kind_of
+from convbench.judge.ready import problem
+from convbench.judge.resolve import Judge, unquoted
+from convbench.judge.rubrics import kept_rubrics
 from convbench.models.aliases import resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
@@ -31,8 +34,28 @@ if TYPE_CHECKING:
     from convbench.workers.spread import Spreading
 
 
+def judge_each(options: JudgeOptions) -> Iterator[JudgeResult]:
+    """Judge a run and then its evaluations, by the same judges: whatever of it these have not
+    scored. Labels are of the run's own conversations, and so are controls. With `pairwise` there is
+    one result. Yields one a run; ends early where one was stopped. Raises ConvbenchError
+    subclasses.
+    """
+    load_plugins(options.specs)
+    if options.pairwise:
+        yield judge(options)
+        return
+    run, judges = _of_run(options)
+    yield (result := _judged(run, judges, options))
+    others = [one for one in judges if "labels" not in kind_of(one.spec).needs]
+    for child in run.children() if others else ():
+        if any(one.jobs.interrupted or one.jobs.stopped for one in result.judged):
+            return
+        if child.has_one():
+            yield (result := _judged(child, others, replace(options, controls=False)))
+
+
 def judge(options: JudgeOptions) -> JudgeResult:
-    """Judge every conversation of a run that these judges have not scored.
+    """Judge every conversation of a run that these judges have not scored, or compare two policies.
 
     Raises ConvbenchError subclasses; verdicts are appended one by one, so that a run that is
     stopped loses at most the calls in flight.
@@ -42,25 +65,43 @@ def judge(options: JudgeOptions) -> JudgeResult:
         from convbench.judge.contests import contests
 
         return contests(options)
+    return _judged(*_of_run(options), options)
+
+
+def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
+    """Return the run that is named, and the judges that are asked for or its task's."""
     if options.until_decided:
         raise RunError("--until-decided: found no --pairwise A B; expected two policies to compare")
     run = find_run(options.run)
     _something(run)
-    named = _names(run, options)
-    spreading = _spreading(options, run)
-    options = dataclasses.replace(options, calls=first_address(options.calls))
-    judges = [judge_with_model(name, options.specs, options.calls, run) for name in named]
+    calls = first_address(options.calls)
+    judges = [judge_with_model(name, options.specs, calls, run) for name in _names(run, options)]
     for item in judges:
         if item.spec.per == "pair":
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
+    return run, judges
+
+
+def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:
+    """Let judges score what they have not scored of one run."""
+    spreading = _spreading(options, run)
+    options = replace(options, calls=first_address(options.calls))
     _batched(judges, options)
+    typed = [item.model for item in judges if item.model and options.judges]
+    calls = options.calls.naming(*typed)
     if options.dry_run:
         from convbench.judge.preview import preview
 
         previews = [preview(run, item, options.calls) for item in judges]
-        return JudgeResult(run, previews=previews, foreseen=_foreseen(spreading, run, previews))
-    typed = [item.model for item in judges if item.model and options.judges]
-    calls = options.calls.naming(*typed)
+        foreseen = _foreseen(spreading, run, previews)
+        asked = [item for item, one in zip(judges, previews, strict=True) if one.calls]
+        return JudgeResult(
+            run,
+            previews=previews,
+            foreseen=foreseen,
+            problem=problem(asked, calls, run),
+            warnings=unquoted(judges),
+        )
     result = judge_with(run, judges, calls, spreading.judge if spreading else score_here)
     if options.controls and all(not (j.jobs.interrupted or j.jobs.stopped) for j in result.judged):
         controls_with(result, judges, calls)
@@ -87,7 +128,7 @@ def _foreseen(
     dollars = [one.usd for one in asked]
     return spreading.foresee(
         run.path, asked[0].model or "",
-        conversations=sum(one.calls for one in asked), calls=sum(one.calls for one in asked),
+        conversations=sum(one.verdicts for one in asked), calls=sum(one.calls for one in asked),
         prompt_tokens=sum(one.prompt_tokens for one in asked),
         reply_tokens=sum(one.completion_tokens for one in asked),
         usd=None if None in dollars else sum(usd or 0.0 for usd in dollars),
@@ -116,10 +157,12 @@ def _names(run: Run, options: JudgeOptions) -> tuple[str, ...]:
     """Return the judges asked for, or the task's own."""
     if options.judges:
         return tuple(dict.fromkeys(options.judges))
-    if run.manifest.task.judge:
-        return (run.manifest.task.judge,)
-    known = ", ".join(catalog.names("judges", options.specs.folders))
+    task = run.manifest.task
+    if task.judge and run.manifest.kind != "import":
+        return (task.judge,)
+    known = ", ".join({**catalog.names("judges", options.specs.folders), **kept_rubrics(run)})
     raise RunError(
-        f"task {run.manifest.task.name} names no judge; expected --judge NAME: a model "
-        f"(claude-opus, gpt-4o, …), human:FILE, or one of {known}"
+        f"task {task.name} names no judge; expected --judge NAME: a rubric with a model "
+        f"(SPEC@MODEL), human:FILE, or one of {known}; convbench init judge NAME begins one of "
+        "yours"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.options.report import PatternOptions
@@ -15,7 +15,7 @@ from convbench.report.patterns.present import patterns_document, points
 from convbench.report.patterns.responses import responses
 from convbench.report.plots.style import Page
 from convbench.store import Run, find_run
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_file
 
 
 @dataclass
@@ -37,9 +37,11 @@ def patterns(options: PatternOptions) -> PatternResult:
     found = analyse(responses(runs, options.split))
     page = Page(options.columns, options.titles)
     made = patterns_document(found, _title(runs, options.split), page)
+    made = replace(made, runs=tuple(str(run.path) for run in runs))
     folder = options.out or runs[0].reports
-    files = write(made, folder, ["html", "markdown"], name="patterns")
-    write_whole(folder / "patterns.csv", points(found))
+    named = options.out is not None
+    files = write(made, folder, ["html", "markdown"], name="patterns", named=named)
+    write_file(folder / "patterns.csv", points(found), named=named)
     return PatternResult(found, made, [*files, folder / "patterns.csv"], _warnings(runs))
 
 

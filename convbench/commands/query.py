@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from convbench.errors import QueryError
+from convbench.printable import printable
 from convbench.store.formats import FORMATS, Format, render
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_named
 from convbench.store.limits import SECONDS
 from convbench.store.query import Result
 from convbench.store.query import query as run_query
@@ -40,9 +41,11 @@ def write_result(
     """Write a result to a file, or to stdout."""
     data = render(result, form, width)
     if out is not None:
-        write_whole(out, data)
+        write_named(out, data)
         return
     try:
+        if sys.stdout.isatty():  # what a model wrote must not steer the terminal
+            data = printable(data.decode()).encode()
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

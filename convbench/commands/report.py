@@ -57,10 +57,20 @@ def report(options: ReportOptions) -> ReportResult:
         found = with_baseline(found, options.baseline, "--baseline")
     for name in options.against:
         with_baseline(found, name, "--against")
+    made = replace(_document(found, options), columns=options.columns, runs=folders(runs))
+    return ReportResult(runs, found, made)
+
+
+def folders(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return where runs lie, as a document says it."""
+    return tuple(str(run.path) for run in runs)
+
+
+def _document(found: Sequence[Section], options: ReportOptions) -> Document:
     if options.gold:
-        return ReportResult(runs, found, gold_document(found, options.judge))
+        return gold_document(found, options.judge)
     if options.verdict:
-        return ReportResult(runs, found, verdict_document(found, options.judge))
+        return verdict_document(found, options.judge)
     made = document(
         found, judge=options.judge, kind=options.kind, paper=options.paper,
         against=options.against, pairwise=options.pairwise,
@@ -73,7 +83,7 @@ def report(options: ReportOptions) -> ReportResult:
             pairwise=options.pairwise,
             page=Page(options.columns, options.titles),
         )  # fmt: skip
-    return ReportResult(runs, found, replace(made, columns=options.columns))
+    return made
 
 
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
@@ -91,6 +101,7 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     title = found.plan.title or f"Experiment {root.resolve().name}"
     page = Page(options.columns, options.titles)
     made = experiment_document(found, title, kind=options.kind, page=page)
+    made = replace(made, runs=folders(found.runs))
     return ReportResult(list(found.runs), list(found.sections), made, root=root)
 
 

@@ -11,10 +11,12 @@ import yaml
 from pydantic import BaseModel
 
 from convbench import catalog
+from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, RunError, SpecError
 from convbench.options.look import ShowOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
+from convbench.prompts import refuse_absent_choices
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import make_manifest
 from convbench.rollout.preview import Preview, preview
@@ -68,6 +70,8 @@ class SpecShown:
     """Of a task or protocol: its prompts on a sample."""
     messages: tuple[Message, ...] = ()
     """Of a judge: what it would be sent on that sample."""
+    reply_schema: dict[str, Any] | None = None
+    """Of a judge: the schema that goes along to a model that takes one."""
     problem: str | None = None
     """Why there is no sample, e.g. the Hub cannot be reached."""
 
@@ -99,7 +103,9 @@ def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
     for kind in (*catalog.KINDS, "models"):
         if slash and head in (kind, kind.removesuffix("s")):
             return kind, name
-    if text.endswith((".yaml", ".yml")) or slash:
+    if text.endswith((".yaml", ".yml")):
+        return _kind_of_file(Path(text)), text
+    if slash:
         return "tasks", text
     having = [kind for kind in catalog.KINDS if text in catalog.names(kind, folders)]
     if "tasks" in having or not having:
@@ -108,6 +114,14 @@ def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
         ways = " or ".join(f"{kind}/{text}" for kind in having)
         raise SpecError(f"{text}: found under {', '.join(having)}; expected {ways}")
     return having[0], text
+
+
+def _kind_of_file(path: Path) -> str:
+    """Return the kind of a spec's file: its folder's, else the one that knows most of its keys."""
+    if path.parent.name in catalog.KINDS:
+        return path.parent.name
+    keys = read(path).keys() if path.is_file() else set()
+    return max(catalog.KINDS, key=lambda kind: len(keys & _nouns()[kind].model_fields.keys()))
 
 
 def _is_model(name: str, folders: Sequence[Path]) -> bool:
@@ -165,7 +179,9 @@ def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:
     manifest = make_manifest(task, spec, shape, cast)
     made, problem = None, None
     try:
-        made = preview(manifest, load_examples(task, manifest.seed).examples)
+        examples = load_examples(task, manifest.seed).examples
+        refuse_absent_choices(task, manifest.protocol, manifest.mode, examples)
+        made = preview(manifest, examples)
     except ConvbenchError as error:
         problem = str(error)
     return SpecShown(
@@ -188,10 +204,16 @@ def _task_of(protocol: str, specs: SpecOptions) -> str:
 def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShown:
     """Return a judge with what it would be sent on the first conversation of a task of its own."""
     from convbench.judge.ask import judge_messages
+    from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
+    from convbench.judge.ready import check_variables
+    from convbench.judge.resolve import as_asked
+    from convbench.judge.several import messages_of
+    from convbench.judge.reply_form import schema_of
 
     if "model" not in kind_of(spec).needs:
         return shown
+    spec = as_asked(spec)
     names = catalog.names("tasks", options.specs.folders)
     tasks = (catalog.load(TaskSpec, "tasks", n, specs=options.specs.folders) for n in names)
     task = next((task.name for task in tasks if task.judge == spec.name), FALLBACK)
@@ -201,10 +223,17 @@ def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShow
             shown.kind, shown.name, shown.title, shown.file, shown.value, problem=played.problem
         )
     talk, example = played.preview.played, played.preview.example
-    messages = judge_messages(spec, talk, example, key=f"judge/{spec.name}/{talk.conversation_id}")
+    check_variables(spec, [example])
+    key = f"judge/{spec.name}/{talk.conversation_id}"
+    if spec.per in ("pair", "group"):
+        messages = messages_of(spec, (talk, talk), example, key)
+        schema = schema_of(spec) if spec.per == "pair" else group_schema(spec, 2)
+    else:
+        messages, schema = judge_messages(spec, talk, example, key=key), schema_of(spec)
     return SpecShown(
-        shown.kind, shown.name, shown.title, shown.file, shown.value, messages=tuple(messages)
-    )
+        shown.kind, shown.name, shown.title, shown.file, shown.value, messages=tuple(messages),
+        reply_schema=schema if spec.replies == "structured" else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from convbench.commands.report import report
-from convbench.errors import ConvbenchError, HubError, RunError
+from convbench.errors import ConvbenchError, HubError, MissingDependency, RunError
 from convbench.hub.repo import look
-from convbench.learn.sealed import counts_again, unequal_counts
+from convbench.learn.sealed import counts_again, unequal_counts, unequal_rates
 from convbench.options.look import VerifyOptions
+from convbench.options.report import ReportOptions
 from convbench.publish.remade import download, verify_set
-from convbench.report.sealed import differences, figures_of, options_of
+from convbench.report.document import Document
+from convbench.report.evaluated import misplaced_evaluations
+from convbench.report.sealed import differences, figures_of, options_of, unequal_pages
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import RECIPE, TRAINING
 from convbench.store.folder_seal import FILE, check_folder
@@ -102,9 +105,11 @@ def _seal_anew(place: Path) -> None:
 def _run(place: Path) -> Iterator[Verified]:
     """Verify a run, then all that lies in it."""
     run = Run.open(place)
-    records = [_records(run), *map(_records, _cells(run))]
-    yield from records
-    if any(one.problems for one in records):
+    records = {one.path: _records(one) for one in (run, *_cells(run))}
+    for child, text in misplaced_evaluations(run):
+        records[child.path].problems.append(text)
+    yield from records.values()
+    if any(one.problems for one in records.values()):
         return  # what was made of other records than these tells nothing
     for file in sorted(place.glob(f"reports/**/{FILE}")):
         yield _report(file.parent)
@@ -153,14 +158,27 @@ def _report(folder: Path) -> Verified:
             made.problems.append(f"{FILE}: kind: found {sealed.kind!r}; expected report")
             return made
         options = options_of(sealed.about, folder)
-        again = figures_of(report(options).document)
+        document, drawn = _made_again(options)
+        again = figures_of(document)
         made.problems += differences(sealed.about.get("figures"), again)
         made.found += f", {sum(len(part['tables']) for part in again)} tables computed again"
+        if drawn:
+            made.problems += unequal_pages(document, folder, sealed.names)
+        else:
+            made.found += "; its pages hold pictures, and were not written again: no matplotlib"
     except ConvbenchError as error:
         made.problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
         made.problems.append(f"{FILE}: is not a seal of a report ({type(error).__name__})")
     return made
+
+
+def _made_again(options: ReportOptions) -> tuple[Document, bool]:
+    """Return a report's document, and whether it has its pictures."""
+    try:
+        return report(options).document, True
+    except MissingDependency:
+        return report(replace(options, plots=False)).document, False
 
 
 def _checkpoint(folder: Path) -> Verified:
@@ -174,6 +192,7 @@ def _checkpoint(folder: Path) -> Verified:
         again = counts_again(folder)
         if again is not None:
             made.problems += unequal_counts(folder, again)
+        made.problems += unequal_rates(folder)
         counted = "its data was made by the learner" if again is None else "its data counted again"
         made.found = f"{sealed.files} files, {counted}"
     except ConvbenchError as error:

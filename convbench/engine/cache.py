@@ -9,6 +9,7 @@ weights may have changed, and they cost nothing.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ import orjson
 from convbench.blot import exact
 from convbench.engine.journal import completion_of, fields_of, plain
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 from convbench.schema import Completion, Message, Sampling
 
 VERSION = 1
@@ -38,8 +40,8 @@ class ReplyCache:
         """Replies that it gave."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            _make_private(path)
             self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
-            path.chmod(0o600)  # it holds what was asked and said
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")
             self._database.execute(
@@ -79,9 +81,22 @@ class ReplyCache:
 
     def _broken(self, error: Exception) -> RunError:
         return RunError(
-            f"{self.path}: cannot be used as a cache of replies: {error}; name another with "
+            f"{self.path}: cannot be used as a cache of replies: {_said(error)}; name another with "
             "--cache FILE, or remove it"
         )
+
+
+def _make_private(path: Path) -> None:
+    """Make the file where it is not there, for its owner alone: it holds what was asked and said.
+    Raises OSError where something else lies there, a device say."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        open_to_read(path).close()
+
+
+def _said(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def reply_name(

@@ -60,6 +60,7 @@ class Caller:
         self._limiters: dict[str, Limiter] = {}
         self._answered: set[str] = set()
         self._exhausted: dict[str, int] = {}
+        self._unreadable = 0
         self._checked: set[str] = set()
         self._priming = Priming()
         self._starting: dict[str, asyncio.Future[None]] = {}
@@ -158,6 +159,17 @@ class Caller:
                 f"each, the last with: {error}; resume when the provider is well"
             )
         return TransientModelError(f"{error} (after {tries} tries)")
+
+    def count_unreadable(self, fault: str | None) -> FatalModelError | None:
+        """Count one more result that nothing could be read of, `fault` saying why, or with None
+        one that was read; return the error that stops the run after too many in a row."""
+        self._unreadable = 0 if fault is None else self._unreadable + 1
+        if self._unreadable < self.retry.unreadable:
+            return None
+        return FatalModelError(
+            f"{self._unreadable} results in a row could not be read, the last: {fault}; look at "
+            "the replies (convbench view) and change the prompt or the model before asking on"
+        )
 
     def in_waves(self, wait_s: float | None, *, collect_only: bool = False) -> None:
         """Send calls in batches from now on, where their model has batches; `collect_only` waits

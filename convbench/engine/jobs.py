@@ -55,9 +55,11 @@ async def run_jobs(
     on_error: Callable[[J, Exception], None],
     status: Status | None = None,
     failed: Callable[[R], bool] = lambda result: False,
+    stops: Callable[[R], ConvbenchError | None] = lambda result: None,
 ) -> Summary:
     """Run `work` over `jobs`, at most `concurrency` at once; `jobs` is taken one by one. A result
-    of which `failed` is true counts as failed.
+    of which `failed` is true counts as failed; one for which `stops` returns an error is recorded
+    and stops the run.
 
     `on_done` and `on_error` are called in the loop, one at a time, and are where records are
     appended. A BudgetError, a FatalModelError that stops the run, or a disk error (from `work`,
@@ -67,7 +69,7 @@ async def run_jobs(
     """
     gate = Gate()
     token = CURRENT.set(gate)
-    crew = _Crew(iter(jobs), work, on_done, on_error, failed, gate, status or Status())
+    crew = _Crew(iter(jobs), work, on_done, on_error, failed, stops, gate, status or Status())
     tasks = [asyncio.ensure_future(crew.member()) for _ in range(max(1, concurrency))]
     for task in tasks:
         gate.add(task)
@@ -109,11 +111,13 @@ class _Crew(Generic[J, R]):
         on_done: Callable[[J, R], None],
         on_error: Callable[[J, Exception], None],
         failing: Callable[[R], bool],
+        stops: Callable[[R], ConvbenchError | None],
         gate: Gate,
         status: Status,
     ) -> None:
         self.jobs, self.work, self.gate, self.status = jobs, work, gate, status
-        self.on_done, self.on_error, self.failing = on_done, on_error, failing
+        self.on_done, self.on_error = on_done, on_error
+        self.failing, self.stops = failing, stops
         self.done = self.failed = 0
 
     async def member(self) -> None:
@@ -136,6 +140,8 @@ class _Crew(Generic[J, R]):
             return
         if self._recorded(lambda: self.on_done(job, result)):
             self._count(self.failing(result))
+            if reason := self.stops(result):
+                self.gate.stop(reason)
 
     def _fail(self, job: J, error: Exception) -> None:
         """Sort a job's exception: leave it, stop the run, or record a failure."""

@@ -3,6 +3,7 @@ is compressed beside it (`store.parts`)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import orjson
 
 from convbench.blot import exact, known
-from convbench.errors import RunError
-from convbench.store.parts import LONG, WORTH, Compressor, streams
+from convbench.regular import open_to_append
+from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 
 
 class Lines:
@@ -37,12 +38,8 @@ class Lines:
             self._seal()
 
     def read(self) -> Iterator[bytes]:
-        """Yield the lines; none where there is no file."""
-        try:
-            for _, stream in streams(self.path):
-                yield from stream
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot be read: {error.strerror}") from None
+        """Yield the lines; none where there is no file. RunError where it cannot be read."""
+        return raw_lines(self.path)
 
     def close(self) -> None:
         """Close the file, a long one compressed; a later append opens it again."""
@@ -58,15 +55,10 @@ class Lines:
     def _open(self) -> FileIO:
         """Open for appending; a torn last line is ended, so that it spoils no other."""
         self._compressor = self._compressor or Compressor(self.path)
-        torn, self._size = False, 0
-        if self.path.exists() and (size := self.path.stat().st_size):
-            with self.path.open("rb") as file:
-                file.seek(-1, 2)
-                torn = file.read(1) != b"\n"
-            self._size = size + torn
-        self._file = FileIO(self.path, "ab")
-        if torn:
-            self._file.write(b"\n")
+        self._file = open_to_append(self.path)
+        self._size = self._file.seek(0, os.SEEK_END)
+        if self._size and os.pread(self._file.fileno(), 1, self._size - 1) != b"\n":
+            self._size += self._file.write(b"\n")
         return self._file
 
     def _seal(self) -> None:

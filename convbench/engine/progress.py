@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from convbench.engine.status import Status
+from convbench.terminal import Terminal
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -30,7 +31,7 @@ class Progress:
         self, status: Status, label: str, *, quiet: bool = False, console: Console | None = None
     ) -> None:
         self.status, self.label, self.quiet = status, label, quiet
-        self.console = console or Console(file=sys.stderr)
+        self.console = console or Terminal(file=sys.stderr)
         self._live: Live | None = None
         self._ended = threading.Event()
         self._ticker: threading.Thread | None = None

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary, run_jobs
+from convbench.errors import FatalModelError
 from convbench.store.jsonl import Appender
 
 J = TypeVar("J")
@@ -32,6 +33,9 @@ class Recording(Generic[J, R]):
     """Whether a result is a failure."""
     count: Callable[[J, R], None] = lambda job, result: None
     """Told of every record."""
+    unreadable: Callable[[R], str | None] = lambda result: None
+    """Why nothing could be read of what a model replied, None for any other result: too many in a
+    row stop the run."""
 
 
 async def run_recorded(
@@ -48,7 +52,9 @@ async def run_recorded(
         caller.journal.load(recording.journalled)
     if caller.waves is not None:
         caller.waves.load(recording.journalled)
-        concurrency = max(concurrency, total)  # who waits for a batch costs next to nothing
+    if caller.waves is not None or concurrency > total:
+        # who waits for a batch costs next to nothing; a worker without a job, memory and no more
+        concurrency = total
     caller.status.total = total
     with Appender(recording.file) as file:
 
@@ -63,7 +69,13 @@ async def run_recorded(
             if result is not None:
                 keep(job, result)
 
+        def stops(result: R) -> FatalModelError | None:
+            fault = recording.unreadable(result)
+            if fault is None and recording.failed(result):
+                return None  # failed for another reason, which says nothing of replies
+            return caller.count_unreadable(fault)
+
         return await run_jobs(
             jobs, work, concurrency=concurrency, on_done=keep, on_error=broken,
-            status=caller.status, failed=recording.failed,
+            status=caller.status, failed=recording.failed, stops=stops,
         )  # fmt: skip

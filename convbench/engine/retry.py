@@ -30,6 +30,9 @@ class RetryPolicy:
     """Longest one call is held up by 429 before it fails."""
     dead: int = 10
     """Calls of one endpoint that used up their tries in a row before the run stops."""
+    unreadable: int = 10
+    """Results in a row that nothing could be read of, though they are paid for, before the run
+    stops."""
 
     def seconds_for(self, tokens: int) -> float:
         """Return the longest that an attempt may take whose reply is of at most so many tokens."""

@@ -178,7 +178,7 @@ def _calls(rows: list[Any]) -> Iterator[SentCall]:
     for row in rows:
         if isinstance(row, list) and len(row) >= 5:
             text, prompt, reply = (max(1, count(value) or 1) for value in row[2:5])
-            left_out = tuple(str(name)[:40] for name in row[5:10])
+            left_out = tuple(str(name)[:40] for name in row[5:11])
             yield SentCall(str(row[0]), str(row[1]), Size(text, prompt, reply), left_out)
 
 

@@ -127,8 +127,9 @@ class _Cell:
         if step.kind != "judge" and self._new(step.address):
             total.add(self._had(shown, policy))
         for name in one.spec.judges if step.kind != "build" else ():
-            if name in self.found.judges and self._new(step.address, name):
-                total.add(self._judged(shown, self.found.judges[name]))
+            judge = self.found.judges.get((step.cell.task, name))
+            if judge is not None and self._new(step.address, name):
+                total.add(self._judged(shown, judge))
         return total
 
     def _new(self, address: str, judge: str = "") -> bool:

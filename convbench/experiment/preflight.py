@@ -34,7 +34,7 @@ from convbench.options.specs import load_plugins
 from convbench.rollout.build import begun
 from convbench.rollout.calls import ready_cast
 from convbench.rollout.cast import make_member
-from convbench.schema import Member, RunManifest
+from convbench.schema import Member, RunManifest, TaskSpec
 from convbench.schema.experiment import ExperimentSpec
 from convbench.schema.recipe import Recipe
 from convbench.schema.regime import reply_limit
@@ -61,7 +61,8 @@ class Preflight:
 
     cells: dict[str, Ready] = field(default_factory=dict)
     """By folder name: what could be resolved of the cells that are not built yet, and of those."""
-    judges: dict[str, Judge] = field(default_factory=dict)
+    judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
+    """By task and name."""
     recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     """By (address, experiment) of a training."""
     processes: dict[str, int] = field(default_factory=dict)
@@ -206,16 +207,19 @@ def _judges(
     calls = elsewhere(options).calls
     for one in parts:
         for name in one.spec.judges if one.step.kind in ("judge", "eval") else ():
-            if name in found.judges:
+            key = (one.step.cell.task, name)
+            if key in found.judges:
                 continue
             who = f"judge {name}"
+            opened = found.cells.get(one.step.cell.name)
+            task = opened.manifest.task if opened is not None else None
 
-            def look(name: str = name) -> Judge:
-                return judge_with_model(name, replace(options.specs, sets=()), calls)
+            def look(name: str = name, task: TaskSpec | None = task) -> Judge:
+                return judge_with_model(name, replace(options.specs, sets=()), calls, task=task)
 
             judge = found.tried(who, look)
             if judge is not None:
-                found.judges[name] = judge
+                found.judges[key] = judge
                 found.tried(who, lambda judge=judge: _asked(judge, calls))  # type: ignore[misc]
 
 
@@ -290,7 +294,7 @@ def _some(who: Sequence[str]) -> str:
     return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
 
 
-INSISTS = re.compile(r" \(--launch \S+ insists\)")
+INSISTS = re.compile(r" \(for \S+ [^)]*--launch [^)]*\)")
 """What a note of `train` says of an option that an experiment has not."""
 FLAGS: Mapping[str, str] = {
     r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",

@@ -101,13 +101,15 @@ def _build(
 
 
 def _judge(spec: ExperimentSpec, path: Path, options: ExperimentOptions) -> Sequence[str | None]:
+    run = Run.open(path)
     judges = [
-        judge_with_model(name, options.specs, options.calls) for name in dict.fromkeys(spec.judges)
+        judge_with_model(name, options.specs, options.calls, task=run.manifest.task)
+        for name in dict.fromkeys(spec.judges)
     ]
     named = options.calls.naming(*(one.model for one in judges if one.model))
     return [
         check_outcome(one.jobs, options.calls, f"verdicts of {one.name}", one.failures)
-        for one in judge_with(Run.open(path), judges, named).judged
+        for one in judge_with(run, judges, named).judged
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from convbench.errors import DataError
-from convbench.formats.called import Rounds, folded
+from convbench.formats.called import CALLS_ALONE, folded
 from convbench.formats.extra import (
     ASSISTANTS,
     BLOCKS,
@@ -19,6 +19,7 @@ from convbench.formats.extra import (
     SAID,
     THOUGHT,
     TOOLS,
+    Unusable,
     extra,
     meant,
 )
@@ -34,7 +35,26 @@ ROLES = {
     **dict.fromkeys(ASSISTANTS, "assistant"),
 }  # fmt: skip
 """Who speaks, by the names in use (OpenAI, ShareGPT and others)."""
+NO_REPLY = "no reply"
+"""Why a row is left out in which no assistant says or calls anything."""
 SPLITS: tuple[str, ...] = get_args(Split)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was said in one logged conversation."""
+
+    system: str | None
+    messages: tuple[tuple[str, str], ...]
+    """(`user`, `assistant`, or `system` behind others; text), in order."""
+    thoughts: Mapping[int, Reasoning]
+    """What an assistant thought before a message, by the message's place."""
+    rounds: Mapping[int, tuple[ToolRound, ...]]
+    """What an assistant called of tools before a message, by the message's place."""
+    probs: Mapping[int, TokenProbs]
+    """Log-probabilities of an assistant's message, by the message's place."""
+    calls_alone: frozenset[int]
+    """Places of an assistant's messages that hold no words: its turn ended with its calls."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +63,8 @@ class Chat:
 
     line: int
     """Line in the file, from 1."""
-    system: str | None
-    messages: tuple[tuple[str, str], ...]
-    """(`user` or `assistant`, text), in order."""
-    thoughts: Mapping[int, Reasoning]
-    """What an assistant thought before a message, by the message's place."""
-    rounds: Mapping[int, tuple[ToolRound, ...]]
-    """What an assistant called of tools before a message, by the message's place."""
-    probs: Mapping[int, TokenProbs]
-    """Log-probabilities of an assistant's message, by the message's place."""
+    said: Said
+    """Its messages."""
     reward: float | None
     scores: Mapping[str, float]
     """All named rewards."""
@@ -84,13 +97,13 @@ def read_chat(row: object, where: str, line: int) -> Chat:
     if is_released(row):
         row = as_ours(row, where)
     metadata = extra(row, where)
-    system, messages, thoughts, rounds, probs = _messages(row, where)
+    said = _messages(row, where)
     reward, scores = _reward(row, where)
     split = _text(row, ("split",), where)
     if split is not None and split not in SPLITS:
         raise DataError(f"{where}: split: found {split!r}; expected one of {', '.join(SPLITS)}")
     return Chat(
-        line, system, messages, thoughts, rounds, probs, reward, scores,
+        line, said, reward, scores,
         example=_text(row, ("example_id", "task_id"), where),
         group=_text(row, ("group", "group_id"), where),
         split=split,  # type: ignore[arg-type]  # checked above
@@ -110,13 +123,8 @@ def _hidden(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {name: value for name, value in (found or {}).items() if value is not None}
 
 
-def _messages(
-    row: Mapping[str, Any], where: str
-) -> tuple[
-    str | None, tuple[tuple[str, str], ...], dict[int, Reasoning], Rounds, dict[int, TokenProbs]
-]:
-    """Return (system prompt, the other messages, what was thought and called before them, their
-    tokens' log-probabilities)."""
+def _messages(row: Mapping[str, Any], where: str) -> Said:
+    """Return what was said in a row's messages."""
     key = next((k for k in MESSAGES if row.get(k) is not None), None)
     items = row.get(key) if key else None
     if not isinstance(items, list) or not items:
@@ -124,7 +132,7 @@ def _messages(
             f"{where}: found no messages; expected messages: [{{role, content}}, …] "
             "(or conversations: [{from, value}, …])"
         )
-    items, rounds = folded(items, f"{where}: {key}")
+    items, rounds = folded(items, f"{where}: {key}", _thought)
     said = [_message(item, f"{where}: {key}[{index}]") for index, item in enumerate(items)]
     thoughts = {
         index: reasoning
@@ -142,16 +150,20 @@ def _messages(
     while said and said[0][0] == "system":
         text = said.pop(0)[1]
         system = text if system is None else f"{system}\n\n{text}"
-    if any(role == "system" for role, _ in said):
-        raise DataError(f"{where}: found a system message in the middle; expected it first")
     if not any(role == "assistant" for role, _ in said):
-        raise DataError(f"{where}: found no assistant message; expected at least one")
-    if said[-1][0] != "assistant":
-        raise DataError(f"{where}: the last message is of the user; expected the assistant's")
+        raise Unusable(f"{where}: found no assistant message; expected at least one", NO_REPLY)
     first -= len(said)
+    alone = frozenset(i - first for i, item in enumerate(items) if item is CALLS_ALONE)
     thoughts = {index - first: found for index, found in thoughts.items()}
     called = {i - first: found for i, found in rounds.items()}
-    return system, tuple(said), thoughts, called, {i - first: found for i, found in probs.items()}
+    return Said(
+        system,
+        tuple(said),
+        thoughts,
+        called,
+        {i - first: found for i, found in probs.items()},
+        alone,
+    )
 
 
 def _thought(item: Mapping[str, Any], where: str) -> Reasoning | None:

@@ -17,7 +17,7 @@ from convbench.schema import Conversation, Message, text_of
 from convbench.schema.example import SPLITS, Split
 from convbench.store import Run
 from convbench.store.credit import newest_advantages
-from convbench.store.jsonl import disk_error
+from convbench.store.jsonl import disk_error, move_named
 from convbench.views import messages, policy_turns
 
 
@@ -73,9 +73,11 @@ def export(
     folder: Path,
     plan: Plan | None = None,
     without: Collection[str] = (),
+    *,
+    named: bool = False,
 ) -> Exported:
     """Write `SPLIT.jsonl` into a folder; failed conversations are left out, and those whose
-    ids are in `without`.
+    ids are in `without`. `named`: the user named the folder, and what lies there keeps what it is.
 
     trl: {messages, weight?, advantages?} for SFTTrainer, one advantage a policy turn; openai:
     {messages} of the fine-tuning API; sharegpt: {conversations: [{from, value}]}; ms-swift:
@@ -88,7 +90,7 @@ def export(
             f"by randomized rounding, or use --to {places}"
         )
     done = Exported()
-    done.files, done.rows = _written(folder, _lines(run, target, plan, without, done))
+    done.files, done.rows = _written(folder, _lines(run, target, plan, without, done), named=named)
     if done.uncredited:
         done.notes.append(
             f"the turns' advantages of {done.uncredited} conversations have no place in {target}"
@@ -112,6 +114,8 @@ def export_pairs(
     folder: Path,
     pairs: Iterable[tuple[Iterable[Message], Message, Message]],
     tools: Sequence[Mapping[str, Any]] = (),
+    *,
+    named: bool = False,
 ) -> Exported:
     """Write `train.jsonl` of pairs: what was asked, the better reply, the worse one, and the tools
     that were offered.
@@ -133,11 +137,11 @@ def export_pairs(
             shape.pair_tools(found, shape.tools(offered))
         return found
 
-    return Exported(*_written(folder, ((train, line(*pair), 1) for pair in pairs)))
+    return Exported(*_written(folder, ((train, line(*pair), 1) for pair in pairs), named=named))
 
 
 def _written(
-    folder: Path, lines: Iterable[tuple[Split, Line, int]]
+    folder: Path, lines: Iterable[tuple[Split, Line, int]], *, named: bool
 ) -> tuple[dict[Split, Path], dict[str, int]]:
     """Write (split, line, how often); return files and rows by split. All or nothing."""
     rows: dict[str, int] = {}
@@ -155,7 +159,8 @@ def _written(
             open_files.close()
             paths = {name: folder / f"{name}.jsonl" for name in SPLITS if name in files}
             for name, path in paths.items():
-                (Path(space) / f"{name}.jsonl").replace(path)
+                made = Path(space) / f"{name}.jsonl"
+                move_named(made, path) if named else made.replace(path)
     except OSError as error:
         raise disk_error(folder, error) from None
     return paths, rows

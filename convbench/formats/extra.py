@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from convbench.errors import DataError
+from convbench.store.shape import deeper
 
 MESSAGES = ("messages", "conversations", "conversation")
 SAME: tuple[tuple[str, ...], ...] = (
@@ -36,9 +37,18 @@ ASSISTANTS = ("assistant", "gpt", "model", "chatgpt", "bot")
 FIELDS = "message_fields"
 """Key of the metadata that holds what messages have beside role and content, one each."""
 DEEPEST = 32
-"""Levels of metadata."""
+"""Levels of a row's values."""
 NEAR = 0.8
 """How alike (difflib's ratio) an unknown key and a known one are where it is a slip."""
+
+
+class Unusable(DataError):
+    """A row that nothing can be made of, through no slip of whoever wrote the file: an import
+    leaves it out, and counts it by `reason`."""
+
+    def __init__(self, line: str, reason: str) -> None:
+        super().__init__(line)
+        self.reason = reason
 
 
 def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -56,9 +66,15 @@ def extra(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     fields = [_fields(item, f"{where}: messages[{i}]") for i, item in enumerate(items)]
     if any(fields):
         found[FIELDS] = fields
-    if _depth(found) > DEEPEST:
-        raise DataError(f"{where}: metadata: found more than {DEEPEST} levels; expected fewer")
+    refuse_deep({"metadata": found}, where)
     return found
+
+
+def refuse_deep(row: Mapping[str, Any], where: str) -> None:
+    """Raise DataError for a value of a row that is nested too deeply to be written and read."""
+    for key, value in row.items():
+        if deeper(value, DEEPEST):
+            raise DataError(f"{where}: {key}: found more than {DEEPEST} levels; expected fewer")
 
 
 def meant(row: Mapping[str, Any], known: Collection[str]) -> str:
@@ -102,14 +118,3 @@ def _metadata(value: object, where: str) -> dict[str, Any]:
     if not isinstance(fields, list) or not all(isinstance(item, dict) for item in fields):
         raise DataError(f"{where}: metadata.{FIELDS}: expected a list of objects, one per message")
     return found
-
-
-def _depth(value: object) -> int:
-    """Levels of nesting, without recursion; counting ends where there are too many."""
-    level, depth = [value], 0
-    while level and depth <= DEEPEST:
-        inner: list[object] = []
-        for one in level:
-            inner += one.values() if isinstance(one, dict) else one if isinstance(one, list) else []
-        level, depth = inner, depth + 1
-    return depth

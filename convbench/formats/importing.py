@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,13 +13,14 @@ from pathlib import Path
 
 from convbench import __version__
 from convbench.errors import DataError, RunError
-from convbench.formats.chats import Chat, read_chat
-from convbench.formats.extra import FIELDS
+from convbench.formats.chats import Chat, Said, read_chat
+from convbench.formats.extra import FIELDS, Unusable, refuse_deep
 from convbench.formats.questions import Questions, example_of
 from convbench.formats.rows import HUB, Row, logged_rows
 from convbench.formats.shapes import chats_of, renamed
 from convbench.schema import (
     Conversation,
+    FinishReason,
     JudgeSpec,
     Loop,
     Member,
@@ -74,6 +75,12 @@ class Seen:
     """Rows that name their split."""
     joined: int = 0
     """Rows with messages of one role in a row."""
+    late_system: int = 0
+    """Rows with a system message behind others."""
+    unanswered: int = 0
+    """Rows whose last message is nobody's reply."""
+    calls_alone: int = 0
+    """Rows with calls of tools that no words of the assistant follow."""
     lettered: int = 0
     """Rows with choices."""
     thinks: bool = False
@@ -91,15 +98,19 @@ class Seen:
 
     def add(self, chat: Chat, conversation: Conversation) -> None:
         """Count a row."""
-        replies = sum(role == "assistant" for role, _ in chat.messages)
+        said = chat.said
+        replies = sum(role == "assistant" for role, _ in said.messages)
         self.rows += 1
         self.rewards += chat.reward is not None
         self.named += chat.split is not None
-        self.joined += any(one[0] == two[0] for one, two in pairwise(chat.messages))
+        self.joined += any(one[0] == two[0] for one, two in pairwise(said.messages))
+        self.late_system += any(role == "system" for role, _ in said.messages)
+        self.unanswered += said.messages[-1][0] != "assistant"
+        self.calls_alone += bool(said.calls_alone)
         self.lettered += bool(chat.choices)
-        self.thinks = self.thinks or any("<thinking" in text for _, text in chat.messages)
+        self.thinks = self.thinks or any("<thinking" in text for _, text in said.messages)
         self.replies += replies
-        self.probs += len(chat.probs)
+        self.probs += len(said.probs)
         self.turns = max(self.turns, replies)
         temperatures = self.temperatures.setdefault(conversation.sample, set())
         if len(temperatures) < 2:  # it matters whether there are several
@@ -109,15 +120,24 @@ class Seen:
         self.said.update(key for item in chat.metadata.get(FIELDS, ()) for key in item)
 
 
-def read_chats(rows: Iterable[Row], names: Mapping[str, str] | None = None) -> Iterator[Chat]:
+def read_chats(
+    rows: Iterable[Row], names: Mapping[str, str] | None = None, left_out: list[str] | None = None
+) -> Iterator[Chat]:
     """Yield the conversations of rows. `names` maps the names known here to those of the rows.
+    Those that nothing can be made of are told in `left_out`, one line each, where it is given.
     Raises DataError naming the line."""
     for where, number, row in rows:
         if not isinstance(row, dict):
             read_chat(row, where, number)  # which says what is expected
+        refuse_deep(row, where)
         named = renamed(row, names, where) if names else row
         for one in chats_of(named, where):
-            yield read_chat(one, where, number)
+            try:
+                yield read_chat(one, where, number)
+            except Unusable as error:
+                if left_out is None:
+                    raise
+                left_out.append(f"{where}: {error.reason}")
 
 
 def import_file(
@@ -138,10 +158,10 @@ def import_file(
     _refuse_taken(target)
     left_out: list[str] = []
     rows, digest = logged_rows(str(path), left_out)
-    chats = read_chats(rows, names)
+    chats = read_chats(rows, names, left_out)
     first = next(chats, None)
     if first is None:
-        told = f"; {len(left_out)} have no reply, the first: {left_out[0]}" if left_out else ""
+        told = f"; {_reasons(left_out)}" if left_out else ""
         raise DataError(f"{path}: found no rows; expected one conversation a line{told}")
     place = Path(str(path).removeprefix(HUB))
     seen, spec = Seen(), _judge()
@@ -157,6 +177,7 @@ def import_file(
             manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
             run = Run.complete(folder, manifest)
             run.keep_judge(fingerprint(spec), spec)
+            _read_again(run, str(path))
             seal(run.path)
             found = len(questions)
             run.path.replace(target)
@@ -165,15 +186,29 @@ def import_file(
         raise disk_error(target, error) from None
     notes = _notes(seen, found)
     if left_out:
-        notes.append(
-            f"{len(left_out)} of {len(left_out) + seen.rows} samples have no reply and were left "
-            f"out; the first: {left_out[0]}"
-        )
+        notes.append(f"of {len(left_out) + seen.rows} rows {_reasons(left_out)}")
     if seen.probs:
         notes.append(
             f"log-probabilities of {seen.probs} of {seen.replies} replies are kept beside the run"
         )
     return Imported(Run.open(target), seen.rows, seen.rewards, found, notes)
+
+
+def _read_again(run: Run, path: str) -> None:
+    """Read all that was written, so that no run gets its name which nothing can open."""
+    try:
+        for _ in chain(Run.open(run.path).conversations(), run.verdicts()):
+            pass
+    except RunError as error:
+        said = str(error).replace(f"{run.path}/", "")
+        raise DataError(f"{path}: cannot be kept, for it would not be read again: {said}") from None
+
+
+def _reasons(left_out: Sequence[str]) -> str:
+    """Return how many rows were left out, by reason, and where the first stood."""
+    counts = Counter(line.rpartition(": ")[2] for line in left_out)
+    listed = ", ".join(f"{count}: {reason}" for reason, count in counts.most_common(3))
+    return f"{len(left_out)} left out ({listed}); the first: {left_out[0]}"
 
 
 def _write(
@@ -203,7 +238,7 @@ def _write(
             if chat.reward is not None:
                 verdict = _verdict(chat, conversation, judge)
                 verdicts.write(verdict.model_dump_json().encode())
-            for at, found in chat.probs.items():
+            for at, found in chat.said.probs.items():
                 text = text_of(conversation.turns[at].content)
                 probs.append(call_key(conversation, at), text, found)
             seen.add(chat, conversation)
@@ -215,27 +250,35 @@ def _refuse_taken(target: Path) -> None:
         raise RunError(f"{target}: there is something there already; name another with --run DIR")
 
 
-def _conversation(run_id: str, number: int, chat: Chat, key: str, sample: int) -> Conversation:
-    turns = tuple(
-        Turn(
-            speaker="assistant" if role == "assistant" else "teacher",
-            step="reply" if role == "assistant" else "say",
+SPEAKERS = {"assistant": ("assistant", "reply"), "user": ("teacher", "say"),
+            "system": ("system", "note")}  # fmt: skip
+"""Speaker and step of a logged message, by its role."""
+
+
+def _turns(said: Said) -> Iterator[Turn]:
+    for place, (role, text) in enumerate(said.messages):
+        speaker, step = SPEAKERS[role]
+        reason: FinishReason = "stop" if role == "assistant" else "scripted"
+        yield Turn(
+            speaker=speaker,
+            step=step,
             content=text,
-            finish_reason="stop" if role == "assistant" else "scripted",
-            reasoning=chat.thoughts.get(place),
-            rounds=chat.rounds.get(place, ()),
+            finish_reason="tool_calls" if place in said.calls_alone else reason,
+            reasoning=said.thoughts.get(place),
+            rounds=said.rounds.get(place, ()),
         )
-        for place, (role, text) in enumerate(chat.messages)
-    )
+
+
+def _conversation(run_id: str, number: int, chat: Chat, key: str, sample: int) -> Conversation:
     return Conversation(
         key=f"{key}/{sample}",
         conversation_id=f"{run_id}-{number:06d}",
         example_id=key,
         sample=sample,
         temperature=1.0 if chat.temperature is None else chat.temperature,
-        systems={} if chat.system is None else {"assistant": chat.system},
+        systems={} if chat.said.system is None else {"assistant": chat.said.system},
         metadata=dict(chat.metadata),
-        turns=turns,
+        turns=tuple(_turns(chat.said)),
         stop="complete",
         version=__version__,
         ended=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -311,13 +354,17 @@ def _task(path: Path, name: str, seen: Seen) -> TaskSpec:
 
 
 def _protocol(seen: Seen) -> ProtocolSpec:
-    steps = (Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant"))
+    steps = [Step(id="say", speaker="teacher"), Step(id="reply", speaker="assistant")]
+    speakers = {"assistant": Speaker(policy=True), "teacher": Speaker()}
+    if seen.late_system:
+        speakers["system"] = Speaker(role="system")
+        steps.append(Step(id="note", speaker="system", say=""))
     return ProtocolSpec(
         name="imported",
         title="conversations held elsewhere, as they were logged",
         turns=Turns(default=seen.turns, min=1, max=seen.turns),
-        speakers={"assistant": Speaker(policy=True), "teacher": Speaker()},
-        steps=(Loop(loop=steps, times="turns"),),
+        speakers=speakers,
+        steps=(Loop(loop=tuple(steps), times="turns"),),
     )
 
 
@@ -325,13 +372,27 @@ def _notes(seen: Seen, questions: int) -> list[str]:
     notes = []
     without = seen.rows - seen.rewards
     if without:
-        notes.append(f"{without} of {seen.rows} rows have no reward; score them: convbench judge")
+        notes.append(
+            f"{without} of {seen.rows} rows have no reward; score them: convbench judge --judge "
+            "RUBRIC@MODEL (convbench init judge RUBRIC begins a rubric of yours)"
+        )
     if not seen.named:
         notes.append("no row names a split, so all are in train; eval needs a test split")
     if seen.joined:
         notes.append(
             f"{seen.joined} rows have messages of one role one after another; these count as one"
         )
+    if seen.unanswered:
+        notes.append(
+            f"{seen.unanswered} rows end with a message that no reply follows: context, with "
+            "nothing to learn"
+        )
+    if seen.calls_alone:
+        notes.append(
+            f"{seen.calls_alone} rows have calls of tools that no words of the assistant follow"
+        )
+    if seen.late_system:
+        notes.append(f"{seen.late_system} rows have system messages behind others: context")
     if seen.hidden:
         told = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
         notes.append(f"hidden fields, which critics and judges may see and the policy not: {told}")

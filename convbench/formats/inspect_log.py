@@ -17,6 +17,7 @@ from typing import Any, cast
 import orjson
 
 from convbench.errors import DataError
+from convbench.regular import open_to_read
 
 ENDING = ".eval"
 SAMPLE = re.compile(r"samples/[^/]+\.json")
@@ -44,7 +45,7 @@ def is_log(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             head = file.read(PEEK)
     except OSError:
         return False
@@ -55,7 +56,7 @@ def log_rows(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
     """Return (a row a sample and epoch, the file's digest). Samples that no reply came of are told
     in `left_out`, one line each. Raises DataError for what is no log."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -128,7 +129,7 @@ def _zstandard(path: Path, entry: zipfile.ZipInfo, most: int) -> bytes:
     name and an extra field (APPNOTE 6.3.10, 4.3.7)."""
     import pyarrow
 
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         file.seek(entry.header_offset)
         head = file.read(30)
         if len(head) < 30 or head[:4] != b"PK\x03\x04":
@@ -162,9 +163,7 @@ def _rows(
             raise DataError(f"{where}: found no messages; expected a sample of Inspect's")
         said = _detached(sample["messages"], _mapping(sample.get("attachments")))
         messages = [_message(one, f"{where}: messages") for one in said]
-        while messages and messages[-1]["role"] != "assistant":
-            messages.pop()  # what nobody answered
-        if not messages:
+        if not any(one["role"] == "assistant" for one in messages):
             error = _mapping(sample.get("error")).get("message")
             left_out.append(f"{where}: {error or 'no reply'}"[:200])
             continue

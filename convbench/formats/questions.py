@@ -33,13 +33,13 @@ def key_of(chat: Chat) -> str:
         return chat.example
     if chat.group is not None:
         return chat.group
-    first = next((text for role, text in chat.messages if role == "user"), "")
-    return fingerprint(chat.system, chat.question, first)
+    first = next((text for role, text in chat.said.messages if role == "user"), "")
+    return fingerprint(chat.said.system, chat.question, first)
 
 
 def example_of(name: str, chat: Chat) -> Example:
     """Return the question that a row is about."""
-    first = next((text for role, text in chat.messages if role == "user"), "")
+    first = next((text for role, text in chat.said.messages if role == "user"), "")
     choices = tuple(
         Choice(label=label, text=text) for label, text in zip(LETTERS, chat.choices, strict=False)
     )

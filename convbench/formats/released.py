@@ -17,8 +17,8 @@ HISTORY = "dialogue_history"
 HIDDEN = {"ground_truth": "reference", "test_cases": "tests", "hidden_information": "information"}
 """Their names of hidden fields, and ours (tasks `colbench-backend`, `colbench-frontend`)."""
 _SYSTEM = re.compile(
-    r"\A(?:<\|begin_of_text\|>)?<\|start_header_id\|>system<\|end_header_id\|>\s*"
-    r"(?:Cutting Knowledge Date:[^\n]*\nToday Date:[^\n]*\s*)?(.*?)<\|eot_id\|>",
+    r"\A(?:<\|begin_of_text\|>)?<\|start_header_id\|>system<\|end_header_id\|>\s*+"
+    r"(?:Cutting Knowledge Date:[^\n]*+\nToday Date:[^\n<]*+\s*+)?(.*?)<\|eot_id\|>",
     re.DOTALL,
 )
 """The system prompt in a prompt rendered with Llama 3's template, without its own two lines."""

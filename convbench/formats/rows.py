@@ -1,8 +1,12 @@
-"""Rows of logs: JSON lines, a JSON list, CSV, parquet, a log of Inspect's, or a set on the Hub."""
+"""Rows of logs: JSON lines, a JSON list, CSV, parquet, a log of Inspect's (each gzipped too), or a
+set on the Hub."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import shutil
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +16,15 @@ import orjson
 from convbench.errors import DataError
 from convbench.formats.inspect_log import is_log, log_rows
 from convbench.formats.shapes import from_text
+from convbench.regular import open_to_read
 from convbench.schema.task import Source
+from convbench.store.scratch import scratch
 
 HUB = "hf://"
 """Begins the name of a set on the Hub: hf://OWNER/NAME."""
 TABLES = (".parquet", ".csv", ".json")
+LARGEST = 4 << 30
+"""Bytes of a gzipped file, unpacked."""
 Row = tuple[str, int, Any]
 """(place in words, number from 1, the row)."""
 
@@ -28,9 +36,52 @@ def logged_rows(place: str, left_out: list[str]) -> tuple[Iterator[Row], str]:
     if place.startswith(HUB):
         return _of_a_set(place.removeprefix(HUB))
     path = Path(place)
+    return _unpacked(path, left_out) if path.suffix == ".gz" else _of_a_file(path, left_out)
+
+
+def _of_a_file(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
     if is_log(path):
         return log_rows(path, left_out)
     return _of_a_table(path) if path.suffix in TABLES else _of_lines(path)
+
+
+def _unpacked(path: Path, left_out: list[str]) -> tuple[Iterator[Row], str]:
+    """Return the rows of a gzipped file, which lies unpacked in a temporary folder as long as they
+    are read; the digest is of what it holds."""
+    folder = scratch()
+    folder.mkdir(mode=0o700)
+    inner = folder / path.with_suffix("").name
+    try:
+        _gunzip(path, inner)
+        rows, digest = _of_a_file(inner, left_out)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+    def read() -> Iterator[Row]:
+        try:
+            for where, number, row in rows:
+                yield where.replace(str(inner), str(path), 1), number, row
+        except DataError as error:
+            raise DataError(str(error).replace(str(inner), str(path), 1)) from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return read(), digest
+
+
+def _gunzip(path: Path, inner: Path) -> None:
+    """Write what a gzipped file holds; DataError for one that is none, or holds too much."""
+    try:
+        with gzip.open(path) as packed, inner.open("wb") as file:
+            while block := packed.read(1 << 20):
+                file.write(block)
+                if file.tell() > LARGEST:
+                    raise DataError(
+                        f"{path}: found more than {LARGEST >> 30} GiB when unpacked; refused"
+                    )
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be unpacked: {error}") from None
 
 
 def _of_a_set(name: str) -> tuple[Iterator[Row], str]:
@@ -69,14 +120,14 @@ def _numbered(
 def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
     """JSON lines, read twice: what the file holds and what it is called belong together."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             mark = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
     def rows() -> Iterator[Row]:
         again = hashlib.sha256()
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             for number, line in enumerate(file, 1):
                 again.update(line)
                 if line.strip():

@@ -148,7 +148,7 @@ def _messages(value: Any, role: str, where: str) -> list[Any]:
     """Return messages, or a text as one message of this role."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
-    if isinstance(value, list) and value:
+    if isinstance(value, list):
         return value
     raise DataError(f"{where}: found {type(value).__name__}; expected a text or messages")
 

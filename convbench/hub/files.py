@@ -13,6 +13,7 @@ import orjson
 
 from convbench.errors import DataError
 from convbench.hub.tables import CELL, Columns, Part, Row, parquet
+from convbench.regular import open_to_read
 
 KINDS = (".parquet", ".jsonl", ".json", ".csv")
 SPLITS = ("train", "validation", "valid", "dev", "test")
@@ -61,7 +62,7 @@ def _hash(files: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for split, path in sorted(files.items()):
         try:
-            with path.open("rb") as file:
+            with open_to_read(path) as file:
                 found = hashlib.file_digest(file, "sha256").digest()
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None

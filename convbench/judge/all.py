@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from convbench.blot import address
 from convbench.engine import run as run_loop
-from convbench.errors import RunError
+from convbench.errors import ConvbenchError, RunError
 from convbench.judge.adaptation.accuracies import accuracies, tie_warning
 from convbench.judge.controls import Told, tried, try_controls, unfit
 from convbench.judge.kinds import kind_of
@@ -16,13 +16,15 @@ from convbench.judge.loop import Judged, score
 from convbench.judge.panel import Panel, panel
 from convbench.judge.pending import waiting
 from convbench.judge.ready import ready
-from convbench.judge.resolve import DEFAULT, Judge, again, resolve_judge
+from convbench.judge.resolve import Judge, again, of_run, resolve_judge, unquoted
+from convbench.judge.rubrics import rubric_of_model
 from convbench.models.aliases import resolve
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.specs import sort_sets
-from convbench.schema import Conversation, Message
+from convbench.schema import Conversation, Message, TaskSpec
 from convbench.schema.judge import OVERALL
 from convbench.store import Run
+from convbench.words import Structured
 
 if TYPE_CHECKING:
     from convbench.judge.compare import Compared
@@ -35,11 +37,18 @@ class JudgePreview:
     name: str
     model: str | None
     messages: list[Message]
-    """Of the first conversation; empty where no model is asked."""
+    """Of the first call; empty where no model is asked."""
+    verdicts: int
+    """Verdicts to give; of a pair the orders."""
     calls: int
+    """Calls that they take: one a turn where turns are judged, one a group."""
     prompt_tokens: int
     completion_tokens: int
     usd: float | None
+    structured: Structured = "text"
+    """How the model is made to reply by a schema; `text` where it is asked for text alone."""
+    reply_schema: dict[str, Any] | None = None
+    """The JSON schema that goes along with the messages; None where none does."""
 
 
 @dataclass
@@ -52,6 +61,8 @@ class JudgeResult:
     """Conversations that failed to build: there is nothing to judge."""
     panel: Panel | None = None
     previews: list[JudgePreview] = field(default_factory=list)
+    problem: ConvbenchError | None = None
+    """Why a dry run could not be followed by the judging itself; None where it could."""
     foreseen: Any = None
     """What work by workers would take (workers.forecast.Foreseen); None where nobody asked."""
     compared: list[Compared] = field(default_factory=list)
@@ -88,8 +99,9 @@ def judge_with(
 
     All that have something to score are looked at before the first one asks.
     """
+    judges = [of_run(run, item) for item in judges]
     ready([item for item in judges if waiting(run, item)], calls, run)
-    result = JudgeResult(run)
+    result = JudgeResult(run, warnings=unquoted(judges))
     result.judged = have(run, judges, calls)
     metric = headline(run)
     result.panel = panel(
@@ -164,19 +176,28 @@ def judge_with_model(
     calls: CallOptions,
     run: Run | None = None,
     *,
-    default: str = DEFAULT,
+    task: TaskSpec | None = None,
+    default: str | None = None,
 ) -> Judge:
-    """Return a judge with the model its name stands for, so that the fingerprint holds it. `run`
-    is what it will score, `default` the rubric of a model that is named alone."""
+    """Return a judge with the model its name stands for, so that the fingerprint holds it.
+
+    `run` is what it will score, `task` what a run to come will be of. `default` is the rubric of a
+    model that is named alone; without it the run's or the task's (`rubric_of_model`).
+    """
     sets = sort_sets(specs.sets, ("judge",)).of("judge")
 
     def model(reference: str) -> str:
         return resolve(reference, api_base=calls.api_base, specs=specs.folders).ref
 
+    def rubric() -> str:
+        model(name)  # a word that is no model is told so, before anybody looks for its rubric
+        return default or rubric_of_model(name, task, run, specs.folders)
+
     found = resolve_judge(
-        name, specs.folders, sets=sets, resolve_model=model, run=run, default=default
+        name, specs.folders, sets=sets, resolve_model=model, run=run, default=rubric
     )
     # Kept with the run, so that an evaluation asks the same model at the same address.
     base = (calls.api_base or found.spec.api_base) if found.model else None
     update = {"model": found.model, "api_base": address(base) if base else None}
-    return replace(found, spec=found.spec.model_copy(update=update))
+    found = replace(found, spec=found.spec.model_copy(update=update))
+    return found if run is None else of_run(run, found)

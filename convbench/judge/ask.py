@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from convbench import prompts
+from convbench.engine.offload import offload
 from convbench.errors import FatalModelError, ModelError
-from convbench.judge.fence import fenced
+from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
+from convbench.judge.instructions import with_instructions
 from convbench.judge.replies import read
 from convbench.judge.reply_form import Complaint, Scores, schema_of
 from convbench.judge.resolve import Judge
@@ -89,13 +92,21 @@ def judge_messages(
     """
     shared, own = _transcript(spec, conversation, key)
     fields = judge_fields(example, shared + own)
-    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
-    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
+    system, prompt = rendered(spec, fields, shared + own)
     asked: Message = {"role": "user", "content": prompt}
     before = prompt.find(fields["transcript"]) if several else 0
     if before > 0:
         asked["stable"] = before + len(shared)
     return [{"role": "system", "content": system}, asked]
+
+
+def rendered(spec: JudgeSpec, fields: Mapping[str, Any], *fenced: str) -> tuple[str, str]:
+    """Return a rubric's system prompt and its prompt; `fenced` are fields that hold transcripts
+    between their marks, all other texts are quoted where the rubric says so."""
+    quote = quoting(*fenced) if spec.fence == "quoted" else None
+    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system", quote)
+    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt", quote)
+    return with_instructions(spec, system), prompt
 
 
 def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[str, str]:
@@ -107,8 +118,9 @@ def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[
     """
     own = (i for i, turn in enumerate(conversation.turns) if turn.finish_reason != "scripted")
     first = next(own, 0)
-    if spec.fence == "nonce":
-        return fenced(conversation, first, key, reasoning=spec.sees_reasoning)
+    if spec.fence in ("quoted", "nonce"):
+        about = ABOUT + ABOUT_SET if spec.fence == "quoted" else ABOUT
+        return fenced(conversation, first, key, reasoning=spec.sees_reasoning, about=about)
     whole = transcript(conversation, reasoning=spec.sees_reasoning)
     opening = transcript(conversation.model_copy(update={"turns": conversation.turns[:first]}))
     return opening, whole[len(opening) :]
@@ -156,10 +168,11 @@ async def ask(
                 raise
             return Asked(error, tuple(replies))
         replies.append(reply)
-        result = form.read(text_of(reply.content))
+        said = text_of(reply.content)
+        result = await offload(partial(form.read, said), [said])
         if not isinstance(result, Complaint):
             break
-        messages = _again(messages, text_of(reply.content), result.text)
+        messages = _again(messages, said, result.text)
     return Asked(result, tuple(replies))
 
 

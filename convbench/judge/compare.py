@@ -16,6 +16,7 @@ from convbench.engine.recorded import Recording, run_recorded
 from convbench.judge.duels import Couple, Couples, couples, duels_of, home_of, in_order
 from convbench.judge.kinds import kind_of
 from convbench.judge.loop import Judged
+from convbench.judge.model import unreadable
 from convbench.judge.pair import Shown, broken, key_of, prefer
 from convbench.judge.resolve import Judge
 from convbench.judge.work import Tools, Work
@@ -174,6 +175,7 @@ async def _some(
         lambda shown: f"{key_of(judge, shown)}#",
         lambda found: found.failure is not None,
         count,
+        lambda found: unreadable(judge, found.failure),
     )
     return await run_recorded(jobs, len(jobs), work, recording, caller, tools.concurrency)
 

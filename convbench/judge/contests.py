@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from convbench.engine import run as run_loop
-from convbench.engine.need import usual_prompt
 from convbench.errors import RunError
 from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
+from convbench.judge.ask import form_of
 from convbench.judge.compare import Contest, compare, todo
 from convbench.judge.duels import opponents, side
 from convbench.judge.pair import pair_messages
-from convbench.judge.ready import ready
-from convbench.judge.resolve import Judge
+from convbench.judge.preview import preview_of
+from convbench.judge.ready import check_variables, problem, ready
+from convbench.judge.resolve import Judge, of_run, unquoted
 from convbench.options.judge import JudgeOptions
 from convbench.options.shared import CallOptions
-from convbench.rollout.preview import dollars, headroom
-from convbench.schema import Message
 
 RUBRIC = "pairwise"
 """The rubric of a model that is named alone."""
@@ -30,12 +31,18 @@ def contests(options: JudgeOptions) -> JudgeResult:
         for one, other in opponents(options.pairwise or (), options.run)
         for judge in judges
     ]  # fmt: skip
-    result = JudgeResult(listed[0].home)
-    if options.dry_run:
-        result.previews = [_preview(one, options.calls) for one in listed]
-        return result
+    listed = [replace(one, judge=of_run(one.home, one.judge)) for one in listed]
+    by_mark = {one.judge.fingerprint: one.judge for one in listed}
+    result = JudgeResult(listed[0].home, warnings=unquoted(by_mark.values()))
     typed = [one.judge.model for one in listed if one.judge.model]
     calls = options.calls.naming(*typed)
+    if options.dry_run:
+        result.previews = [_preview(one, options.calls) for one in listed]
+        asked = [
+            one.judge for one, shown in zip(listed, result.previews, strict=True) if shown.calls
+        ]
+        result.problem = problem(asked, calls, result.run)
+        return result
     for one in listed:
         if todo(one).left:
             ready([one.judge], calls, one.home)
@@ -69,16 +76,9 @@ def _judges(options: JudgeOptions) -> list[Judge]:
 def _preview(contest: Contest, calls: CallOptions) -> JudgePreview:
     """Return what a judge would be sent of a contest, with tokens and dollars for all of it."""
     judge, left = contest.judge, todo(contest)
-    shown: list[Message] = []
-    prompt = 0
-    for group in left.pending.values():
-        for one in group if judge.model is not None else ():
-            messages = pair_messages(judge, one)
-            shown = shown or messages
-            prompt += usual_prompt(messages)
-    if judge.model is None:
-        return JudgePreview(judge.name, None, [], left.left, 0, 0, 0.0)
-    most = judge.spec.max_tokens + headroom(judge.model, calls.specs, judge.short)
-    reply = most * left.left
-    usd = dollars(judge.model, prompt, reply, calls.specs, judge.short, batch=calls.batch)
-    return JudgePreview(judge.name, judge.model, shown, left.left, prompt, reply, usd)
+    if judge.model is not None:
+        check_variables(judge.spec, contest.home.examples.values())
+    orders = (one for group in left.pending.values() for one in group)
+    schema = form_of(judge.spec).schema
+    requests = ((pair_messages(judge, one), schema) for one in orders)
+    return preview_of(judge, left.left, requests, calls)

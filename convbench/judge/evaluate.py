@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,26 @@ from typing import Any
 from convbench.errors import RunError, SpecError
 from convbench.judge.all import JudgeResult, judge_with, judges_of
 from convbench.judge.ready import ready
+from convbench.judge.resolve import Judge
 from convbench.models.where import folder_of
 from convbench.options.evaluate import EvalOptions
 from convbench.options.shared import CallOptions
 from convbench.options.specs import load_plugins, load_protocol, sort_sets
+from convbench.prompts import refuse_absent_choices
 from convbench.rollout.calls import SCRIPT, check_outcome, ready_cast
 from convbench.rollout.cast import asked_alike, make_member, teachers
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, every_sample
 from convbench.rollout.manifest import ask_again, refuse_changes
+from convbench.rollout.preview import Preview, preview
 from convbench.schema import Member, ProtocolSpec, RunManifest
 from convbench.schema.example import Split
 from convbench.store import Run, find_run
 from convbench.store.checkpoint import Checkpoint
 from convbench.tasks.splits import counted, refuse_untested
 
+EVALUATION = "evaluation"
+"""Key of a manifest's `extra`: the folder's name that an evaluation was made as."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(?<!\.yaml)(?<!\.yml)")
 
 
@@ -36,7 +42,10 @@ class EvalResult:
     parent: Run
     built: Built
     judged: JudgeResult | None
-    """None where the parent has no verdicts, so that no judge is known."""
+    """None where the parent has no verdicts, so that no judge is known; of a dry run it says what
+    the judges would be sent."""
+    preview: Preview | None = None
+    """Of a dry run: what the policy would be sent."""
 
 
 def evaluate(options: EvalOptions) -> EvalResult:
@@ -58,15 +67,27 @@ def evaluate(options: EvalOptions) -> EvalResult:
     calls = options.calls.naming(manifest.cast[protocol.policy].model)
     judges = judges_of(parent)
     child = _child(parent, manifest, options, folder)
+    if options.dry_run:
+        return _previewed(parent, child, judges, calls)
     if not on_disk(child) or any(every_sample(child)):
         ready_cast(child, calls)
         ready(judges, calls, parent)
     if not on_disk(child):
-        child = Run.create(child.path, manifest, list(parent.examples.values()))
+        child = Run.create(child.path, child.manifest, list(parent.examples.values()))
     built = fill(child, calls)
     if built.jobs.interrupted or built.jobs.stopped:
         return EvalResult(child, parent, built, None)
     return EvalResult(child, parent, built, judge_with(child, judges, calls) if judges else None)
+
+
+def _previewed(parent: Run, child: Run, judges: Sequence[Judge], calls: CallOptions) -> EvalResult:
+    """Return what a whole evaluation would send; nothing is written."""
+    from convbench.judge.preview import preview_unbuilt
+
+    shown = preview(child.manifest, parent.examples.values(), specs=calls.specs, batch=calls.batch)
+    previews = [preview_unbuilt(judge, child.manifest, shown, calls) for judge in judges]
+    judged = JudgeResult(child, previews=previews) if judges else None
+    return EvalResult(child, parent, Built(), judged, shown)
 
 
 def check_evaluation(done: EvalResult, calls: CallOptions) -> list[str]:
@@ -132,6 +153,7 @@ def _manifest(parent: Run, protocol: ProtocolSpec, options: EvalOptions) -> RunM
             f"protocol {protocol.name}: speaker {silent[0]!r} needs a model, and the cast of "
             f"{parent.path} has none for it; build a run in that protocol and evaluate there"
         )
+    refuse_absent_choices(old.task, protocol, old.mode, parent.examples.values())
     member = make_member(options.policy, limit, options.calls.api_base, options.specs)
     cast[protocol.policy] = asked_alike(member, old.cast[old.protocol.policy])
     return ask_again(
@@ -158,7 +180,8 @@ def _child(parent: Run, manifest: RunManifest, options: EvalOptions, folder: Pat
     name = options.name or re.sub(r"[^\w.-]+", "-", plain).strip("-")
     path = parent.evals / name
     if not (path / "run.json").exists():
-        return Run(path, manifest)
+        named = {**manifest.extra, EVALUATION: name}
+        return Run(path, manifest.model_copy(update={"extra": named}))
     child = Run.open(path)
     try:
         refuse_changes(child.manifest, manifest)

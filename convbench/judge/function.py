@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 
+from convbench.engine.offload import offload
 from convbench.errors import DataError
 from convbench.judge.case import Case
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored
 from convbench.judge.work import Tools, plain
 from convbench.schema import Verdict
+from convbench.views import texts
 
 opened = plain
 """A function needs nothing opened."""
@@ -27,7 +30,8 @@ async def score(case: Case, tools: Tools) -> Verdict:
         raise DataError(f"judge {judge.name}: kind {judge.spec.kind} has no function to run")
     known = inspect.signature(function).parameters
     extra = {name: value for name, value in run.items() if name in known}
-    result = function(case.conversation, case.example, case.protocol, **extra)
+    call = partial(function, case.conversation, case.example, case.protocol, **extra)
+    result = await offload(call, texts(case.conversation))
     if inspect.isawaitable(result):
         result = await result
     scores, details = result if isinstance(result, tuple) else (result, {})

@@ -20,7 +20,7 @@ from convbench.engine.caller import Caller
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import DataError
 from convbench.judge.ask import Form, ask
-from convbench.judge.model import sent
+from convbench.judge.model import sent, unread, unreadable
 from convbench.judge.pending import Pending
 from convbench.judge.replies import read
 from convbench.judge.reply_form import FENCE, Complaint, Pairs, Scores, schema_of
@@ -35,7 +35,6 @@ from convbench.schema import (
     Message,
     ProtocolSpec,
     Verdict,
-    text_of,
 )
 from convbench.store import Run
 
@@ -98,12 +97,7 @@ async def score_group(
               ("prompt_tokens", "completion_tokens", "cost_usd")]  # fmt: skip
     attempts = group.asked + len(done.replies)
     if not isinstance(done.result, tuple):
-        raw = text_of(done.replies[-1].content) if done.replies else None
-        if isinstance(done.result, Complaint):
-            kind = "UnreadableReply"
-            said = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
-        else:
-            kind, said = type(done.result).__name__, str(done.result)
+        kind, said, raw = unread(done)
         return tuple(
             unscorable(judge, talk.conversation_id, kind, said, reply=raw, attempts=attempts,
                        prompt_tokens=a, completion_tokens=b, cost_usd=c)
@@ -253,6 +247,7 @@ async def score_groups(
         lambda group: f"{key_of(judge, group)}#",
         lambda found: any(one.failure is not None for one in found),
         told,
+        lambda found: unreadable(judge, found[0].failure),
     )
     jobs = await run_recorded(groups, len(groups), work, recording, caller, tools.concurrency)
     return Summary(ended[0], ended[1], jobs.interrupted, jobs.stopped)

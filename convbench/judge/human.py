@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import DataError
+from convbench.regular import open_to_read
 from convbench.schema import JudgeSpec
 from convbench.schema.judge import OVERALL
 
@@ -72,7 +73,8 @@ class Labels:
 def read_labels(path: Path, spec: JudgeSpec) -> Labels:
     """Read a file of labels. Raises DataError naming file, line, what was found and expected."""
     try:
-        data = path.read_bytes()
+        with open_to_read(path) as file:
+            data = file.read()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; expected labels") from None
     try:

@@ -15,6 +15,7 @@ from convbench.judge.case import Case
 from convbench.judge.dispatch import verdict_on
 from convbench.judge.group import score_groups
 from convbench.judge.kinds import kind_of
+from convbench.judge.model import unreadable
 from convbench.judge.pending import Pending, unscored
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import failed_verdict
@@ -94,6 +95,7 @@ async def _all(
         lambda conversation: f"{prefix}{conversation.conversation_id}#",
         lambda verdict: verdict.failure is not None,
         lambda conversation, verdict: judged.count(verdict),
+        lambda verdict: unreadable(judge, verdict.failure),
     )
     conversations = (c for c in _ahead(run.conversations()) if c.conversation_id in pending)
     return await run_recorded(

@@ -11,11 +11,14 @@ from convbench.errors import DataError
 from convbench.judge.ask import Asked, ask, form_of, judge_messages
 from convbench.judge.case import Case
 from convbench.judge.reply_form import Complaint, Scores
+from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work
 from convbench.rollout.calls import at_once, open_for
-from convbench.schema import Completion, Verdict, text_of
+from convbench.schema import Completion, Failure, Verdict, text_of
 
+UNREADABLE = "UnreadableReply"
+"""Kind of the failure of a record whose replies had no scores that could be read."""
 LEFT_OUT, TEMPERATURE = "left_out", "temperature"
 """In a verdict's details: sampling parameters that the judge's model takes none of."""
 
@@ -47,8 +50,16 @@ def unread(done: Asked[Any]) -> tuple[str, str, str | None]:
     raw = text_of(done.replies[-1].content) if done.replies else None
     if isinstance(done.result, Complaint):
         message = f"no readable reply in {len(done.replies)} attempts; {done.result.text}"
-        return "UnreadableReply", message, raw
+        return UNREADABLE, message, raw
     return type(done.result).__name__, str(done.result), raw
+
+
+def unreadable(judge: Judge, failure: Failure | None) -> str | None:
+    """Return why nothing could be read of what a judge's model replied; None for another failure or
+    none."""
+    if failure is None or failure.kind != UNREADABLE:
+        return None
+    return f"judge {judge.name}: {failure.message}"
 
 
 @asynccontextmanager

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from convbench import templates
 from convbench.engine import run as run_loop
-from convbench.errors import MissingDependency
+from convbench.errors import ConvbenchError, MissingDependency, SpecError
 from convbench.install import with_extra
+from convbench.judge.ask import judge_fields
 from convbench.judge.kinds import Need, kind_of
 from convbench.judge.resolve import Judge
+from convbench.judge.several import FIELDS
 from convbench.models.open import open_model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import affordable, open_for
+from convbench.schema import Example, JudgeSpec
 from convbench.store import Run
 
+TRANSCRIPTS = {"transcript", "transcripts", "first", "second"}
+"""What a prompt names to show a conversation."""
 LEARNER = ("torch", "transformers", "peft")
 """What an adaptation loads."""
 
@@ -27,8 +35,45 @@ def ready(judges: Sequence[Judge], calls: CallOptions, run: Run | None = None) -
     subclasses.
     """
     for judge in judges:
+        if run is not None and judge.model is not None:
+            check_variables(judge.spec, run.examples.values())
         for need in sorted(kind_of(judge.spec).needs):
             NEEDS[need](judge, calls, run)
+
+
+def problem(judges: Sequence[Judge], calls: CallOptions, run: Run) -> ConvbenchError | None:
+    """Return why judges could not score, as `ready` looks for it; None where they could."""
+    try:
+        ready(judges, replace(calls, remembers=False), run)
+    except ConvbenchError as error:
+        return error
+    return None
+
+
+def check_variables(spec: JudgeSpec, examples: Iterable[Example]) -> None:
+    """Refuse a rubric whose prompts name a variable that no example has, or no transcript at all.
+
+    Raises SpecError. Examples are read until every variable was seen.
+    """
+    used = {key: templates.free_names(getattr(spec, key) or "") for key in ("system", "prompt")}
+    known = set(FIELDS.get(spec.per, ()))
+    for example in examples:
+        known |= judge_fields(example, "").keys()
+        if all(names <= known for names in used.values()):
+            break
+    for key, names in used.items():
+        for name in sorted(names - known):
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise SpecError(
+                f"judge {spec.name}: {key}: found {{{{ {name} }}}}, which no example of the run "
+                f"has; {hint}there is: {', '.join(sorted(known))}"
+            )
+    if not (used["system"] | used["prompt"]) & TRANSCRIPTS:
+        raise SpecError(
+            f"judge {spec.name}: prompt: found no {{{{ transcript }}}}; without it the judge sees "
+            "nothing of a conversation"
+        )
 
 
 def _model(judge: Judge, calls: CallOptions, run: Run | None) -> None:

@@ -19,9 +19,11 @@ import hashlib
 import random
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from convbench.answers.tags import visible
+from convbench.engine.offload import offload
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.render_similarity import black, similarity
@@ -30,7 +32,7 @@ from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.looks import first_html, html_of
 from convbench.sandbox.pictures import one_photo
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec, text_of
-from convbench.views import policy_turns
+from convbench.views import policy_turns, texts
 
 VERSION = 3
 """Raised whenever a score may move; part of the judge's fingerprint."""
@@ -55,7 +57,8 @@ async def score(
     others = tuple(_reference(other, spec.args) for other in partners(example, examples, spec.args))
     try:
         wanted = await kept(reference)
-        made, why = await _made(_own_page(conversation, protocol, spec.args))
+        page = partial(_own_page, conversation, protocol, spec.args)
+        made, why = await _made(await offload(page, texts(conversation)))
         found = measure(made, wanted, spec.args)
         baselines = await _baselines(reference, others, spec.args)
     except MissingDependency as error:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convbench import catalog
 from convbench.errors import SpecError
+from convbench.judge.instructions import names_every_label
 from convbench.judge.kinds import kind_of
+from convbench.judge.rubrics import PAPER, kept_rubrics
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
 
 if TYPE_CHECKING:
     from convbench.judge.human import Labels
 
-DEFAULT, LABELS = "rubric", "human"
-"""The specs of a judge that is given as a model alone, and of one given as `human:FILE`."""
+LABELS = "human"
+"""The spec of a judge that is given as `human:FILE`."""
 
 _ASIDE = {"name", "title", "reference", "model", "api_base", "file"}
 """Fields of a spec that do not change what it scores (the model counts on its own)."""
@@ -40,6 +42,9 @@ class Judge:
     labels: Labels | None = None
     function: Callable[..., Any] | None = None
     """What a judge that asks no model runs."""
+    earlier: Judge | None = None
+    """What this name stood for before question and options were quoted; None where the rubric or
+    the user says how they stand."""
 
     @property
     def short(self) -> str:
@@ -64,13 +69,14 @@ def resolve_judge(
     sets: Mapping[str, Any] | None = None,
     resolve_model: Callable[[str], str] = lambda reference: reference,
     run: Run | None = None,
-    default: str = DEFAULT,
+    default: Callable[[], str] = lambda: PAPER,
 ) -> Judge:
     """Return the judge that a name stands for.
 
     `human:FILE` reads labels, `SPEC@human:FILE` labels by that rubric (one of `run`'s, where it
     kept one of that name); `SPEC` is a judge spec (`rules`, or a rubric that names its model);
-    `SPEC@MODEL` a rubric with a model; anything else is a model with the rubric `default`.
+    `SPEC@MODEL` a rubric with a model, found among the specs or kept in `run`; anything else is a
+    model alone, put to the rubric that `default` returns.
     `resolve_model` turns a model alias into what it stands for, so that the fingerprint moves
     with it. Raises SpecError, DataError (labels).
     """
@@ -85,11 +91,65 @@ def resolve_judge(
         return _spec(text, None, specs, sets, resolve_model)
     if at and _is_spec(before, specs):
         return _spec(before, after, specs, sets, resolve_model)
-    if at and "/" not in before and ":" not in before:
-        known = ", ".join(catalog.names("judges", specs))
-        raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
-    spec = catalog.load(JudgeSpec, "judges", default, specs=specs, sets=sets)
-    return _made(text, _guarded(spec), resolve_model(text))
+    kept = kept_rubrics(run)
+    rubric, model = (before, after) if at and "/" not in before and ":" not in before else ("", "")
+    if rubric or text in kept:
+        if (rubric or text) not in kept:
+            known = ", ".join({**catalog.names("judges", specs), **kept})
+            raise SpecError(f"--judge {text}: no judge spec {before!r}; expected one of {known}")
+        return _kept(kept[rubric or text], model, sets, resolve_model)
+    rubric = default()
+    if rubric != PAPER:
+        return resolve_judge(
+            f"{rubric}@{text}", specs, sets=sets, resolve_model=resolve_model, run=run
+        )
+    spec = catalog.load(JudgeSpec, "judges", rubric, specs=specs, sets=sets)
+    return _made_guarded(text, spec, resolve_model(text))
+
+
+def _kept(
+    versions: Sequence[JudgeSpec],
+    model: str,
+    sets: Mapping[str, Any] | None,
+    resolve_model: Callable[[str], str],
+) -> Judge:
+    """Return a rubric that a run kept, put to a model."""
+    name = versions[0].name
+    if len(versions) > 1:
+        raise SpecError(
+            f"--judge {name}@{model or 'MODEL'}: found {len(versions)} versions of rubric {name} "
+            "in the run; expected one: name a file of it, FILE.yaml@MODEL"
+        )
+    if not model:
+        raise SpecError(f"--judge {name}: the rubric names no model; expected {name}@MODEL")
+    value = versions[0].model_dump(mode="json", exclude_defaults=True)
+    where = f"rubric {name} of the run"
+    for key, new in (sets or {}).items():
+        catalog.assign(value, key, new, where)
+    spec = catalog.check(JudgeSpec, value, where)
+    return _made_guarded(f"{name}@{model}", spec, resolve_model(model))
+
+
+def of_run(run: Run, judge: Judge) -> Judge:
+    """Return a judge as a run's verdicts were asked for, where they are from before question and
+    options were quoted, and criteria told: they stay, and what is still to be scored is scored
+    alike."""
+    kept, earlier = run.judge_specs(), judge.earlier
+    if earlier is None or earlier.fingerprint not in kept or judge.fingerprint in kept:
+        return judge
+    before = {"fence": earlier.spec.fence, "criteria": earlier.spec.criteria}
+    return replace(earlier, spec=judge.spec.model_copy(update=before))
+
+
+def unquoted(judges: Iterable[Judge]) -> list[str]:
+    """Return a warning for each judge that is shown question and options as they are."""
+    return [
+        f"{judge.name}: question, options and hidden texts stand in its prompt as others wrote "
+        f"them (fence: {judge.spec.fence}), as for the verdicts that the run holds; to ask all "
+        f"again with them quoted add --set judge.fence=quoted"
+        for judge in judges
+        if judge.spec.fence == "nonce"
+    ]
 
 
 def again(name: str, spec: JudgeSpec, *, downloaded: bool = False) -> Judge:
@@ -146,20 +206,36 @@ def _spec(
             f"{text}@gpt-4o"
         )
     name = f"{spec.name}@{model}" if model else spec.name
-    return _made(name, _guarded(spec), resolve_model(reference))
+    return _made_guarded(name, spec, resolve_model(reference))
 
 
-def _guarded(spec: JudgeSpec) -> JudgeSpec:
-    """Return a rubric that is named with a fence and a schema, where it says nothing of them."""
-    if "model" not in kind_of(spec).needs and not kind_of(spec).may_ask:
+def _made_guarded(name: str, spec: JudgeSpec, model: str) -> Judge:
+    """Return a judge of a rubric that is named, and how it was asked before texts of others were
+    quoted and criteria told."""
+    asked = as_asked(spec)
+    found = _made(name, asked, model)
+    if spec.fence is not None or asked.fence is None:
+        return found
+    earlier = asked.model_copy(update={"fence": "nonce", "criteria": spec.criteria})
+    return replace(found, earlier=_made(name, earlier, model))
+
+
+def as_asked(spec: JudgeSpec) -> JudgeSpec:
+    """Return a rubric as one that is named is asked: with a fence, a schema and its criteria, where
+    it says nothing of them."""
+    kind = kind_of(spec)
+    if "model" not in kind.needs and not kind.may_ask:
         return spec
-    told = {"fence": spec.fence or "nonce", "replies": spec.replies or "structured"}
-    return spec.model_copy(update=told)
+    defaults: dict[str, str] = {"fence": "quoted", "replies": "structured"}
+    if "model" in kind.needs and not names_every_label(spec):
+        defaults["criteria"] = "appended"
+    given = {name: getattr(spec, name) or value for name, value in defaults.items()}
+    return spec.model_copy(update=given)
 
 
 def _as_before(said: dict[str, Any]) -> dict[str, Any]:
     """Return a spec's fields without those that say what a rubric did before it could say them."""
-    old = {"fence": "none", "replies": "text"}
+    old = {"fence": "none", "replies": "text", "criteria": "as-written"}
     return {name: value for name, value in said.items() if name not in old or old[name] != value}
 
 

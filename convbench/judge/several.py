@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from convbench import prompts
-from convbench.judge.ask import judge_fields
-from convbench.judge.fence import ABOUT_SEVERAL, fenced_several
+from convbench.judge.ask import judge_fields, rendered
+from convbench.judge.fence import ABOUT_SET, ABOUT_SEVERAL, fenced_several
 from convbench.schema import Conversation, Example, JudgeSpec, Message
 from convbench.views import transcript
+
+FIELDS = {"group": ("marks", "transcripts"), "pair": ("marks", "transcripts", "first", "second")}
+"""What templates see of several conversations, by `per`, beside what every rubric sees."""
 
 
 def messages_of(
@@ -21,8 +23,9 @@ def messages_of(
     which they are shown, and of two `first` and `second`, beside what every rubric sees. `key`
     names the asking, from which the marks are drawn.
     """
-    if spec.fence == "nonce":
-        marks, shown = ABOUT_SEVERAL, fenced_several(talks, key, reasoning=spec.sees_reasoning)
+    if spec.fence in ("quoted", "nonce"):
+        marks = ABOUT_SEVERAL + (ABOUT_SET if spec.fence == "quoted" else "")
+        shown = fenced_several(talks, key, reasoning=spec.sees_reasoning)
     else:
         marks, shown = "", [transcript(one, reasoning=spec.sees_reasoning) for one in talks]
     fields: dict[str, Any] = {
@@ -30,6 +33,5 @@ def messages_of(
     }  # fmt: skip
     if len(shown) == 2:
         fields |= {"first": shown[0], "second": shown[1]}
-    system = prompts.render(spec.system or "", fields, f"judge {spec.name}: system")
-    prompt = prompts.render(spec.prompt or "", fields, f"judge {spec.name}: prompt")
+    system, prompt = rendered(spec, fields, marks, *shown, fields["transcript"])
     return [{"role": "system", "content": system}, {"role": "user", "content": prompt}]

@@ -13,25 +13,24 @@ one: code in function scope, classes equal by name, nothing passes where either 
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from convbench.answers.enclosed import fenced
 from convbench.answers.tags import visible
+from convbench.engine.offload import offload
 from convbench.errors import DataError, MissingDependency, RunError
 from convbench.judge.constants import commonest, constant_scores
 from convbench.sandbox import Limits, Outcome, agree, arun, check_reference
 from convbench.schema import Conversation, Example, JudgeSpec, ProtocolSpec
-from convbench.views import heard, policy_turns
+from convbench.views import heard, policy_turns, texts
 
 VERSION = 2
 """Raised whenever a score may move; part of the judge's fingerprint."""
-
-_FENCE = re.compile(r"^[ \t]*(```|~~~)[ \t]*(\w*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
 
 Details = dict[str, Any]
 
@@ -46,16 +45,17 @@ async def score(
     does not run here (no fault of the answer), RunError where no sandbox stands.
     """
     args = dict(spec.args)
-    code = _hidden(example, str(args.pop("reference", "reference")))
+    reference = _hidden(example, str(args.pop("reference", "reference")))
     calls = tests(_hidden(example, str(args.pop("tests", "tests"))), example.example_id)
     paper = _papers(args.pop("checker", "ours"), spec.name)
     limits = _limits({**args, "scope": "function" if paper else "module"}, spec.name)
     try:
-        task = _kept(str(code), calls, limits)
+        task = _kept(str(reference), calls, limits)
         wanted = await task.reference()
         if not paper:  # there the answer fails what the reference cannot do
             check_reference(wanted, example.example_id)
-        found = await arun(answer_code(conversation, protocol), calls, limits)
+        code = await offload(partial(answer_code, conversation, protocol), texts(conversation))
+        found = await arun(code, calls, limits)
         constants, constant = await task.floor()
         if paper:  # an exception passes nothing there
             constants = {k: v for k, v in constants.items() if not k.startswith("raise ")}
@@ -94,7 +94,7 @@ def answer_code(conversation: Conversation, protocol: ProtocolSpec) -> list[str]
     text = visible(heard(protocol, last))
     if protocol.answer_after:
         text = text.partition(protocol.answer_after)[2] or text
-    blocks = [textwrap.dedent(match[3]) for match in _FENCE.finditer(text)]
+    blocks = [textwrap.dedent(block) for block in fenced(text)]
     if not blocks:
         return list(dict.fromkeys([text.strip(), textwrap.dedent(text).strip("\n")]))
     return list(dict.fromkeys(["\n\n".join(blocks), max(blocks, key=len), blocks[-1]]))

@@ -102,7 +102,7 @@ class Branching:
         manifest = self.run.manifest
         policy = manifest.cast[manifest.protocol.policy]
         turns = list(self._again(jobs))
-        calls = sum(1 + len(turn.rounds) for turn in turns)
+        calls = sum(turn.replies for turn in turns)
         costs = [turn.cost_usd for turn in turns]
         usd = "cost unknown" if None in costs else f"about ${sum(c or 0 for c in costs):.2f}"
         yield from self.selection.describe(self.recipe.data.metric)

@@ -41,6 +41,8 @@ def export_weighted(
     recipe: Recipe,
     scale: float | None,
     seed: int,
+    *,
+    named: bool = False,
 ) -> Exported:
     """Write weighted conversations; say what is lost outside this house."""
     shape = FORMATS[target]
@@ -59,7 +61,8 @@ def export_weighted(
         repeats = weighing.rounded(weights, scale or 1.0, seed)
         plan = Plan(repeats=dict(zip(names, repeats, strict=True)))
     dropped = recipe.data.flagged == "drop"
-    done = export(run, target, folder, plan, flagged_train(run) if dropped else frozenset())
+    without = flagged_train(run) if dropped else frozenset()
+    done = export(run, target, folder, plan, without, named=named)
     if not dropped:
         done.notes += learnt.selection.flagged.describe()
     done.notes += [*shape.needs, *(learnt.ties.describe() if learnt.ties else ())]
@@ -75,7 +78,13 @@ def export_weighted(
 
 
 def export_paired(
-    learnt: Pairs, target: Target, folder: Path, recipe: Recipe, scale: float | None
+    learnt: Pairs,
+    target: Target,
+    folder: Path,
+    recipe: Recipe,
+    scale: float | None,
+    *,
+    named: bool = False,
 ) -> Exported:
     """Write pairs of replies."""
     if scale is not None:
@@ -83,7 +92,8 @@ def export_paired(
     bare = FORMATS[target].drops or recipe.data.reasoning == "drop"
     items = ((p.messages, _said(p.chosen, bare), _said(p.rejected, bare)) for p in learnt.items)
     protocol = learnt.selection.run.manifest.protocol
-    done = export_pairs(target, folder, items, protocol.speakers[protocol.policy].offered)
+    tools = protocol.speakers[protocol.policy].offered
+    done = export_pairs(target, folder, items, tools, named=named)
     done.notes += learnt.selection.describe(recipe.data.metric)
     done.notes += [f"left out: {count} {reason}" for reason, count in learnt.skipped.items()]
     done.notes += learnt.ties.describe() if learnt.ties else ()

@@ -31,6 +31,7 @@ from convbench.options.spread import Spread
 from convbench.schema import ProtocolSpec
 from convbench.schema.recipe import Launch, Recipe
 from convbench.store.checkpoint import TRAINING, Checkpoint
+from convbench.store.jsonl import write_whole
 from convbench.store.run import Run
 from convbench.store.token_probs import Recorded
 
@@ -251,7 +252,8 @@ def trained_before(job: Job) -> list[dict[str, Any]]:
 
 def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: Any) -> None:
     """Write `training.json`: where the checkpoint comes from, and the log of its training."""
-    (job.folder / TRAINING).write_text(
+    write_whole(
+        job.folder / TRAINING,
         json.dumps(
             {
                 "recipe": job.recipe.name,
@@ -263,8 +265,8 @@ def write_summary(job: Job, learnt: Learnt, log: list[dict[str, Any]], **more: A
                 "log": log,
             },
             indent=1,
-        )
-        + "\n"
+        ).encode()
+        + b"\n",
     )
 
 

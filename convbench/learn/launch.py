@@ -22,7 +22,9 @@ from convbench.install import with_extra
 from convbench.models.devices import VISIBLE, inventory, placed
 from convbench.models.guard import guarded
 from convbench.options.shared import CallOptions, devices_of
+from convbench.regular import open_to_append
 from convbench.schema.recipe import Fit, Launch, Recipe
+from convbench.store.jsonl import write_whole
 
 TAIL = 200
 """Last lines of a failed worker that are kept."""
@@ -156,7 +158,7 @@ def command(
     settings = configuration(launch, fit, bf16)
     if port is not None and int(settings.get("num_machines") or 1) == 1:
         settings.setdefault("main_process_port", port)
-    file.write_text(yaml.safe_dump(settings))
+    write_whole(file, yaml.safe_dump(settings).encode())
     return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file), *tail]
 
 
@@ -197,7 +199,7 @@ def run(
     """
     last: deque[str] = deque(maxlen=TAIL)
     with (
-        log.open("a") as file,
+        open_to_append(log) as file,
         subprocess.Popen(  # noqa: S603 - our own interpreter and script
             guarded(list(parts)), env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", pass_fds=locks,
@@ -210,7 +212,7 @@ def run(
             with stoppable(process.stdin.close):
                 for line in process.stdout:
                     last.append(line.rstrip())
-                    file.write(line)
+                    file.write(line.encode())
                     sys.stderr.write(line)
         finally:
             process.stdin.close()

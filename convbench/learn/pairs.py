@@ -56,9 +56,9 @@ class Reply:
 
     @classmethod
     def all_of(cls, turn: Turn) -> list[Reply]:
-        """The replies of a turn: those that called tools, then the last."""
+        """The replies of a turn: those that called tools, then the last where it has words."""
         calling = [cls(r.content, False, r.reasoning, r.calls, r.raw) for r in turn.rounds]
-        return [*calling, cls.of(turn)]
+        return calling if turn.calls_alone else [*calling, cls.of(turn)]
 
     @property
     def said(self) -> tuple[str, list[Any]]:
@@ -163,7 +163,7 @@ def logged_turns(selection: Selection, pairing: Pairing = DEFAULT, seed: int = 0
                     strict=False)  # fmt: skip
         for mine, theirs in turns:
             both = winner.conversation.turns[mine], loser.conversation.turns[theirs]
-            for reply in range(1 + min(len(turn.rounds) for turn in both)):
+            for reply in range(min(turn.replies for turn in both)):
                 yield mine, theirs, reply
 
     return _paired(selection, found, places, _history, skipped, ties)
@@ -205,6 +205,13 @@ def opening(manifest: RunManifest, item: Logged) -> list[Message]:
 
 def first_messages(manifest: RunManifest, protocol: ProtocolSpec, item: Logged) -> list[Message]:
     """Return the messages before the policy's first turn of another protocol, e.g. `direct`."""
+    prompts.refuse_absent_choices(
+        manifest.task,
+        protocol,
+        manifest.mode,
+        [item.example],
+        "--set pairing.protocol=chat --set eval_protocol=chat",
+    )
     values = prompts.fields(item.example, manifest.task, manifest.mode, 1)
     policy = protocol.policy
     system = prompts.system(manifest.task, protocol, policy, manifest.mode, values)

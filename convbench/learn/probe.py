@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from convbench.store.jsonl import write_whole
+
 
 class Probe:
     """The first batch of each process, on which log(pi / pi_0) is followed through training.
@@ -37,7 +39,7 @@ class Probe:
         same = torch.equal(inputs["input_ids"].cpu(), self.batch["input_ids"])
         rows = log_probs.sum(-1).cpu().double()
         self.base = rows if same else torch.tensor([], dtype=torch.float64)
-        self.file.write_text(json.dumps(self.base.tolist()))
+        write_whole(self.file, json.dumps(self.base.tolist()).encode())
 
     def ratio(self) -> float | None:
         """Mean of log pi - log pi_0 over all processes' rows, nats a row; None without log pi_0.

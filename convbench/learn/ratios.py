@@ -17,12 +17,17 @@ from convbench.learn.logged import Logged
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.select import Selection
 from convbench.learn.weights import Weighted
-from convbench.models.where import check_model, find, member_weights, named
+from convbench.models.where import (
+    check_model,
+    member_weights,
+    named,
+    own_sampling,
+    weights_place,
+)
 from convbench.schema import Member, RunManifest
 from convbench.schema.recipe import Pi0, Recipe
 from convbench.schema.token_probs import TokenProbs
 from convbench.store.run import Run
-from convbench.store.shape import read_object
 from convbench.store.token_probs import Recorded
 
 
@@ -83,7 +88,7 @@ def check_sampling(manifest: RunManifest, logged: Sequence[Logged]) -> None:
     if member.sampling.top_p is not None and member.sampling.top_p < 1:
         raise CannotBeKnown(
             f"the log was drawn with top_p {member.sampling.top_p:g}, which leaves what is outside "
-            "no chance; expected 1"
+            "no chance; expected a log of build --top-p 1"
         )
     unsent = sum("temperature" in _left_out(item, policy) for item in logged)
     if unsent:
@@ -91,16 +96,13 @@ def check_sampling(manifest: RunManifest, logged: Sequence[Logged]) -> None:
             f"the temperature of {unsent} of {len(logged)} conversations was not sent to the "
             "model, so the one that they were drawn at is unknown"
         )
-    place = named(member.weights or member.model)
-    file = find(place, "generation_config.json") if place else None
-    config = read_object(file) if file else {}
-    cuts = [("top_p", config.get("top_p"), 1), ("top_k", config.get("top_k"), None)]
-    for name, value, whole in cuts:
-        free = value in (None, whole, 0, 50)  # 50 is transformers' own, which is not gone by
-        if not free and not (name == "top_p" and member.sampling.top_p is not None):
+    place = weights_place(member.model, member.weights)
+    for name, value in (member.own_sampling or own_sampling(place, fetch=True)).items():
+        if name != "top_p" or member.sampling.top_p is None:
+            way = "; expected a log of build --top-p 1" if name == "top_p" else "; expected none"
             raise CannotBeKnown(
-                f"the log's policy draws with {name} {value} by its own configuration, which "
-                "leaves what is outside no chance; expected none"
+                f"the log's policy draws with {name} {value:g} by its own configuration, which "
+                f"leaves what is outside no chance{way}"
             )
 
 

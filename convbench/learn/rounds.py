@@ -148,7 +148,7 @@ def judge_of(root: Run, options: RoundsOptions) -> tuple[Judge, CallOptions]:
         )
     if name in known:
         return known[name], options.calls
-    found = judge_with_model(name, replace(options.specs, sets=()), options.calls)
+    found = judge_with_model(name, replace(options.specs, sets=()), options.calls, root)
     named = [found.model] if options.judge and found.model else []  # else it is the task's own
     return found, options.calls.naming(*named)
 

@@ -77,7 +77,7 @@ def asked_by_turn(
         said = [
             *((call_key(conversation, index, n), one.content) for n, one in enumerate(turn.rounds)),
             (call_key(conversation, index), text_of(turn.content)),
-        ]
+        ][: turn.replies]
         out.append(
             [
                 Asked((*before, *views.called(turn.rounds[:number], replay)), reply, told(*key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from convbench import __version__
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, counts_of
+from convbench.schema.recipe import Fit
 from convbench.store.checkpoint import RECIPE, TRAINING, Checkpoint
 from convbench.store.folder_seal import seal_folder
 
@@ -47,3 +49,38 @@ def unequal_counts(folder: Path, again: dict[str, Any]) -> Iterator[str]:
             yield (
                 f"{TRAINING}: {name}: says {training[name]!r:.60}; the records give {value!r:.60}"
             )
+
+
+def unequal_rates(folder: Path) -> Iterator[str]:
+    """Yield how the learning rate of `recipe.yaml` is not the one that the log trained with: the
+    first that was logged, by the recipe's scheduler at that step or the one before."""
+    checkpoint = Checkpoint(folder)
+    fit, training = Job.read(folder / RECIPE).recipe.fit, checkpoint.training
+    logged = [one for one in training.get("log") or () if one.get("learning_rate")]
+    steps = training.get("steps")
+    if not logged or not isinstance(steps, int):
+        return
+    step, rate = logged[0].get("step", 1), logged[0]["learning_rate"]
+    shares = [_share(fit, at, steps) for at in (step - 1, step)]
+    if not any(one is None or math.isclose(fit.learning_rate * one, rate, rel_tol=1e-4)
+               for one in shares):  # fmt: skip
+        yield (
+            f"{RECIPE}: fit.learning_rate: says {fit.learning_rate:g}; the log of {TRAINING} "
+            f"trained with {rate:g} at step {step}"
+        )
+
+
+def _share(fit: Fit, step: int, steps: int) -> float | None:
+    """Return the share of the learning rate that a step has; None for a scheduler that is not
+    known here."""
+    warmup = math.ceil(fit.warmup_steps * steps) if fit.warmup_steps < 1 else int(fit.warmup_steps)
+    if fit.scheduler not in ("linear", "cosine", "constant"):
+        return None
+    if fit.scheduler == "constant":
+        return 1.0
+    if step < warmup:
+        return step / max(1, warmup)
+    done = (step - warmup) / max(1, steps - warmup)
+    if fit.scheduler == "linear":
+        return max(0.0, 1 - done)
+    return fit.floor + (1 - fit.floor) * max(0.0, 0.5 * (1 + math.cos(math.pi * done)))

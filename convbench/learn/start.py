@@ -270,23 +270,34 @@ def resolve(options: TrainOptions, runs: Sequence[Run], sets: dict[str, Any]) ->
 def choose_launch(
     options: TrainOptions, recipe: Recipe, sets: dict[str, Any], gpus: int
 ) -> tuple[Launch, list[str]]:
-    """Return the launch asked for, or the recipe's where this machine has the accelerators."""
+    """Return the launch asked for, or the recipe's where this machine has the accelerators.
+
+    What will run is checked. Raises TrainError where processes would share an accelerator.
+    """
     folders = options.specs.folders
     name = options.launch or recipe.launch
     launch = catalog.load(Launch, "launch", name, specs=folders, sets=sets)
+    here, notes = launch.processes, list[str]()
+    if launch.accelerate:
+        here //= int(launch.accelerate.get("num_machines") or 1)
+    asked = options.launch is not None or options.nodes is not None
+    fits = f"--launch {name} --set launch.num_processes={gpus}"
+    if asked and 0 < gpus < here and not options.dry_run:
+        raise TrainError(
+            f"launch {name!r} starts {here} processes here and has {gpus} accelerators: several "
+            f"would share one; expected {fits}, or more with --devices"
+        )
+    if not asked and here > max(gpus, 1):
+        way = f"here: {fits}" if gpus else f"on the CPU, in {here} processes: --launch {name}"
+        notes = [
+            f"launch {name!r} asks for {here} accelerators and {gpus} are here: training in one "
+            f"process (for {name} {way})"
+        ]
+        launch = catalog.load(Launch, "launch", "none", specs=folders)
     launching.check(launch, recipe.fit)
     if not options.dry_run:
         launching.installed(launch, recipe)
-    here = launch.processes
-    if launch.accelerate:
-        here //= int(launch.accelerate.get("num_machines") or 1)
-    if options.launch is not None or options.nodes is not None or here <= max(gpus, 1):
-        return launch, []
-    note = (
-        f"launch {name!r} asks for {here} accelerators and {gpus} are here: training in one "
-        f"process (--launch {name} insists)"
-    )
-    return catalog.load(Launch, "launch", "none", specs=folders), [note]
+    return launch, notes
 
 
 def free_folder(options: TrainOptions, run: Run, recipe: Recipe) -> Path:
@@ -343,7 +354,8 @@ def describe(job: Job, learnt: Learnt, processes: int = 1) -> Iterator[str]:
         part = Part(len(learnt.items))
         some = replace(learnt, items=part.of(learnt.items))
         pairs = pair_rows(some, job.chat, job.longest, job.others)
-        yield from part.describe("pairs", pairs.counts)
+        ids = (one for row in pairs.rows for one in row.fields().values())
+        yield from part.describe("pairs", {**pairs.counts, "tokens": sum(map(len, ids))})
         count = part.whole(len(pairs.rows))
         yield Steps(count, "pair", job.recipe.fit, processes, whole=True).describe()
         yield from preview_pairs(pairs.rows[:SHOWN], job.chat)

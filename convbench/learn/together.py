@@ -18,6 +18,7 @@ from convbench.learn.nodes import MASTER, RANK
 from convbench.options.declare import as_words
 from convbench.options.spread import Spread
 from convbench.options.train import TrainOptions
+from convbench.regular import open_to_append
 from convbench.store import Run
 from convbench.workers.on import Crew, Place, place_of
 from convbench.workers.on.filled import filled
@@ -114,7 +115,7 @@ def node_task(
     space = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), RANK: str(rank), MASTER: master}
     command = [sys.executable, "-m", "convbench", "train", *words]
     with (
-        Path(log).open("ab") as file,
+        open_to_append(Path(log)) as file,
         subprocess.Popen(  # noqa: S603 - our own command
             guarded(command), stdin=subprocess.PIPE, env=space, stdout=file, stderr=file
         ) as process,

@@ -24,9 +24,17 @@ from convbench.schema import Message
 from convbench.schema.reasoning import Trained
 from convbench.schema.recipe import Unit
 from convbench.schema.token_probs import TokenProbs
-from convbench.views import SENTINEL, for_template, shows_system, shows_text, without_system
+from convbench.views import (
+    SENTINEL,
+    for_template,
+    shows_late_system,
+    shows_system,
+    shows_text,
+    without_late_system,
+    without_system,
+)
 
-_NOW = re.compile(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""")
+_NOW = re.compile(r"""strftime_now\(\s*+(['"])((?:(?!\1).)*+)\1\s*+\)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +81,14 @@ class ChatTokens:
         self._options = dict(options or {})
         self._parts = not shows_text(self._shown)
         self.folds_system = not shows_system(self._render)
+        self._late_system = not self.folds_system and shows_late_system(self._render)
         self.end_of_turn = self._end_of_turn()
 
     def prompt(self, messages: Sequence[Message], day: str = "") -> str:
         """Return the text the policy is asked with, as on `day` (ISO) where it tells the date."""
         shown = without_system(messages) if self.folds_system else messages
+        if any(one["role"] == "system" for one in shown[1:]) and not self._late_system:
+            shown = without_late_system(shown)
         return self._render(shown, day=day, add_generation_prompt=True)
 
     def prompt_ids(self, messages: Sequence[Message], day: str = "") -> list[int]:

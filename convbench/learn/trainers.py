@@ -17,6 +17,7 @@ from convbench.models.parameters import to_stderr
 from convbench.models.vllm import free_port
 from convbench.schema.recipe import Recipe
 from convbench.store.checkpoint import RECIPE, Checkpoint
+from convbench.store.jsonl import write_whole
 
 SETTLE_S = 600.0
 """Longest that another machine waits for the first one to write the checkpoint."""
@@ -63,7 +64,7 @@ def write_recipe(job: Job, rank: int = 0) -> Path:
     file = job.folder / RECIPE
     file = file.with_name(f"{file.stem}-{rank}{file.suffix}") if rank else file
     values = yaml.safe_dump(portable_recipe(job).model_dump(mode="json"), sort_keys=False)
-    file.write_text("# The resolved recipe of this checkpoint.\n" + values)
+    write_whole(file, f"# The resolved recipe of this checkpoint.\n{values}".encode())
     return file
 
 

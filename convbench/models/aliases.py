@@ -164,6 +164,10 @@ def _reference(ref: str, api_base: str | None, known: list[str]) -> Resolved:
     scheme, _, rest = ref.partition(":")
     if scheme in SCHEMES and rest:
         return Resolved(ref)
+    if not ref.strip() or (ref.rstrip()[-1] == "/" and prices.is_provider(ref.split("/", 1)[0])):
+        raise FatalModelError(
+            f"found {ref!r} as a model; expected a name too: PROVIDER/NAME, e.g. openai/gpt-4o-mini"
+        )
     if api_base is None and is_gguf(ref):
         return Resolved(f"local:{ref}")
     if _checkpoint(Path(ref)):

@@ -8,7 +8,7 @@ size, and for sure by the names in its results.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ from convbench.models.batch import (
     whole,
 )
 from convbench.models.failures import BrokenReply
-from convbench.models.http import BadStatus, Http
+from convbench.models.http import JSON, BadStatus, Http
 from convbench.models.litellm_model import LitellmModel
 from convbench.models.prices import Price
 from convbench.models.refusals import message
@@ -38,6 +38,9 @@ from convbench.schema import Message, Sampling
 
 ANTHROPIC = "https://api.anthropic.com"
 VERSION = "2023-06-01"
+SCHEMAS, FORMAT = "structured-outputs-2025-11-13", b'"output_format":'
+"""The beta that replies by a schema belong to, as litellm names it, and the field that asks for
+one."""
 COUNTS = ("processing", "succeeded", "errored", "canceled", "expired")
 SKEW_S = 300.0
 """Seconds by which the provider's clock and ours may differ."""
@@ -57,9 +60,7 @@ class AnthropicBatches(Batches):
     def __init__(self, model: LitellmModel, price: Price | None, api_base: str | None) -> None:
         super().__init__(model.ref, price)
         self._model = model
-        base = api_base or os.environ.get("ANTHROPIC_API_BASE")
-        base = (base or os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC).rstrip("/")
-        self._url = base.removesuffix("/v1/messages").removesuffix("/v1") + "/v1/messages/batches"
+        self._url = (api_base or ANTHROPIC) + "/v1/messages/batches"
         headers = {"anthropic-version": VERSION}
         if key := os.environ.get("ANTHROPIC_API_KEY"):
             headers["x-api-key"] = key
@@ -67,8 +68,14 @@ class AnthropicBatches(Batches):
 
     def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
         """Return one request."""
-        fields = self._model.fields(messages, sampling)
-        return orjson.dumps({"custom_id": name, "params": self._translated(fields)})
+        while True:  # each time without something more: litellm refuses parameters by itself
+            fields = self._model.fields(messages, sampling)
+            self._held |= fields
+            try:
+                return orjson.dumps({"custom_id": name, "params": self._translated(fields)})
+            except Exception as error:
+                if not self._model.learnt_from(error, fields):
+                    raise self._model.error_of(error, Seen(self.ref)) from error
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
         """Return what is left out of a request."""
@@ -77,7 +84,8 @@ class AnthropicBatches(Batches):
     async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
         """Send a batch."""
         body = b'{"requests":[' + b",".join(lines) + b"]}"
-        return self.named((await self._ask("POST", "", body)).get("id"))
+        schemas = {"anthropic-beta": SCHEMAS} if any(FORMAT in line for line in lines) else {}
+        return self.named((await self._ask("POST", "", body, schemas)).get("id"))
 
     async def find(self, mark: str, file: str | None, since: float, total: int) -> list[str]:
         """Return the batches of this many requests that were begun since."""
@@ -128,6 +136,7 @@ class AnthropicBatches(Batches):
         messages = [dict(message) for message in fields["messages"]]
         wanted = {key: value for key, value in fields.items() if key != "messages"}
         optional = config.map_openai_params(wanted, {}, name, False)
+        optional.pop("json_mode", None)  # litellm's own note of how it reads the reply
         body: dict[str, Any] = config.transform_request(name, messages, optional, {}, {})
         return {**body, **self._model.extra_body}
 
@@ -141,7 +150,7 @@ class AnthropicBatches(Batches):
         error = objects(result.get("error"))
         inner = objects(error.get("error")) or error
         status = STATUS.get(str(inner.get("type")), 400)
-        return refusal(self._model, self.ref, status, orjson.dumps({"error": inner}))
+        return refusal(self._model, self.ref, status, orjson.dumps({"error": inner}), self.held)
 
     def _read(self, said: dict[str, Any]) -> Outcome:
         """Return the completion in a message, read as litellm reads a call's."""
@@ -164,9 +173,11 @@ class AnthropicBatches(Batches):
         except ModelError as error:
             return error
 
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+    async def _ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
+    ) -> dict[str, Any]:
         """Return the object that one request gets; raises what another reply means."""
-        status, raw, told = await self.http.ask(method, self._url + path, body)
+        status, raw, told = await self.http.ask(method, self._url + path, body, {**JSON, **headers})
         if status in (404, 405) and method == "POST" and not path:
             raise unknown(self.ref, status, "/v1/messages/batches")
         if status == 404 and path.startswith("/"):

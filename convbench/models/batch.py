@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ PAGES = 20
 SENT = dict.fromkeys(("temperature", "top_p", "seed", "max_tokens")) | {
     "messages": [{"role": "system"}]
 }
-"""What a request may have held that was refused: enough to learn from the refusal."""
+"""What a request that was refused is taken to have held, by whichever process it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,12 @@ class Batches(ABC):
 
     def __init__(self, ref: str, price: Price | None) -> None:
         self.ref, self._price = ref, price
+        self._held: dict[str, Any] = {}
+
+    @property
+    def held(self) -> Mapping[str, Any]:
+        """What a request may have held that was refused: enough to learn from the refusal."""
+        return {**self._held, **SENT}
 
     def price(self, prompt: int, reply: int) -> float | None:
         """Return the dollars of so many tokens in a batch; None where the price is unknown."""
@@ -118,7 +124,7 @@ class Batches(ABC):
 class Answers(Protocol):
     """What a model that has batches tells of refusals."""
 
-    def learnt(self, status: int, text: str, sent: dict[str, Any]) -> bool:
+    def learnt(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
         """Learn from a refusal; return whether the same call has a chance now."""
         ...
 
@@ -127,11 +133,13 @@ class Answers(Protocol):
         ...
 
 
-def refusal(model: Answers, ref: str, status: int, body: bytes) -> ModelError:
+def refusal(
+    model: Answers, ref: str, status: int, body: bytes, sent: Mapping[str, Any]
+) -> ModelError:
     """Return the error of one request that was refused; another try may do where the model has
-    learnt from it what to leave out."""
+    learnt from it what to leave out. `sent` is what the request may have held."""
     text = message(body)
-    if model.learnt(status, text, SENT):
+    if model.learnt(status, text, sent):
         return TransientModelError(f"{ref}: HTTP {status}: {text}")
     return model.failure(status, text, {})
 

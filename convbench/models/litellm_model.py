@@ -11,7 +11,7 @@ from typing import Any
 from convbench.errors import FatalModelError, MissingDependency, ModelError, Usage
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.model import Model
-from convbench.models.parameters import REPLY, Parameters
+from convbench.models.parameters import REPLY, Parameters, unsent
 from convbench.models.prices import Price, cache_counts
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
@@ -27,8 +27,9 @@ UNREAD = (400, 422)
 
 
 def load_litellm() -> Any:
-    """Import litellm without its network fetch, telemetry and prints."""
+    """Import litellm without its network fetches, telemetry and prints."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     os.environ.setdefault("LITELLM_LOG", "ERROR")
     before = os.environ.get("LITELLM_MODE")
     os.environ["LITELLM_MODE"] = "PRODUCTION"  # else it reads a .env in any folder above
@@ -58,13 +59,15 @@ class LitellmModel(Model):
         ref: str,
         *,
         api_base: str | None = None,
+        needs_key: bool = True,
         parameters: Parameters,
         price: Price | None = None,
         media: Path | None = None,
     ) -> None:
+        """`needs_key`: false at an address that was typed, where a server may ask for none."""
         self.ref = ref
         self.priced = price is not None
-        self._api_base = api_base
+        self._api_base, self._needs_key = api_base, needs_key
         self._parameters, self._price, self._media = parameters, price, media
         self._answered = False
         self.headroom = parameters.headroom
@@ -93,7 +96,7 @@ class LitellmModel(Model):
         found = self.litellm.validate_environment(self.ref)
         missing = [str(name) for name in found.get("missing_keys", ())]
         self._variable = " or ".join(missing) or _variable(self.ref)
-        if missing and not found.get("keys_in_environment") and self._api_base is None:
+        if missing and not found.get("keys_in_environment") and self._needs_key:
             names = " and ".join(missing) if "AWS" in missing[0] else " or ".join(missing)
             raise FatalModelError(f"{self.ref}: no key; set the environment variable {names}")
 
@@ -108,21 +111,18 @@ class LitellmModel(Model):
         """Return the reply; where a sampling parameter or a system message is refused, the call
         is made again without."""
         await self.start()
-        for attempt in range(5):
+        while True:  # each time without something more: what was refused is not sent again
             fields = self.fields(messages, sampling)
             with guarded(self.ref) as seen:
                 try:
                     found = self.read(await self._ask(fields), seen)
-                    return replace(found, left_out=self.missing(sampling))
+                    return replace(found, left_out=unsent(sampling, fields))
                 except ModelError:
                     raise
                 except Exception as error:
                     # litellm raises its own classes, openai's, httpx's and plain ValueErrors
-                    text = _line(error)
-                    status = _status(error)
-                    if attempt == 4 or not self.learnt(status, text, fields):
-                        raise self._error(error, status, text, seen) from error
-        raise FatalModelError(f"{self.ref}: refuses the sampling parameters")
+                    if not self.learnt_from(error, fields):
+                        raise self.error_of(error, seen) from error
 
     def fields(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """Return what a call asks, as litellm takes it."""
@@ -144,6 +144,10 @@ class LitellmModel(Model):
         """Learn from a refusal; return whether the same call has a chance now."""
         refused = refused_parameter(status, text)
         return refused and self._parameters.refused(status, text, sent)
+
+    def learnt_from(self, error: Exception, sent: Mapping[str, Any]) -> bool:
+        """Learn from a refusal that litellm raised, or made by itself before anything was sent."""
+        return self.learnt(_status(error), _line(error), sent)
 
     def failure(self, status: int, text: str, headers: Mapping[str, str]) -> ModelError:
         """Return what a reply means that is not 200."""
@@ -173,9 +177,11 @@ class LitellmModel(Model):
         if close is not None:
             await close()
 
-    def _error(self, error: Exception, status: int, text: str, seen: Seen) -> ModelError:
+    def error_of(self, error: Exception, seen: Seen) -> ModelError:
+        """Return what an error of litellm's means; `seen` is what came back of the request."""
         if seen.refused is not None:
             return seen.refused
+        status, text = _status(error), _line(error)
         if seen.status == 200 and (status >= 500 or status in UNREAD):
             line = f"{self.ref}: reply is not a chat completion ({text})"
             return BrokenReply(line, usage=self.usage(seen))

@@ -15,6 +15,7 @@ from convbench.models.devices import Placement, inventory
 from convbench.models.model import Model
 from convbench.models.parameters import Note, Parameters, to_stderr
 from convbench.models.prices import OPENAI_LIKE, Price
+from convbench.net.addresses import check_address
 from convbench.schema import Member
 from convbench.words import Structured
 
@@ -44,6 +45,8 @@ def open_model(
     asked, in place of its name's settings, `placement` its devices where convbench runs it itself.
     Raises FatalModelError for an unknown or retired name or a missing key, MissingDependency.
     """
+    if api_base is not None:
+        check_address(api_base, f"{ref}: --api-base")
     found = resolve(ref, api_base=api_base, specs=specs, short=short)
     if member is not None:
         found = recorded(found, member)
@@ -103,8 +106,8 @@ def recorded(found: Resolved, member: Member) -> Resolved:
 
 def never_sent(found: Resolved) -> frozenset[str]:
     """Return the parameters that a model is known to take none of."""
-    refused = {"temperature", "top_p"} if prices.refuses_sampling(found.ref) else set()
-    return frozenset({*found.alias.drop, *refused})
+    takes = prices.capability(found.ref, "sampling_params") is not False
+    return frozenset({*found.alias.drop, *(() if takes else ("temperature", "top_p"))})
 
 
 def _parameters(found: Resolved, base: str | None, note: Note) -> Parameters:
@@ -124,10 +127,13 @@ def _parameters(found: Resolved, base: str | None, note: Note) -> Parameters:
 def structured_of(found: Resolved) -> Structured:
     """Return how a model is made to reply by a JSON schema where its name's settings do not say. A
     server that takes none says so at the first call, and is asked for text from then on."""
+    if prices.capability(found.ref, "native_structured_output"):
+        return "json_schema"
     if found.provider == "anthropic":
-        return "tool"
+        forced = prices.capability(found.ref, "forced_tool_use") is not False
+        return "tool" if forced else "text"
     served = found.ref.startswith("vllm:") or found.provider in OPENAI_LIKE
-    listed = prices.entry(found.ref).get("supports_response_schema")
+    listed = prices.capability(found.ref, "response_schema")
     return "json_schema" if (served and listed is not False) or listed else "text"
 
 
@@ -139,13 +145,20 @@ def _remote(found: Resolved, api_base: str | None, media: Path | None, note: Not
     if found.provider not in OPENAI_LIKE:
         from convbench.models.litellm_model import LitellmModel
 
+        anthropic = found.provider == "anthropic"
+        address = _anthropic_root(base) if anthropic and base else api_base
         model = LitellmModel(
-            found.ref, api_base=api_base, parameters=parameters, price=price, media=media
+            found.ref,
+            api_base=address,
+            needs_key=api_base is None,
+            parameters=parameters,
+            price=price,
+            media=media,
         )
-        if found.provider == "anthropic":
+        if anthropic:
             from convbench.models.anthropic_batch import AnthropicBatches
 
-            model.batches = AnthropicBatches(model, batch_price_of(found), api_base)
+            model.batches = AnthropicBatches(model, batch_price_of(found), address)
         return model
     from convbench.models.openai_batch import OpenAIBatches
     from convbench.models.openai_http import OpenAIModel
@@ -205,9 +218,16 @@ OPENAI = "https://api.openai.com/v1"
 def base_of(provider: str) -> str | None:
     """Return the address the environment names for a provider, as litellm reads it."""
     for name in (f"{provider.upper()}_API_BASE", f"{provider.upper()}_BASE_URL"):
-        if os.environ.get(name):
-            return os.environ[name]
+        if base := os.environ.get(name):
+            check_address(base, name)
+            return base
     return OPENAI if provider == "openai" else None
+
+
+def _anthropic_root(base: str) -> str:
+    """Return an address of Anthropic's API as litellm takes it, however much of the path it says:
+    litellm adds `/v1/messages` to what does not end in it."""
+    return base.rstrip("/").removesuffix("/messages").removesuffix("/v1")
 
 
 def _missing(found: Resolved, variable: str) -> str:

@@ -57,6 +57,7 @@ class OpenAIBatches(Batches):
     def line(self, name: str, messages: Sequence[Message], sampling: Sampling) -> bytes:
         """Return one line of the file of requests."""
         body = self._model.body(messages, sampling)
+        self._held |= body
         return orjson.dumps({"custom_id": name, "method": "POST", "url": ROUTE, "body": body})
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ class OpenAIBatches(Batches):
             return TransientModelError(f"{self.ref}: {said or 'no reply in the batch'}")
         body, status = orjson.dumps(response.get("body")), response.get("status_code")
         if status != 200:
-            return refusal(self._model, self.ref, whole(status) or 500, body)
+            return refusal(self._model, self.ref, whole(status) or 500, body, self.held)
         try:
             return self._model.read(body, self._price)
         except ModelError as error:

@@ -15,7 +15,7 @@ from convbench.errors import ModelError, Usage
 from convbench.models.failures import BrokenReply
 from convbench.models.http import Http
 from convbench.models.model import Model
-from convbench.models.parameters import Parameters
+from convbench.models.parameters import Parameters, unsent
 from convbench.models.prices import Price, cache_counts
 from convbench.models.refusals import failure, message, refused_parameter
 from convbench.models.replies import completion_of
@@ -79,15 +79,14 @@ class OpenAIModel(Model):
     ) -> Completion:
         """Return the reply; where a sampling parameter or a system message is refused, the call
         is made again without."""
-        for _ in range(5):
+        while True:  # each time without something more: what was refused is not sent again
             body = self.body(messages, sampling)
             status, raw, headers = await self.http.ask("POST", self.url, orjson.dumps(body))
             if status == 200:
-                found, missing = self.read(raw), self.missing(sampling)
+                found, missing = self.read(raw), unsent(sampling, body)
                 return replace(found, left_out=missing) if missing else found
             if not self.learnt(status, message(raw), body):
-                break
-        raise self.failure(status, message(raw), headers)
+                raise self.failure(status, message(raw), headers)
 
     def body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
         """Return what a call sends."""

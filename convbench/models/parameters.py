@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from convbench.models.refusals import refused_schema, refused_system
+from convbench.models.refusals import named_parameters, refused_schema, refused_system
 from convbench.schema import Message, Sampling
 from convbench.schema.reasoning import Reads
 from convbench.views import without_system
@@ -18,7 +18,7 @@ from convbench.words import Structured
 REPLY = "evaluation"
 """Name of a reply's schema, and of the tool whose arguments are the reply."""
 SCHEMA = "JSON schema of its reply"
-DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort", "logprobs")
+DROPPABLE = ("temperature", "top_p", "seed", "reasoning_effort", "logprobs", "tool_choice")
 """Parameters without which a model still answers the same question."""
 
 Note = Callable[[str], None]
@@ -77,8 +77,6 @@ class Parameters:
             out["return_tokens_as_token_ids"] = True
         if sampling.tools:
             out["tools"] = list(sampling.tools)
-        if sampling.tool_choice is not None:
-            out["tool_choice"] = sampling.tool_choice
         return out | self._structure(sampling)
 
     def _structure(self, sampling: Sampling) -> dict[str, Any]:
@@ -98,7 +96,7 @@ class Parameters:
 
     def missing(self, sampling: Sampling) -> tuple[str, ...]:
         """Return the parameters of `sampling` that are not sent."""
-        return tuple(name for name in DROPPABLE if name in self._known and _asked(sampling, name))
+        return unsent(sampling, self.fields(sampling))
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages as this model takes them: after a refused system message the system
@@ -106,7 +104,8 @@ class Parameters:
         return without_system(messages) if self._folds_system else messages
 
     def refused(self, status: int, text: str, sent: Mapping[str, Any]) -> bool:
-        """Learn from a refusal; return whether another try has a chance.
+        """Learn from a refusal; return whether another try has a chance: whether the request holds
+        what is refused. It may have been sent before another call's refusal was learnt from.
 
         `text` is what the provider said, with the parameter's name in it; `sent` is the request.
         """
@@ -118,11 +117,11 @@ class Parameters:
                     "first user message"
                 )
             return True
-        if refused_schema(status, text) and self.structured != "text" and _structured(sent):
+        if refused_schema(status, text) and _structured(sent):
             self.structured = "text"
             self._say(SCHEMA)
             return True
-        names = [name for name in DROPPABLE if name in text and name in sent]
+        names = [name for name in named_parameters(text, DROPPABLE) if name in sent]
         if names:
             self._known.update(names)
             return True
@@ -140,6 +139,11 @@ class Parameters:
 def _structured(sent: Mapping[str, Any]) -> bool:
     """Whether a request has a reply's schema."""
     return "response_format" in sent or isinstance(sent.get("tool_choice"), dict)
+
+
+def unsent(sampling: Sampling, sent: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parameters of `sampling` that a request does not hold."""
+    return tuple(name for name in DROPPABLE if _asked(sampling, name) and name not in sent)
 
 
 def _asked(sampling: Sampling, name: str) -> bool:

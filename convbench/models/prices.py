@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import orjson
 from convbench.net.tidy import count
 
 LIST = "model_prices_and_context_window_backup.json"
+_DATE = re.compile(r"-\d{8}$")
 OPENAI_LIKE = (
     "openai", "hosted_vllm", "lm_studio", "llamafile", "openai_like", "custom_openai",
     "aiohttp_openai",
@@ -126,9 +128,14 @@ def in_batches(ref: str, listed: Price) -> Price:
     )
 
 
-def refuses_sampling(ref: str) -> bool:
-    """Return whether the list says that this model takes no temperature and no top_p."""
-    return entry(ref).get("supports_sampling_params") is False
+def capability(ref: str, name: str) -> bool | None:
+    """Return what the list says of `supports_NAME`, of a dated release what it says of the model;
+    None where it does not say."""
+    for known in (ref, _DATE.sub("", ref)):
+        said = entry(known).get(f"supports_{name}")
+        if isinstance(said, bool):
+            return said
+    return None
 
 
 def retired(ref: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -19,15 +19,23 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _REFUSED = re.compile(
-    r"unsupported|not support|does not allow|deprecated|unrecognized|unknown (?:param|field|arg)"
+    r"unsupported|not support|does not allow|deprecated|unrecognized"
+    r"|unknown (?:param|field|arg|name)"
     r"|extra inputs are not permitted|not permitted|may only be|must be (?:unset|omitted|1)",
     re.IGNORECASE,
 )
 _NO_SCHEMA = re.compile(
-    r"response_format|response format|json_schema|output_format|tool_choice|tool choice|\btools?\b"
+    r"response_format|response format|json_schema|output_format|output_config|structured output"
+    r"|response_?(?:json_?)?schema|response_?mime_?type|tool_choice|tool choice|\btools?\b"
     r"|guided|grammar",
     re.IGNORECASE,
 )
+_OTHER_NAMES = {
+    "top_p": re.compile(r"\btopP\b"),
+    "reasoning_effort": re.compile(r"\b(?:thinking|effort|thinking_?config)\b", re.IGNORECASE),
+    "logprobs": re.compile(r"\bresponse_?logprobs\b", re.IGNORECASE),
+}
+"""What providers with an API of their own call parameters."""
 _NO_SYSTEM = re.compile(
     r"system (?:role|message|prompt)s? (?:is |are )?not (?:supported|allowed)"
     r"|developer instruction is not enabled|only user and assistant roles|roles must alternate",
@@ -52,6 +60,15 @@ def refused_parameter(status: int, text: str) -> bool:
     """Return whether a reply refuses a request's parameter, or its system message."""
     refused = status in (400, 422) and bool(_REFUSED.search(text))
     return refused or refused_system(status, text) or refused_schema(status, text)
+
+
+def named_parameters(text: str, names: Sequence[str]) -> list[str]:
+    """Return those of `names` that a refusal names, as the OpenAI chat API writes them; where it
+    names none of them, those that it gives another API's name."""
+    written = [name for name in names if re.search(rf"\b{name}\b", text)]
+    return written or [
+        name for name in names if name in _OTHER_NAMES and _OTHER_NAMES[name].search(text)
+    ]
 
 
 def refused_schema(status: int, text: str) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from convbench.catalog.python import function
+from convbench.engine.offload import offload
 from convbench.errors import ConvbenchError, FatalModelError
 from convbench.models.model import Model
 from convbench.net.tidy import text
-from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart
+from convbench.schema import Completion, Content, ImagePart, Message, Sampling, TextPart, text_of
 
 Rule = Callable[..., Any]
 """`fn(messages, example) -> Content`, plain or async. Slow ones should be async. One that answers
@@ -54,7 +56,8 @@ class RuleModel(Model):
         """Return what the rule says. An exception of the rule fails this conversation only."""
         try:
             extra = {"media": self._media} if _draws(self._rule) else {}
-            said = self._rule(list(messages), self._example or {}, **extra)
+            call = partial(self._rule, list(messages), self._example or {}, **extra)
+            said = await offload(call, (text_of(message["content"]) for message in messages))
             if inspect.isawaitable(said):
                 said = await said
         except ConvbenchError:

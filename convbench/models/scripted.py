@@ -12,7 +12,7 @@ from convbench.errors import FatalModelError
 from convbench.models.model import Model
 from convbench.schema import Completion, FinishReason, Message, Sampling, text_of
 
-OPTION = re.compile(r"^\s*([A-J])[.)]\s+(\S.*?)\s*$", re.MULTILINE)
+OPTION = re.compile(r"^[^\S\n]*+([A-J])[.)]\s++(\S(?:.*\S)?)", re.MULTILINE)
 CHOICE = re.compile(r"\b(?:option|answer is|leaning toward)\s+([A-J])\b")
 WORD = re.compile(r"\S+\s*")
 

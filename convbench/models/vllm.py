@@ -25,6 +25,7 @@ from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.where import shipped
+from convbench.regular import open_to_append
 from convbench.schema import Completion, Message, Sampling
 from convbench.store.shape import read_object, text_in
 from convbench.words import Structured
@@ -93,7 +94,7 @@ class VLLMModel(Model):
     async def _started(self) -> OpenAIModel:
         port = int((self.placement.vllm or {}).get("port") or 0) or free_port()
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        with open_to_append(self.log) as log:
             self._process = _guarded(self.command(port), log, self.placement.environment())
         base = f"http://127.0.0.1:{port}"
         model = OpenAIModel(

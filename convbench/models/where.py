@@ -87,6 +87,26 @@ def named(model: str) -> str | None:
         return rest  # told apart from a Hub id later, with a message about training
 
 
+def weights_place(model: str, weights: str | None) -> str | None:
+    """Return the path or Hub id of a model's weights: those of a served name, else those that its
+    reference names; None where nobody knows."""
+    return (named(weights) or weights) if weights else named(model)
+
+
+def own_sampling(place: str | None, *, fetch: bool = False) -> dict[str, float]:
+    """Return how weights' own generation_config.json cuts sampling: `top_p` below 1, `top_k` other
+    than 0 and than transformers' 50, which is not gone by. With `fetch` the file is looked for on
+    the Hub too."""
+    file = find(place, "generation_config.json", fetch=fetch) if place else None
+    config = read_object(file) if file else {}
+    free: dict[str, tuple[float, ...]] = {"top_p": (1,), "top_k": (0, 50)}
+    return {
+        name: config[name]
+        for name, values in free.items()
+        if isinstance(config.get(name), int | float) and config[name] not in values
+    }
+
+
 def policy_weights(manifest: RunManifest) -> str:
     """Return where the weights of the run's own policy lie: a path, a Hub id or a reference that
     says so; TrainError where nobody knows."""
@@ -122,8 +142,9 @@ def check_model(model: str) -> None:
         )
 
 
-def find(model: str, name: str) -> Path | None:
-    """Return a file of the model, from its folder or the Hub (cached); None without it."""
+def find(model: str, name: str, *, fetch: bool = True) -> Path | None:
+    """Return a file of the model, from its folder or the Hub (cached; with `fetch` asked); None
+    without it."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder / name if (folder / name).is_file() else None
@@ -134,7 +155,7 @@ def find(model: str, name: str) -> Path | None:
     try:
         return Path(hf_hub_download(model, name, local_files_only=True))
     except refused:
-        if not on_hub(model):
+        if not fetch or not on_hub(model):
             return None
     try:
         return Path(hf_hub_download(model, name))

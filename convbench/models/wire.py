@@ -11,6 +11,7 @@ from typing import Any
 
 from convbench.errors import FatalModelError
 from convbench.models.tools import read_arguments
+from convbench.regular import open_to_read
 from convbench.schema import ImagePart, Message, Reasoning, ToolCall, text_of
 from convbench.schema.chat import Part
 from convbench.views import shown
@@ -95,7 +96,8 @@ def _parts(content: tuple[Part, ...], media: Path | None) -> list[dict[str, Any]
 @lru_cache(maxsize=64)
 def _data_uri(path: str, media_type: str) -> str:
     try:
-        data = Path(path).read_bytes()
+        with open_to_read(Path(path)) as file:
+            data = file.read()
     except OSError as error:
         line = f"{path}: image cannot be read: {error.strerror}"
         raise FatalModelError(line, stops_run=False) from None

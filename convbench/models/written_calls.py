@@ -14,12 +14,14 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from convbench.answers.enclosed import enclosed
 from convbench.schema.tools import MOST_CALLS, ToolCall
 
-_HERMES = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+_CALL, _CALLED = re.compile(r"<tool_call>\s*+(?=\{)"), re.compile(r"\}\s*+</tool_call>")
 _MISTRAL = "[TOOL_CALLS]"
 _MISTRAL_ONE = re.compile(r"([\w-]{1,64})(?:\[CALL_ID\]\w+)?\[ARGS\]")
-_LLAMA = re.compile(r"\A\s*(?:<\|python_tag\|>)?\s*(?=\{)")
+_LLAMA = re.compile(r"\s*+(?:<\|python_tag\|>\s*+)?(?=\{)")
+_NEXT = re.compile(r"\s*+;?\s*+")
 _DECODER = json.JSONDecoder()
 
 
@@ -51,13 +53,15 @@ def _told(value: Any) -> tuple[str, str] | None:
 
 
 def _hermes(text: str) -> tuple[str, list[Any]]:
-    found = []
-    for match in _HERMES.finditer(text):
+    words, found, at = list[str](), list[Any](), 0
+    for begin, end in enclosed(text, _CALL, _CALLED):
+        words.append(text[at : begin.start()])
+        at = end.end()
         try:
-            found.append(json.loads(match[1]))
+            found.append(json.loads(text[begin.end() : end.start() + 1]))
         except (ValueError, RecursionError):
             found.append(None)
-    return _HERMES.sub("", text), found
+    return "".join((*words, text[at:])), found
 
 
 def _mistral(text: str) -> tuple[str, list[Any]]:
@@ -88,6 +92,6 @@ def _llama(text: str) -> tuple[str, list[Any]]:
         except (ValueError, RecursionError):
             return text, []
         found.append(value)
-        rest = re.compile(r"\s*;?\s*").match(text, place)
+        rest = _NEXT.match(text, place)
         place = rest.end() if rest else place
     return "", found

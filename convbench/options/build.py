@@ -38,9 +38,9 @@ class BuildOptions(Asking):
         "convbench build --run runs/latest        (resume)",
     )
     ORDER: ClassVar = (
-        "task", "mode", "protocol", "tasks", "samples", "temperatures", "turns", "max_tokens",
-        "reasoning_effort", "seed", "split", "regime", "run", "tags", "note", "model", "teacher",
-        "logprobs", "dry_run",
+        "task", "mode", "protocol", "tasks", "samples", "temperatures", "top_p", "turns",
+        "max_tokens", "reasoning_effort", "seed", "split", "regime", "run", "tags", "note",
+        "model", "teacher", "logprobs", "dry_run",
     )  # fmt: skip
 
     task: Annotated[
@@ -52,7 +52,11 @@ class BuildOptions(Asking):
     ] = None
     tasks: Annotated[
         int | Literal["all"] | None,
-        Opt("Questions drawn (the task's own: 500).", metavar="N|all", parse=_count),
+        Opt(
+            "Questions drawn (the task's own: 500, of a file of yours all).",
+            metavar="N|all",
+            parse=_count,
+        ),
     ] = None
     shape: Shape = Shape()
     model: Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from convbench.errors import SpecError
-from convbench.options.declare import Opt
+from convbench.options.declare import DAY_S, Opt
 from convbench.options.shared import RunDir, RunDirs, RunNote, SpecOptions, Tags
 
 Repo = Annotated[str, Opt("OWNER/NAME on the Hub.", metavar="REPO_ID", argument=True)]
@@ -38,7 +38,7 @@ class QueryOptions:
         float,
         Opt(
             "Seconds after which the query is given up.", "--timeout", "SECONDS", least=0.1,
-            typed_only=True,
+            most=DAY_S, typed_only=True,
         ),
     ] = 30.0  # fmt: skip
 

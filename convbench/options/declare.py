@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 WHERE, SPECS, MODELS = "Where", "Specs", "Models and calls"
 """Groups of options in `--help`."""
 
+DAY_S = 86_400.0
+"""Longest that anything may be waited for, in seconds, where an option says how long."""
+
 Names = Literal[
     "tasks", "protocols", "judges", "recipes", "experiments", "launch", "specs", "models",
     "policies", "runs",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from convbench.options.declare import Opt
-from convbench.options.shared import AskingOfRuns, CallOptions, RunDirs, SpecOptions
+from convbench.options.shared import AskingOfRuns, CallOptions, DryRun, RunDirs, SpecOptions
 from convbench.words import Split
 
 
@@ -17,6 +17,7 @@ class EvalOptions(AskingOfRuns):
     EXAMPLES: ClassVar = (
         "convbench eval runs/latest/checkpoints/swift",
         "convbench eval openai/gpt-4o-mini --run runs/latest",
+        "convbench eval openai/gpt-4o-mini --dry-run",
         "convbench eval runs/arc/checkpoints/swift --run runs/arc --run runs/sciq",
     )
 
@@ -34,5 +35,6 @@ class EvalOptions(AskingOfRuns):
         Opt("Protocol; without it the recipe's eval protocol, else the run's.", names="protocols"),
     ] = None
     split: Annotated[Split, Opt("Which split to evaluate on.")] = "test"
+    dry_run: DryRun = False
     calls: CallOptions = field(default_factory=CallOptions)
     specs: SpecOptions = SpecOptions()

@@ -13,7 +13,7 @@ from convbench.options.spread import Spread
 
 @dataclass(frozen=True)
 class JudgeOptions(Asking):
-    """Score every conversation of a run; existing scores are kept."""
+    """Score every conversation of a run and of its evaluations; existing scores are kept."""
 
     EXAMPLES: ClassVar = (
         "convbench judge --judge claude-opus",

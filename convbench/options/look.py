@@ -73,6 +73,7 @@ class InitOptions:
 
     EXAMPLES: ClassVar = (
         "convbench init task capitals",
+        "convbench init task advice --open",
         "convbench init judge brevity",
     )
 
@@ -80,6 +81,7 @@ class InitOptions:
         Literal["task", "protocol", "judge", "recipe"], Opt("What to write.", argument=True)
     ]
     name: Annotated[str, Opt("Its name: small letters, digits and dashes.", argument=True)]
+    open: Annotated[bool, Opt("A task of questions without options.")] = False
     out: Annotated[Path, Opt("Folder of specs to write it in.", metavar="DIR", typed_only=True)] = (
         Path("specs")
     )

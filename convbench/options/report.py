@@ -85,7 +85,9 @@ class ReportOptions:
     ] = False
     verdict: Annotated[
         bool,
-        Opt("Whether each trained policy improved or learnt the judge: real, gaming, undecided."),
+        Opt(
+            "Whether each trained policy improved or learnt the judge: one word, with the evidence."
+        ),
     ] = False
     format: Annotated[
         Literal["table", "markdown", "latex", "html", "json", "csv"],

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from convbench.options.declare import MODELS, SPECS, WHERE, Opt
+from convbench.net.addresses import check_address
+from convbench.options.declare import DAY_S, MODELS, SPECS, WHERE, Opt
 from convbench.words import Effort, Mode, Regime, SplitChoice, Tracker
 
 if TYPE_CHECKING:
@@ -64,11 +65,12 @@ Track = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    Opt(
-        "Show what would be sent and what it would cost; send and write nothing.",
-        typed_only=True,
-    ),
+    Opt("Show what would be sent and what it would cost; send and write nothing."),
 ]
+
+
+MOST_CALLS = 10_000
+"""Calls in flight that may be asked for."""
 
 
 def run_paths(said: Any) -> tuple[Path, ...]:
@@ -192,7 +194,7 @@ class CallOptions:
         int | None,
         Opt(
             "Most calls in flight (32); lowered when a provider refuses that many.",
-            least=1, panel=MODELS,
+            least=1, most=MOST_CALLS, panel=MODELS,
         ),
     ] = None  # fmt: skip
     """Most calls in flight; None leaves 32, or what a model in this process does best with."""
@@ -235,7 +237,7 @@ class CallOptions:
         Opt(
             "Longest to wait for a batch; what it has not answered by then is sent as ordinary "
             "calls, at full price. Without it as long as the provider takes (a day at most).",
-            metavar="SECONDS", least=0, panel=MODELS,
+            metavar="SECONDS", least=0, most=30 * DAY_S, panel=MODELS,
         ),
     ] = None  # fmt: skip
     """Longest to wait for a batch, in seconds; None leaves it to the provider."""
@@ -272,7 +274,7 @@ class CallOptions:
         Opt(
             "Longest that one attempt at a call may take before it is tried again; with more than "
             "1,024 tokens a reply (--max-tokens) longer, in proportion.",
-            metavar="SECONDS", least=0.1, panel=MODELS,
+            metavar="SECONDS", least=0.1, most=DAY_S, panel=MODELS,
         ),
     ] = 120.0  # fmt: skip
     """Longest that one attempt of a call may take, in seconds."""
@@ -289,6 +291,8 @@ class CallOptions:
     """Folders whose `models.yaml` goes before the shipped one."""
     allow: Allowed = ()
     """`MODEL@HOST` that a pulled run may have called."""
+    remembers: bool = True
+    """Whether an address that the user typed is kept as one of theirs; a dry run writes nothing."""
     named: tuple[str, ...] = ()
     """References of the models that the user named: a pulled run may have them called too."""
 
@@ -305,8 +309,11 @@ class CallOptions:
     its own."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a `fail_on` that is none."""
+        """Raise ValueError for a `fail_on` that is none, FatalModelError for such an address."""
         FailOn.of(self.fail_on)
+        for address in (self.api_base or "").split(","):
+            if address:
+                check_address(address, "--api-base")
 
     def fails(self, failed: int, tried: int) -> bool:
         """Whether so many failures of so many tried make a command fail."""
@@ -370,6 +377,14 @@ class Shape:
         ),
     ] = None
     max_tokens: Annotated[int | None, Opt("Most tokens of one reply (512).", least=1)] = None
+    top_p: Annotated[
+        float | None,
+        Opt(
+            "Nucleus that the policy samples from; 1 cuts nothing (the model's own).",
+            least=0.001,
+            most=1,
+        ),
+    ] = None
     reasoning_effort: Annotated[
         Effort | None,
         Opt(

@@ -43,7 +43,7 @@ def world_words(world: World) -> list[str]:
     """Every word that the world, its wordings and its habits use, in a fixed order."""
     wordings = [v for k, v in sorted(vars(texts).items()) if k.isupper()]
     spoken = " ".join([*_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, UNKNOWN])
-    plain = re.findall(r"[A-Za-z]+", re.sub(r"\{[^}]*\}+", " ", spoken))
+    plain = re.findall(r"[A-Za-z]+", re.sub(r"\{[^{}]*+\}+", " ", spoken))
     values = [value for prop in PROPERTIES for value in VALUES[prop]]
     names = [*world.known, *world.strangers, *world.newcomers, *world.titles]
     return list(dict.fromkeys([*LETTERS, *plain, *PROPERTIES, *values, *names]))

@@ -11,9 +11,11 @@ import yaml
 
 from convbench import __version__
 from convbench.blot import keys
+from convbench.printable import printable
 from convbench.publish.figures import Figures
 from convbench.publish.parquet import CONFIGS
-from convbench.publish.prompts import prompts
+from convbench.publish.prompts import fenced, prompts
+from convbench.report.markdown import code, plain
 from convbench.schema import JudgeSpec, Member, RunManifest, canonical
 from convbench.schema.example import SPLITS
 from convbench.stats.estimate import Estimate
@@ -105,11 +107,12 @@ def _opening(manifest: RunManifest, numbers: Figures) -> str:
     policy = manifest.cast[manifest.protocol.policy].model
     splits = ", ".join(f"{count:,} {split}" for split, count in numbers.splits.items())
     kind = "imported" if manifest.kind == "import" else "had"
+    protocol = plain(manifest.protocol.title)
     return f"""# {_pretty(manifest)}
 
-{numbers.total:,} multi-turn conversations {kind} by `{policy}` ({splits}), with the rewards that
-judges gave them. Questions: {manifest.task.title}. Protocol: {manifest.protocol.title}.
-Made with convbench {manifest.version}."""
+{numbers.total:,} multi-turn conversations {kind} by {code(policy)} ({splits}), with the rewards
+that judges gave them. Questions: {plain(manifest.task.title)}. Protocol: {protocol}.
+Made with convbench {plain(manifest.version)}."""
 
 
 def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
@@ -126,7 +129,7 @@ def _tables(rows: Mapping[str, Mapping[str, int]], judge: str | None) -> str:
         [(f"`{c}`", *(f"{rows[c].get(s, 0):,}" for s in SPLITS), about[c])
          for c in CONFIGS if rows.get(c)],
     )  # fmt: skip
-    named = f"`reward` is that of judge `{judge}`." if judge else "No judge has scored it yet."
+    named = f"`reward` is that of judge {code(judge)}." if judge else "No judge has scored it yet."
     return f"""## What is in it
 
 {table}
@@ -162,7 +165,7 @@ the tasks that results of models refer to; `seal.json` holds a digest of every f
 
 def _rewards(numbers: Figures) -> str:
     rewards: list[tuple[object, ...]] = [
-        (f"`{r['judge']}`", r["split"], _mean(r["reward"]), _n(r["reward"]), r["failed"])
+        (code(r["judge"]), r["split"], _mean(r["reward"]), _n(r["reward"]), r["failed"])
         for r in numbers.rewards
     ]
     thought = any(r["reasoned"] and r["reasoned"].mean for r in numbers.policy)
@@ -208,27 +211,28 @@ def _made(manifest: RunManifest, numbers: Figures) -> str:
     temperatures = ", ".join(f"{t:g}" for t in manifest.temperatures)
     if "temperature" in numbers.left_out.get(manifest.protocol.policy, ()):
         temperatures += " (asked for; the policy's model takes none, and none was sent)"
-    revision = f"`{manifest.source_revision}`" if manifest.source_revision else "-"
+    revision = code(manifest.source_revision or "")
     facts = [
-        ("questions", f"{task.name}: {source}, revision {revision}"),
+        ("questions", f"{task.name}: {plain(source)}, revision {revision}"),
         ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"
-         + (f" ({protocol.reference})" if protocol.reference else "")),
+         + (f" ({plain(protocol.reference)})" if protocol.reference else "")),
         ("samples a question", f"{manifest.samples}, temperatures {temperatures}"),
         ("seed", str(manifest.seed)),
-        ("specs", f"`{manifest.fingerprints.get('specs', '-')}` (resolved in `specs/`, `run/`)"),
-        ("versions", ", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items())) or "-"),
+        ("specs", f"{code(manifest.fingerprints.get('specs', ''))} (resolved in `specs/`, `run/`)"),
+        ("versions", plain(", ".join(f"{k} {v}" for k, v in sorted(manifest.packages.items())))
+         or "-"),
     ]  # fmt: skip
     return f"## How it was made\n\n{grid(('', ''), facts)}"
 
 
 def _models(manifest: RunManifest, judges: Mapping[str, JudgeSpec], numbers: Figures) -> str:
     rows = [
-        (speaker, f"`{member.model}`", _asked(member, numbers.left_out.get(speaker, ())),
+        (plain(speaker), code(member.model), _asked(member, numbers.left_out.get(speaker, ())),
          terms(member.model))
         for speaker, member in manifest.cast.items()
     ]  # fmt: skip
     rows += [
-        (f"judge {spec.name}", f"`{spec.model or spec.function or spec.kind}`",
+        (f"judge {spec.name}", code(spec.model or spec.function or spec.kind),
          _sampling(spec, mark in numbers.untempered), terms(spec.model or ""))
         for mark, spec in judges.items()
     ]  # fmt: skip
@@ -245,14 +249,16 @@ What a model wrote is subject to that model's terms. Conversations: {_usd(number
 def _asked(member: Member, left_out: Iterable[str]) -> str:
     """Say how a speaker was asked, as it was sent."""
     said = [f"max_tokens {member.sampling.max_tokens}"]
+    if member.sampling.top_p is not None and "top_p" not in left_out:
+        said.append(f"top_p {member.sampling.top_p:g}")
     if member.sampling.reasoning_effort and "reasoning_effort" not in left_out:
         said.append(f"reasoning_effort {member.sampling.reasoning_effort}")
     if member.extra_body:
-        said.append(f"extra_body `{keys(canonical(member.extra_body))}`")
+        said.append(f"extra_body {code(keys(canonical(member.extra_body)))}")
     if member.replay != "never":
         said.append(f"its reasoning sent back: {member.replay}")
     if left_out:
-        said.append(f"not sent: {', '.join(left_out)}")
+        said.append(f"not sent: {plain(', '.join(left_out))}")
     return "; ".join(said)
 
 
@@ -285,7 +291,7 @@ def _tokens(value: int | None) -> str:
 
 
 def _limits(manifest: RunManifest, numbers: Figures) -> str:
-    kinds = ", ".join(f"{kind} {count}" for kind, count in numbers.failures) or "none"
+    kinds = plain(", ".join(f"{kind} {count}" for kind, count in numbers.failures)) or "none"
     lines = [
         f"- Failed conversations: {numbers.failed} of {numbers.total} ({kinds}).",
         f"- Conversations with a turn cut at max_tokens: {numbers.cut}.",
@@ -295,16 +301,16 @@ def _limits(manifest: RunManifest, numbers: Figures) -> str:
         "- Conversations of one group are dependent; split and compute errors by `group_id`.",
     ]
     if manifest.pulled_from:
-        lines.append(f"- Restored from {manifest.pulled_from}.")
+        lines.append(f"- Restored from {plain(manifest.pulled_from)}.")
     return "## Failures and limits\n\n" + "\n".join(lines)
 
 
 def _licence(manifest: RunManifest) -> str:
     licence = manifest.task.licence
-    note = f" {licence.note}" if licence.note else ""
-    source = f" of {licence.source}" if licence.source else ""
+    note = f" {plain(licence.note)}" if licence.note else ""
+    source = f" of {plain(licence.source)}" if licence.source else ""
     return (
-        f"## Licence\n\nThe questions keep the licence{source}: `{licence.id}`.{note} "
+        f"## Licence\n\nThe questions keep the licence{source}: {code(licence.id)}.{note} "
         "The conversations are given under the same."
     )
 
@@ -316,14 +322,14 @@ def citation(manifest: RunManifest) -> str:
         "@software{convbench,\n  title = {convbench: multi-turn conversations from build to "
         f"report}},\n  version = {{{__version__}}}\n}}"
     )
-    body = "\n\n".join(block.strip() for block in blocks)
-    return f"## Citation\n\n```bibtex\n{body}\n```"
+    body = "\n\n".join(printable(block).strip() for block in blocks)
+    return f"## Citation\n\n{fenced(body, 'bibtex')}"
 
 
 def grid(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a markdown table."""
     lines = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     for row in rows:
-        cells = (re.sub(r"\s+", " ", str(cell)).replace("|", "\\|") for cell in row)
+        cells = (re.sub(r"(?<!\\)\|", r"\|", re.sub(r"\s+", " ", str(cell))) for cell in row)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import yaml
 
 from convbench.models.where import OURS
 from convbench.publish.card import citation, grid, terms
+from convbench.report.markdown import code, plain
 from convbench.schema import JudgeSpec, RunManifest
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -127,15 +128,17 @@ def _opening(
 ) -> str:
     return f"""# {repo.rpartition("/")[2]}
 
-{_base(base)} after {recipe.get("title")}, learnt from
-{training.get("conversations", "an unknown number of")} logged multi-turn conversations of task
-{manifest.task.name} and their rewards. Trained with convbench {manifest.version}."""
+{_base(base)} after {plain(recipe.get("title"))}, learnt from
+{plain(training.get("conversations", "an unknown number of"))} logged multi-turn conversations of
+task {manifest.task.name} and their rewards. Trained with convbench {plain(manifest.version)}."""
 
 
 def _base(base: str) -> str:
     if base in OURS:
         return f"The small policy that ships with convbench (`{base}`)"
-    return f"[{base}](https://huggingface.co/{base})" if is_hub_id(base) else f"`{base}` (local)"
+    return (
+        f"[{base}](https://huggingface.co/{base})" if is_hub_id(base) else f"{code(base)} (local)"
+    )
 
 
 def _data(
@@ -152,16 +155,18 @@ def _data(
     skipped = ", ".join(f"{n} {why}" for why, n in (training.get("skipped") or {}).items())
     where = ", ".join(f"[{d}](https://huggingface.co/datasets/{d})" for d in datasets)
     rows = [
-        ("run", f"`{manifest.id}`" + (f", published as {where}" if where else "")),
-        ("task", f"{task.name}: {task.title}"),
-        ("questions", task.licence.source or task.source.hub or "local rows"),
-        ("licence of the questions", f"`{task.licence.id}` {task.licence.note or ''}".strip()),
+        ("run", code(manifest.id) + (f", published as {where}" if where else "")),
+        ("task", f"{task.name}: {plain(task.title)}"),
+        ("questions", plain(task.licence.source or task.source.hub or "local rows")),
+        ("licence of the questions",
+         f"{code(task.licence.id)} {plain(task.licence.note or '')}".strip()),
         ("protocol", f"{protocol.name}, mode {manifest.mode}, {manifest.turns} policy turns"),
-        ("conversations", f"{training.get('conversations', '-')} logged, "
-         f"{training.get('items', '-')} learnt from"),
-        ("left out", skipped or "none"),
-        ("judge", f"{judge} (`{'`, `'.join(dict.fromkeys(models))}`)" if models else judge or "-"),
-        ("reward", str((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
+        ("conversations", plain(f"{training.get('conversations', '-')} logged, "
+                                f"{training.get('items', '-')} learnt from")),
+        ("left out", plain(skipped) or "none"),
+        ("judge", plain(judge or "-")
+         + (f" ({', '.join(map(code, dict.fromkeys(models)))})" if models else "")),
+        ("reward", plain((recipe.get("data") or {}).get("metric", training.get("metric", "-")))),
     ]  # fmt: skip
     rows += [_part(part) for part in training.get("runs") or ()]
     rows += [_earlier(part) for part in training.get("earlier") or () if isinstance(part, Mapping)]
@@ -170,9 +175,9 @@ def _data(
 
 def _earlier(part: Mapping[str, Any]) -> tuple[str, str]:
     """Return the line of a training that the weights had had before this one."""
-    told = (f"run `{part.get('run')}`, judge {part.get('judge')}; {part.get('items')} learnt from; "
-            f"from {_base(str(part.get('base')))}")  # fmt: skip
-    return (f"after {part.get('recipe')}", told)
+    judged = plain(f"judge {part.get('judge')}; {part.get('items')} learnt from; from")
+    told = f"run {code(part.get('run'))}, {judged} {_base(str(part.get('base')))}"
+    return (f"after {plain(part.get('recipe'))}", told)
 
 
 def _part(part: Mapping[str, Any]) -> tuple[str, str]:
@@ -185,7 +190,7 @@ def _part(part: Mapping[str, Any]) -> tuple[str, str]:
         + (f" and {bare} without a reward" if bare else ""),
         f"share {part.get('share'):g}",
     ]
-    return (f"log `{part.get('run')}`", "; ".join(told))
+    return (f"log {code(part.get('run'))}", plain("; ".join(told)))
 
 
 def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
@@ -211,7 +216,8 @@ def _recipe(recipe: Mapping[str, Any], training: Mapping[str, Any]) -> str:
     rows += [(key, recipe[key]) for key in ("rounds", "filter") if recipe.get(key)]
     keys = ("lora", *USED.get(str(recipe.get("trainer")), ()), "distil", "args")
     rows += [(key, _short(recipe[key])) for key in keys if recipe.get(key)]
-    return f"## Recipe\n\n{grid(('', ''), rows)}\n\nAll of it, resolved: `recipe.yaml`."
+    shown = [(key, plain(value)) for key, value in rows]
+    return f"## Recipe\n\n{grid(('', ''), shown)}\n\nAll of it, resolved: `recipe.yaml`."
 
 
 def _short(values: Mapping[str, Any]) -> str:
@@ -226,7 +232,7 @@ def _training(training: Mapping[str, Any]) -> str:
         if found:
             (first, one), (last, two) = found[0], found[-1]
             rows.append((label, f"{one:.4g} (step {first})", f"{two:.4g} (step {last})"))
-    more = [f"{name}: {count}" for name, count in (training.get("counts") or {}).items()]
+    more = [plain(f"{name}: {count}") for name, count in (training.get("counts") or {}).items()]
     seconds = next((e["train_runtime"] for e in log if "train_runtime" in e), None)
     if seconds is not None:
         more.append(f"time: {seconds:.0f} s")
@@ -242,7 +248,7 @@ def _results(results: Results | None) -> str:
         return "## Results\n\nNot evaluated."
     rows = [(r.measure, r.base or "-", r.ours, r.difference or "-") for r in results.rows]
     heads = ("", "Base", "this model", "difference to Base (95% interval)")
-    judged = f", judge {results.judge}" if results.judge else ""
+    judged = f", judge {plain(results.judge)}" if results.judge else ""
     notes = "".join(f"\n{note}" for note in results.notes)
     return f"""## Results
 
@@ -296,7 +302,7 @@ def _licence(manifest: RunManifest, judges: Mapping[str, JudgeSpec], base: str) 
     who = dict.fromkeys(
         [m.model for m in manifest.cast.values()] + [s.model for s in judges.values() if s.model]
     )
-    bound = [f"`{model}` ({terms(model)})" for model in who if terms(model) != "-"]
+    bound = [f"{code(model)} ({terms(model)})" for model in who if terms(model) != "-"]
     held = "licence of their base model; read that before use"
     if base in OURS:
         held = f"licence of `{base}`, Apache 2.0"
@@ -305,5 +311,5 @@ def _licence(manifest: RunManifest, judges: Mapping[str, JudgeSpec], base: str) 
         wrote = f" Terms of those who wrote and judged the conversations: {', '.join(bound)}."
     return (
         f"## Licence\n\nThe weights keep the {held}. The questions behind the training data: "
-        f"`{manifest.task.licence.id}`.{wrote}"
+        f"{code(manifest.task.licence.id)}.{wrote}"
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from html import escape
 
+from convbench.printable import printable
 from convbench.schema import JudgeSpec, RunManifest, pick
 
 
@@ -46,12 +48,31 @@ def _judges(judges: Mapping[str, JudgeSpec]) -> Iterator[str]:
             yield _block(f"System prompt of judge {spec.name}", spec.system)
         if spec.prompt:
             yield _block(f"Prompt of judge {spec.name}", spec.prompt)
+        if spec.metrics:
+            yield _block(f"Criteria of judge {spec.name}", "\n".join(_criteria(spec)))
+
+
+def _criteria(spec: JudgeSpec) -> Iterator[str]:
+    """Yield what a judge scores, a line a metric, and what becomes the reward."""
+    for metric in spec.metrics:
+        low, high = spec.limits(metric.name)
+        weight = f", weight {metric.weight:g}" if metric.weight is not None else ""
+        about = f": {metric.about}" if metric.about else ""
+        yield f"{metric.label} ({metric.name}, {low:g} to {high:g}{weight}){about}"
+    if spec.weighted:
+        yield f"Overall (overall, {spec.lowest:g} to {spec.highest:g}): the weighted mean"
+    yield f"reward = {spec.reward.metric} / {spec.reward.scale:g}"
 
 
 def _block(title: str, text: str) -> str:
+    summary = escape(printable(title).replace("\n", " "))
+    block = fenced(printable(text).strip(), "text")
+    return f"<details><summary>{summary}</summary>\n\n{block}\n\n</details>"
+
+
+def fenced(text: str, language: str) -> str:
+    """Return text as a block of code that nothing in it ends."""
     fence = "```"
     while fence in text:
         fence += "`"
-    return (
-        f"<details><summary>{title}</summary>\n\n{fence}text\n{text.strip()}\n{fence}\n\n</details>"
-    )
+    return f"{fence}{language}\n{text}\n{fence}"

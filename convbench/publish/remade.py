@@ -12,6 +12,7 @@ from convbench.errors import HubError
 from convbench.formats.check import check_names, check_run
 from convbench.hub.repo import Remote, fetch
 from convbench.publish.folder import write_set
+from convbench.publish.traces import FIRST, name_by_id
 from convbench.store.folder_seal import FILE, check_folder, names_in
 
 RUN = "run"
@@ -40,6 +41,8 @@ def verify_set(folder: Path) -> tuple[int, list[str]]:
         again.mkdir()
         judge = sealed.about.get("judge")
         write_set(folder / RUN, str(sealed.about.get("repo")), again, judge)
+        if not (folder / FIRST).exists():
+            name_by_id(again)
         problems += _compared(folder, again, str(sealed.about.get("version")))
     return sealed.files, problems
 

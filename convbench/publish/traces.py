@@ -17,26 +17,35 @@ import orjson
 from convbench.publish.portions import CALLS, THOUGHT, seen
 from convbench.store import Run
 
+FOLDER, FIRST = "traces", "traces/00001.jsonl"
 HARNESS = "convbench"
 MOST = 100
 """Traces of one set: a file each, and the Hub asks for folders of few files."""
 
 
 def write_traces(run: Run, folder: Path) -> int:
-    """Write the first conversations as `traces/ID.jsonl`, as the policy saw them; return how many.
-    Failed ones are left out."""
+    """Write the first conversations as `traces/NUMBER.jsonl`, as the policy saw them; return how
+    many. Failed ones are left out."""
     protocol = run.manifest.protocol
     policy = run.manifest.cast[protocol.policy].model
     ended = (talk for talk in run.conversations() if talk.failure is None)
     written = 0
     for talk in islice(ended, MOST):
-        name = talk.conversation_id
-        lines = [_header(run, name), *(_line(one, policy) for one in seen(protocol, talk))]
-        folder.joinpath("traces").mkdir(exist_ok=True)
-        file = folder / "traces" / f"{name}.jsonl"
-        file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        header = _header(run, talk.conversation_id)
+        lines = [header, *(_line(one, policy) for one in seen(protocol, talk))]
         written += 1
+        file = folder / FOLDER / f"{written:05}.jsonl"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     return written
+
+
+def name_by_id(folder: Path) -> None:
+    """Name the traces of a set after their conversations, as sets of before have them."""
+    for file in sorted((folder / FOLDER).glob("*.jsonl")):
+        with file.open("rb") as lines:
+            name = orjson.loads(lines.readline())["id"]
+        file.rename(file.with_name(f"{name}.jsonl"))
 
 
 def _header(run: Run, name: str) -> dict[str, Any]:

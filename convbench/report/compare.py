@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from convbench.report.policies import Policy
@@ -103,6 +104,22 @@ def _judges(first: Policy, other: Policy) -> list[str]:
 def _spec(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
     specs = policy.run.judge_specs()
     return _dump(specs[prints[0]]) if prints[0] in specs else {}
+
+
+def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
+    """Return a note for each judge that was shown question and options as others wrote them."""
+    found = dict.fromkeys(
+        judge
+        for policy in policies
+        for judge in policy.judges
+        for mark in policy.fingerprints(judge)
+        if (spec := policy.run.judge_specs().get(mark)) is not None and spec.fence == "nonce"
+    )
+    return [
+        f"Verdicts of {judge} are from before question and options were quoted in its prompt "
+        "(fence: nonce)."
+        for judge in found
+    ]
 
 
 def mixed_judge(policy: Policy) -> list[str]:

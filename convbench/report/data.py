@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import asdict
 from typing import Any
 
-from convbench.report.document import Document, Table
+from convbench.report.document import Cell, Document, Figure, Table
+
+FIGURE = "figure"
+"""Key of a cell's number with its error, interval, p and n."""
 
 
-def as_data(made: Document, runs: tuple[str, ...] = (), files: tuple[str, ...] = ()) -> Any:
-    """Return a report's tables as plain data, every cell as it is printed."""
+def as_data(made: Document, files: tuple[str, ...] = ()) -> Any:
+    """Return a report's tables as plain data: every cell as it is printed, and the figure behind
+    it as numbers."""
     return {
         "title": made.title,
-        "runs": list(runs),
+        "runs": list(made.runs),
         "parts": [
             {
                 "title": part.title,
@@ -33,10 +38,20 @@ def _table(table: Table) -> dict[str, Any]:
         "label": table.label,
         "caption": table.caption,
         "columns": [column.head for column in table.columns],
-        "rows": [[{"text": c.text, "error": c.error, "rank": c.rank} for c in row]
-                 for row in table.rows],
+        "rows": [[_cell(cell) for cell in row] for row in table.rows],
         "notes": list(table.notes),
-    }  # fmt: skip
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    printed = {"text": cell.text, "error": cell.error, "rank": cell.rank}
+    found = cell.figure or _count(cell.text)
+    return {**printed, FIGURE: None if found is None else asdict(found)}
+
+
+def _count(text: str) -> Figure | None:
+    """Return the figure of a whole number, which is printed as it is."""
+    return Figure(int(text)) if text.isascii() and text.isdecimal() else None
 
 
 def as_json(made: Document) -> str:

@@ -11,11 +11,17 @@ group, with its 95% interval. *Rises* and *falls* mean that the interval lies ab
 3. **Overpaid**: how much more the judge's gain is than the truth's: people's own measure of the
    judge's bias, or the difference of the two gains in Base's standard deviations.
 
+4. **Equal length and style**: judges of other makers like long answers too. Where the texts of a
+   policy moved from Base's, another judge's gain counts at equal length and style only.
+
 - **gaming**: the policy is overpaid (the interval lies above 0), by more than a quarter of the
-  gain. Where people say so the gain itself need not rise: a judge that sees no loss where people
-  see one is gamed too. Without people's labels it must rise, and no truth may have risen.
-- **real**: some truth rises and none falls, and it is not gaming. Without people's labels the
-  judge's controls must not have found it unfit.
+  gain; where the truth rises all the same, the interval must lie above that quarter. Where people
+  say so the gain itself need not rise: a judge that sees no loss where people see one is gamed too.
+  Without people's labels it must rise, and no truth may have risen.
+- **real**: people's score or accuracy rises and no truth falls, and it is not gaming. Without
+  people's labels the judge's controls must not have found it unfit. What is overpaid is said.
+- **judges agree**: the same, but only other judges rise, and the judge that trained does too.
+- **undetermined**: another judge rises, but not at equal length and style.
 - **undecided**: all else. Drift in length and style, and controls, stand beside the word as
   evidence; drift alone makes no verdict, for good answers may be longer.
 """
@@ -26,9 +32,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from convbench.stats.estimate import Estimate, holm
+from convbench.report.measures import ACCURACY
+from convbench.report.style_control import StyleControl
+from convbench.stats.estimate import Estimate, holm, side
 
-Word = Literal["real", "gaming", "undecided"]
+Word = Literal["real", "judges agree", "gaming", "undetermined", "undecided"]
+WINS: tuple[Word, ...] = ("real", "judges agree")
 PART = 1 / 4
 """Share of the gain that is overpaid, from which it is gaming."""
 SURE = 0.05
@@ -47,6 +56,18 @@ class Measured:
     """The training judge's gain in that unit."""
     people: bool = False
     """Whether it is people's, corrected."""
+    style: StyleControl | None = None
+    """Another judge's gain at equal length and style; None where that is not asked."""
+
+    @property
+    def counted(self) -> Estimate | None:
+        """The gain that counts."""
+        return self.gain if self.style is None else self.style.gain
+
+    @property
+    def objective(self) -> bool:
+        """Whether it is no judge's opinion."""
+        return self.people or self.name == ACCURACY.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +87,13 @@ class Decided:
 
     word: Word
     why: str
+    overpaid: float | None = None
+    """Share of a real gain that the judge pays for nothing, where that is sure."""
+
+    @property
+    def headline(self) -> str:
+        """The word, with what is overpaid."""
+        return self.word + (f", overpaid by {self.overpaid:.0%}" if self.overpaid else "")
 
 
 def decide(found: Evidence) -> Decided:
@@ -79,40 +107,98 @@ def decide(found: Evidence) -> Decided:
             "undecided", "nothing but the judge that trained speaks of it: have people label "
             "(convbench gold RUN --draw 100), or judge by a model of another family"
         )  # fmt: skip
-    up, down = _moved(used)
+    up, down = _rose_and_fell(used)
     paid = _overpaid(used)
-    if paid is not None and (paid.people or above(found.gain)):
-        if paid.people or not up:
-            return Decided("gaming", _gaming(paid))
-        return Decided("undecided", f"{', '.join(up)} rose, but {_gaming(paid)}")
+    if paid is not None and _is_gaming(paid, found.gain, rises=bool(up)):
+        return Decided("gaming", _gaming(paid))
+    if paid is not None and not paid.people and above(found.gain):
+        return Decided("undecided", f"{_names(up)} rose, but {_gaming(paid)}")
     if down:
-        return Decided(
-            "undecided", f"{', '.join(down)} fell" + (f", {', '.join(up)} rose" if up else "")
-        )
-    if up and found.unfit and not people:
-        return Decided(
-            "undecided", f"{', '.join(up)} rose, but the judge is unfit and nothing was labelled"
-        )
+        rose = f", {_names(up)} rose" if up else ""
+        return Decided("undecided", f"{_names(down)} fell{rose}")
     if up:
-        return Decided("real", f"{', '.join(up)} rose, and nothing fell")
-    moved = "the judge's score rose" if above(found.gain) else "the judge's score did not rise"
+        return _risen(found, up)
+    return _not_risen(found, used)
+
+
+def _is_gaming(paid: Measured, gain: Estimate, *, rises: bool) -> bool:
+    """Whether what is overpaid is gaming: by people where it is surely more than PART of the gain,
+    or they see none; by judges where they see none, and the training judge does."""
+    if not rises:
+        return paid.people or above(gain)
+    return paid.people and surely_over(paid)
+
+
+def surely_over(one: Measured) -> bool:
+    """Whether the interval of what is overpaid lies above PART of the gain."""
+    return one.over is not None and side(one.over.interval, PART * one.whole) > 0
+
+
+def _risen(found: Evidence, up: Sequence[Measured]) -> Decided:
+    """Return the verdict where some truth rose and none fell."""
+    people = next((one for one in up if one.people), None)
+    if found.unfit and people is None:
+        return Decided(
+            "undecided", f"{_names(up)} rose, but the judge is unfit and nothing was labelled"
+        )
+    why = f"{_names(up)} rose, and nothing fell"
+    if any(one.objective for one in up):
+        return Decided("real", why, None if people is None else _overpaid_share(people))
+    if not above(found.gain):
+        return Decided(
+            "undecided", f"{_names(up)} rose, but not the score of the judge that trained"
+        )
+    return Decided("judges agree", f"{why}; people or accuracy could tell whether it is real")
+
+
+def _not_risen(found: Evidence, used: Sequence[Measured]) -> Decided:
+    """Return the verdict where no truth rose or fell."""
+    for one in used:
+        control = one.style
+        if control and control.moved and above(one.gain) and not above(control.gain):
+            return Decided("undetermined", f"rose with {control.names}: {_at_equal(one)}")
+    rose = "the judge's score rose" if above(found.gain) else "the judge's score did not rise"
     names = ", ".join(one.name for one in used)
-    return Decided("undecided", f"{moved}, and {names} cannot be told from no change")
+    return Decided("undecided", f"{rose}, and {names} cannot be told from no change")
+
+
+def _at_equal(one: Measured) -> str:
+    """Return what is left of a judge's gain at equal length and style, in words."""
+    left = one.counted
+    if left is None or left.interval is None:
+        return f"too few texts of equal length and style to compare by {one.name}"
+    low, high = left.interval
+    return (
+        f"{one.name} rose by {one.gain.mean:+.3g}, at equal length and style by {left.mean:+.3g} "
+        f"[{low:+.3g}, {high:+.3g}]"
+    )
+
+
+def _names(measures: Sequence[Measured]) -> str:
+    return ", ".join(one.name for one in measures)
+
+
+def _overpaid_share(people: Measured) -> float | None:
+    if people.over is None or people.whole <= 0 or not above(people.over):
+        return None
+    return min(1.0, people.over.mean / people.whole)
 
 
 def above(found: Estimate | None) -> bool:
     """Whether the interval lies above 0."""
-    span = None if found is None else found.interval
-    return span is not None and span[0] > 0
+    return found is not None and side(found.interval) > 0
 
 
-def _moved(used: Sequence[Measured]) -> tuple[list[str], list[str]]:
-    """Return the names of what rose and of what fell, p adjusted by Holm over them."""
-    up: list[str] = []
-    down: list[str] = []
-    for one, p in zip(used, holm([one.gain.p for one in used]), strict=True):
-        if p is not None and p < SURE:
-            (up if one.gain.mean > 0 else down).append(one.name)
+def _rose_and_fell(used: Sequence[Measured]) -> tuple[list[Measured], list[Measured]]:
+    """Return what rose and what fell, p adjusted by Holm over them."""
+    up: list[Measured] = []
+    down: list[Measured] = []
+    counted = [(one, one.counted) for one in used]
+    for (one, gain), p in zip(
+        counted, holm([None if g is None else g.p for _, g in counted]), strict=True
+    ):
+        if gain is not None and p is not None and p < SURE:
+            (up if gain.mean > 0 else down).append(one)
     return up, down
 
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Rank = Literal[0, 1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number as it was computed, in the unit that is shown."""
+
+    estimate: float
+    error: float | None = None
+    """Its standard error."""
+    interval: tuple[float, float] | None = None
+    """Its 95% interval."""
+    p: float | None = None
+    """Two-sided p of no difference, adjusted as the table says; None for what is no difference."""
+    n: int | None = None
+    """Conversations, pairs or labels that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +33,8 @@ class Cell:
     """1 for the best of its column, 2 for the second best."""
     quiet: bool = False
     """Set for what stands beside our numbers: the paper's."""
+    figure: Figure | None = field(default=None, compare=False)
+    """The number behind the text, where it was estimated; cells are equal that print alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,8 @@ class Document:
 
     title: str
     parts: tuple[Part, ...]
+    runs: tuple[str, ...] = ()
+    """Folders of the runs that it is about."""
     alone: bool = False
     """Whether it is written as a document of its own in LaTeX, not as tables to paste."""
     columns: Literal["one", "two"] = "two"

@@ -12,7 +12,7 @@ from convbench.report.rows import Observation, Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped
 from convbench.schema import JudgeSpec
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate, estimate, side
 from convbench.stats.ppi import FEW, Corrected, Unit, corrected, difference
 from convbench.stats.transport import Transport, enough, transport
 
@@ -52,10 +52,8 @@ class GoldDifference:
         """What may be said: nothing where the check did not pass, or the interval holds 0."""
         if self.flips or (self.check is not None and self.check.passed != "PASS"):
             return "not told"
-        span = None if self.corrected is None else self.corrected.interval
-        if span is None or span[0] <= 0 <= span[1]:
-            return "not told"
-        return "better" if span[0] > 0 else "worse"
+        where = 0 if self.corrected is None else side(self.corrected.interval)
+        return "better" if where > 0 else "worse" if where < 0 else "not told"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ def lacking(found: Evidence, decided: Decided) -> Iterator[str]:
     if over is not None and left_open(found, decided):
         most = over.mean + (over.margin or 0.0)
         border = PART * people.whole
-        apart = over.mean if over.mean > border else border - over.mean
+        sure = over.mean > border and decided.word != "real"  # then being overpaid at all tells
+        apart = over.mean if sure else abs(border - over.mean)
         yield (
             f"Gaming is not ruled out: up to {min(1.0, most / people.whole):.0%} of the judge's "
             f"gain may be overpaid, and from {PART:.0%} it is gaming. {_more(over, apart)}"

@@ -10,6 +10,7 @@ from convbench.report.judges import panel_of
 from convbench.report.pairwise import beside, tournaments
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped, siblings, two_simulators
+from convbench.report.starts import foreign_starts
 from convbench.report.tables import (
     adaptation_table,
     best_of_table,
@@ -53,7 +54,10 @@ def document(
     parts = [
         Part(
             title=_title(section, name),
-            facts=tuple(_no_wins(section, siblings(section, sections), name)),
+            facts=(
+                *foreign_starts(section.policies),
+                *_no_wins(section, siblings(section, sections), name),
+            ),
             tables=tuple(
                 _named(table, section)
                 for table in _tables(section, name, section.errors(kind), paper, against)

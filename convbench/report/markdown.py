@@ -2,61 +2,64 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from convbench.printable import printable
 from convbench.report.document import Cell, Document, Part, SideBySide, Table
 
+LINK = re.compile(r"(?i)((?:[a-z][a-z0-9+.-]*://|www\.)[^\s|`]+)")
+"""What a reader of Markdown may make a link of by itself, unless it is code."""
 RANKED = "Best **bold**, second <u>underlined</u>."
 
 
 def markdown(document: Document) -> str:
     """Return the report; pictures are referred to by `NAME.svg`."""
-    lines = [f"# {_plain(document.title)}", ""]
+    lines = [f"# {plain(document.title)}", ""]
     for part in document.parts:
         lines += _part(part)
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _part(part: Part) -> Iterator[str]:
-    yield from (f"## {_plain(part.title)}", "")
+    yield from (f"## {plain(part.title)}", "")
     for fact in part.facts:
-        yield from (_plain(fact), "")
+        yield from (plain(fact), "")
     for table in part.tables:
-        yield from (f"### {_plain(table.caption)}", "", *markdown_table(table), "")
+        yield from (f"### {plain(table.caption)}", "", *markdown_table(table), "")
     for picture in part.pictures:
-        yield from (f"![{_plain(picture.caption)}]({picture.name}.svg)", "")
-        yield from (_plain(picture.caption), "")
+        yield from (f"![{plain(picture.caption)}]({picture.name}.svg)", "")
+        yield from (plain(picture.caption), "")
     for talk in part.talks:
         yield from _beside(talk)
     for note in part.notes:
-        yield from (_plain(note), "")
+        yield from (plain(note), "")
 
 
 def _beside(talk: SideBySide) -> Iterator[str]:
-    yield from (f"### {_plain(talk.title)}", "")
+    yield from (f"### {plain(talk.title)}", "")
     for fact in talk.facts:
-        yield from (_plain(fact), "")
+        yield from (plain(fact), "")
     for side in talk.sides:
-        yield from (f"#### {_plain(side.title)}", "", _plain(side.facts), "")
+        yield from (f"#### {plain(side.title)}", "", plain(side.facts), "")
         for who, said in side.turns:
-            yield f"- **{_plain(who)}**: {_plain(said)}"
+            yield f"- **{plain(who)}**: {plain(said)}"
         yield ""
 
 
 def markdown_table(table: Table) -> Iterator[str]:
     """Yield the table's lines and its footnotes."""
-    yield "| " + " | ".join(_plain(column.head) for column in table.columns) + " |"
+    yield "| " + " | ".join(plain(column.head) for column in table.columns) + " |"
     yield "|" + "|".join("---:" if column.numeric else ":---" for column in table.columns) + "|"
     for row in table.rows:
         yield "| " + " | ".join(map(_cell, row)) + " |"
     yield ""
-    for note in (*([RANKED] if table.ranked else []), *map(_plain, table.notes)):
+    for note in (*([RANKED] if table.ranked else []), *map(plain, table.notes)):
         yield from (note, "")
 
 
 def _cell(cell: Cell) -> str:
-    text = _plain(cell.text.strip())
+    text = plain(cell.text.strip())
     if cell.error is not None:
         text += f" ± {cell.error}"
     if cell.quiet:
@@ -64,7 +67,22 @@ def _cell(cell: Cell) -> str:
     return {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(cell.rank, text)
 
 
-def _plain(text: str) -> str:
-    """Keep what was written by others from being read as markup."""
-    out = "".join("\\" + c if c in "\\`*_|[]#" else c for c in printable(text))
-    return " ".join(out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())
+def plain(text: object) -> str:
+    """Return what was written by others in one line that is read as no markup, link or picture."""
+    line = " ".join(printable(str(text)).split())
+    return "".join(
+        code(part) if LINK.fullmatch(part) else _escaped(part) for part in LINK.split(line)
+    )
+
+
+def _escaped(text: str) -> str:
+    out = "".join("\\" + c if c in "\\`*_|[]#" else c for c in text)
+    return out.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def code(text: object) -> str:
+    """Return what was written by others as code in a line, whatever it holds."""
+    out = " ".join(printable(str(text)).split())
+    longest = max(map(len, re.findall("`+", out)), default=0)
+    fence, gap = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{gap}{out}{gap}{fence}" if out else "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from convbench.report.policies import Policy
@@ -15,11 +15,13 @@ from convbench.views import policy_turns
 
 WORDS = (2, 6)
 """Fewest and most words of a phrase."""
+FAR = 0.2
+"""Drift, in standard deviations, that is worth a line, and to be controlled."""
 LEAST = 0.1
 """Least rise in the share of conversations that is worth a word."""
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _STYLE: Mapping[str, re.Pattern[str]] = {
-    "list items": re.compile(r"^\s*(?:[-*•]|\d+[.)])\s", re.MULTILINE),
+    "list items": re.compile(r"^[^\S\n]*+(?:[-*•]|\d++[.)])\s", re.MULTILINE),
     "bold and headings": re.compile(r"\*\*|^#+\s", re.MULTILINE),
     "questions": re.compile(r"\?"),
     "exclamations": re.compile(r"!"),
@@ -28,7 +30,12 @@ _STYLE: Mapping[str, re.Pattern[str]] = {
         r"\b(?:certain(?:ly)?|definitely|clearly|confident|sure)\b", re.I
     ),
     "thanks and praise": re.compile(r"\b(?:thank|great|excellent|good|wonderful|glad)\b", re.I),
+    "paragraphs": re.compile(r"\n[ \t]*\n"),
+    "code and tables": re.compile(r"`|^[ \t]*\|", re.MULTILINE),
+    "emoji": re.compile(r"[\u2600-\u27bf\U0001f300-\U0001faff]"),
 }
+WORDS_FEATURE = "words"
+FEATURES = (WORDS_FEATURE, *_STYLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +52,55 @@ class Phrase:
     have it."""
 
 
-def drifts(base: Policy, other: Policy) -> dict[str, Estimate]:
+@dataclass(frozen=True, slots=True)
+class StylePair:
+    """The features of Base's text and of the policy's at one place."""
+
+    group: str
+    cell: str
+    """The question and temperature, which conversations of several samples share."""
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+
+
+def style_pairs(
+    base: Policy, other: Policy, before: Mapping[str, str], after: Mapping[str, str]
+) -> dict[str, StylePair]:
+    """Return the features of both policies' texts, by place. Texts are by conversation_id, as
+    `texts` returns them."""
+    first = {row.unit: before[row.talk] for row in base.rows if row.talk in before}
+    return {
+        row.unit: StylePair(
+            row.group, f"{row.unit.rpartition('#')[0]}@{row.temperature}",
+            features(first[row.unit]), features(after[row.talk]),
+        )
+        for row in other.rows if row.unit in first and row.talk in after
+    }  # fmt: skip
+
+
+def features(text: str) -> dict[str, float]:
+    """Return how many words a text has, and how many of each feature of style."""
+    counts = {name: float(len(pattern.findall(text))) for name, pattern in _STYLE.items()}
+    return {WORDS_FEATURE: float(len(_WORD.findall(text))), **counts}
+
+
+def drifts(pairs: Collection[StylePair]) -> dict[str, Estimate]:
     """Return the drift of words and of each feature of style that either policy shows, in Base's
     standard deviations, over the same places."""
-    first, second = texts(base), texts(other)
-    rows = {row.unit: (row.group, first.get(row.talk)) for row in base.rows}
-    pairs = [
-        (rows[row.unit][0], rows[row.unit][1], second.get(row.talk))
-        for row in other.rows if row.unit in rows
-    ]  # fmt: skip
     found = {}
-    for name in ("words", *_STYLE):
-        values = [(group, _value(name, a), _value(name, b)) for group, a, b in pairs if a and b]
-        moved = drift(values) if any(x or y for _, x, y in values) else None
-        if moved is not None:
-            found[name] = moved
+    for name in FEATURES:
+        values = [(pair.group, pair.before[name], pair.after[name]) for pair in pairs]
+        drifted = drift(values) if any(x or y for _, x, y in values) else None
+        if drifted is not None:
+            found[name] = drifted
     return found
 
 
-def phrase(base: Policy, other: Policy, scores: Mapping[str, float]) -> Phrase | None:
+def phrase(
+    before: Mapping[str, str], after: Mapping[str, str], scores: Mapping[str, float]
+) -> Phrase | None:
     """Return the phrase whose share of conversations rose most, the longest of those that rose
-    alike; None where none rose by LEAST. `scores` by conversation_id."""
-    before, after = texts(base), texts(other)
+    alike; None where none rose by LEAST. All are by conversation_id."""
     if not before or not after:
         return None
     one, two = Counter(_all(before)), Counter(_all(after))
@@ -113,9 +147,3 @@ def phrases(text: str) -> set[str]:
 def _all(found: Mapping[str, str]) -> Iterator[str]:
     for text in found.values():
         yield from phrases(text)
-
-
-def _value(name: str, text: str) -> float:
-    if name == "words":
-        return float(len(_WORD.findall(text)))
-    return float(len(_STYLE[name].findall(text)))

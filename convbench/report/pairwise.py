@@ -14,7 +14,8 @@ from convbench.report.simulators import siblings
 from convbench.schema.comparison import Comparison
 from convbench.stats.bradley_terry import TIMES, Ranking, Round, ranking
 from convbench.stats.duels import Duel, Wins, by_group, wins
-from convbench.stats.sequential import Decision, decide
+from convbench.stats.estimate import side
+from convbench.stats.sequential import EVEN, Decision, decide
 from convbench.store import Run
 from convbench.store.comparisons import comparisons
 
@@ -29,6 +30,22 @@ class Meeting:
     wins: Wins
     decision: Decision | None
     """Where the judge was asked until it was decided: what is sure at any time."""
+
+    @property
+    def rate(self) -> float:
+        """How often the first policy wins, ties as halves."""
+        return self.wins.rate.mean if self.decision is None else self.decision.mean
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The rate's 95% interval."""
+        decision = self.decision
+        return self.wins.rate.interval if decision is None else (decision.low, decision.high)
+
+    @property
+    def winner(self) -> str | None:
+        """The policy that wins for sure; None where that cannot be told."""
+        return {1: self.one.name, -1: self.other.name}.get(side(self.interval, EVEN))
 
 
 @dataclass(frozen=True)
@@ -92,20 +109,21 @@ def beside(
 def flips(
     found: Tournament, others: Sequence[tuple[str, Tournament]]
 ) -> dict[tuple[str, str], str]:
-    """Return why two policies have no winner, by their names: who wins with one simulated human and
-    loses with another has not won."""
+    """Return why two policies have no winner, by their names: who wins for sure with one simulated
+    human and loses for sure with another has not won."""
     said = {}
     for simulator, other in others:
-        there = {(m.one.name, m.other.name): m.wins.rate.mean for m in other.meetings}
+        there = {frozenset((m.one.name, m.other.name)): m for m in other.meetings}
         for meeting in found.meetings:
             names = meeting.one.name, meeting.other.name
-            rate, back = there.get(names), there.get((names[1], names[0]))
-            rate = rate if back is None else 1 - back
-            here = meeting.wins.rate.mean
-            if rate is not None and (here - 0.5) * (rate - 0.5) < 0:
+            back = there.get(frozenset(names))
+            if back is None or None in (meeting.winner, back.winner):
+                continue
+            if meeting.winner != back.winner:
+                rate = back.rate if back.one.name == names[0] else 1 - back.rate
                 said[names] = (
                     f"{names[0]} over {names[1]} is no win: the ranking flips with simulator "
-                    f"{simulator} ({here:.3f} here, {rate:.3f} there)"
+                    f"{simulator} ({meeting.rate:.3f} here, {rate:.3f} there)"
                 )
     return said
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
 from convbench import __version__
 from convbench.options.report import ReportOptions
-from convbench.report.data import as_data
+from convbench.report.data import FIGURE, as_data
 from convbench.report.document import Document
+from convbench.report.files import WRITERS, text
 from convbench.store import Run
 from convbench.store.folder_seal import FILE, seal_folder
 
+DRAWN = {"plots": False, "columns": "two", "titles": False}
+"""Options that change pages and no figure, with what they are where a seal does not say."""
 SAID = ("split", "judge", "kind", "baseline", "paper", "pairwise", "pool", "allow", "gold",
         "verdict")  # fmt: skip
 """Options that change figures."""
 MOST = 20
 """Differences that are told one by one."""
+_SVG = re.compile(r"<svg[^>]*>.*?</svg>", re.DOTALL)
 
 
 def seal_report(
@@ -34,7 +42,7 @@ def seal_report(
     about = {
         "version": __version__,
         "runs": [os.path.relpath(place, folder) for place in places],
-        "options": {name: getattr(options, name) for name in SAID}
+        "options": {name: getattr(options, name) for name in (*SAID, *DRAWN)}
         | {"against": list(options.against)},
         "figures": figures_of(made),
     }
@@ -48,12 +56,15 @@ def options_of(about: Mapping[str, Any], folder: Path) -> ReportOptions:
     said = dict(about["options"])
     against = tuple(map(str, said.pop("against", ())))
     runs = tuple((folder / str(run)).resolve() for run in about["runs"])
-    return ReportOptions(runs, against=against, **{name: said[name] for name in SAID})
+    drawn = {name: said.get(name, default) for name, default in DRAWN.items()}
+    return ReportOptions(runs, against=against, **{name: said[name] for name in SAID}, **drawn)
 
 
 def figures_of(made: Document) -> list[Any]:
     """Return the parts that tell something in numbers or words; pictures draw the same numbers."""
     parts: list[Any] = as_data(made)["parts"]
+    for cell in (c for part in parts for table in part["tables"] for r in table["rows"] for c in r):
+        del cell[FIGURE]  # what is printed is compared, which no other machine computes otherwise
     return [part for part in parts if part["tables"] or part["facts"] or part["notes"]]
 
 
@@ -65,6 +76,41 @@ def differences(said: Any, found: Any) -> list[str]:
         if len(out) == MOST:
             break
     return out
+
+
+def unequal_pages(made: Document, folder: Path, names: Collection[str]) -> Iterator[str]:
+    """Yield where a report's pages differ from those that its records give, `made`. `names` are
+    the files of its folder; what is no page of a report is passed over."""
+    for form, (_, ending) in WRITERS.items():
+        name = f"report.{ending}"
+        if name in names:
+            said = (folder / name).read_text(encoding="utf-8", errors="replace")
+            again = text(replace(made, runs=_runs_as_typed(made, said, form)), form)
+            yield from islice(_unequal_lines(name, said, again), MOST)
+
+
+def _unequal_lines(name: str, said: str, again: str) -> Iterator[str]:
+    """Yield lines that are not the same; what pictures draw is left out, for another version of
+    the drawing library draws otherwise."""
+    one, two = (_SVG.sub("<svg>", page).split("\n") for page in (said, again))
+    for number, (a, b) in enumerate(zip_longest(one, two, fillvalue=""), 1):
+        if a != b:
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b)))  # noqa: B905
+            a, b = (line[max(0, same - 20) :] for line in (a, b))
+            yield f"{name}:{number}: says {a!r:.80}; the records give {b!r:.80}"
+
+
+def _runs_as_typed(made: Document, said: str, form: str) -> tuple[str, ...]:
+    """Return the runs' folders as a JSON report has them, where they are those of the document:
+    they may have been typed otherwise, or lie elsewhere today."""
+    if form != "json":
+        return made.runs
+    try:
+        typed = tuple(map(str, json.loads(said)["runs"]))
+    except (ValueError, KeyError, TypeError):
+        return made.runs
+    same = [Path(one).resolve().name for one in typed] == [Path(one).name for one in made.runs]
+    return typed if same else made.runs
 
 
 def _unequal(said: Any, found: Any, place: str) -> Iterator[tuple[str, Any, Any]]:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from convbench.errors import RunError
-from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol
+from convbench.report.compare import SHOWN, differences, mixed_judge, own_protocol, unquoted_judges
 from convbench.report.humans import by_simulator
 from convbench.report.naming import in_order, pooled, with_unique_names
 from convbench.report.policies import Policy, read_policies, read_policy
+from convbench.report.starts import with_start_as_base
 from convbench.schema.regime import RULES
 from convbench.store import Run
 from convbench.words import ErrorKind, Regime
@@ -128,9 +129,12 @@ def _families(runs: Sequence[Run], split: str) -> Iterator[list[Policy]]:
         family = read_policies(run, split)
         inside = {policy.run.manifest.id for policy in family}
         listed = (r for r in by_id.values() if r.manifest.parent == run.manifest.id)
-        yield family + [
-            read_policy(child, split, run) for child in listed if child.manifest.id not in inside
-        ]
+        yield with_start_as_base(
+            [
+                *family,
+                *(read_policy(c, split, run) for c in listed if c.manifest.id not in inside),
+            ]
+        )
 
 
 def _joined(
@@ -156,6 +160,7 @@ def _joined(
             )
     listed = in_order(pooled(policies) if pool else policies)
     notes += _seeds(policies) if pool else []
+    notes += unquoted_judges(policies)
     return tuple(with_unique_names(listed)), tuple(dict.fromkeys(notes))
 
 

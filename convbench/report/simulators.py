@@ -3,7 +3,7 @@
 d and e are a policy's differences to Base with the one human and the other, paired over the same
 question, sample and temperature in all four runs. (d + e) / 2 is what both show; the *share* is
 (d - e) / (d + e): d is the mean times 1 + share, e the mean times 1 - share. Beyond 1 (100 %) the
-two humans rank the policies in opposite orders, and there is no win.
+differences have opposite signs; there is no win where their intervals lie on opposite sides of 0.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from convbench.report.measures import ACCURACY, Measure, judge_measures
 from convbench.report.paired import pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.stats.estimate import Estimate, estimate
+from convbench.stats.estimate import Estimate, estimate, side
 from convbench.stats.ratio import Ratio, ratio
 
 Said = Literal["better with both", "worse with both", "flips", "not told"]
-"""What may be said of a policy and Base: a win only where both intervals lie on one side of 0."""
+"""What may be said of a policy and Base: a win only where both intervals lie on one side of 0, a
+flip only where they lie on opposite sides. Signs alone would flip by chance, in half of the cases
+where one of the differences is 0."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,12 @@ class Apart:
     @property
     def said(self) -> Said:
         """What may be said."""
-        if self.first.mean * self.second.mean < 0:
-            return "flips"
-        spans = [one.interval for one in (self.first, self.second)]
-        if any(span is None for span in spans):
+        sides = {side(self.first.interval), side(self.second.interval)}
+        if 0 in sides:
             return "not told"
-        if all(span is not None and span[0] > 0 for span in spans):
-            return "better with both"
-        if all(span is not None and span[1] < 0 for span in spans):
-            return "worse with both"
-        return "not told"
+        if len(sides) == 2:
+            return "flips"
+        return "better with both" if sides == {1} else "worse with both"
 
 
 @dataclass(frozen=True)

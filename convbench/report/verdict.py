@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from convbench.judge.controls import tried, unfit
-from convbench.report.deciding import Decided, Evidence, Measured, decide
+from convbench.report.deciding import WINS, Decided, Evidence, Measured, decide
 from convbench.report.gold import both, compare, gold_for
 from convbench.report.measures import ACCURACY
-from convbench.report.moved import Phrase, drifts, phrase
+from convbench.report.moved import Phrase, StylePair, drifts, phrase, style_pairs, texts
 from convbench.report.paired import pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
 from convbench.report.simulators import flipped
+from convbench.report.style_control import style_control
 from convbench.schema import JudgeSpec
 from convbench.stats.drift import drift, drift_apart
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.transport import Transport
+
+Scores = tuple[str, str, float, float]
+"""Group, place, Base's score and the policy's."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def verdicts(
 
 
 def _unless_real(found: Verdicted, flips: str) -> Verdicted:
-    if found.decided.word != "real":
+    if found.decided.word not in WINS:
         return found
     return replace(found, decided=Decided("undecided", f"{found.decided.why}; but {flips}"))
 
@@ -88,6 +92,8 @@ def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -
             truths.append(
                 Measured("people's score", found.corrected, found.bias, found.raw.mean, people=True)
             )
+    before, after = texts(base), texts(policy)
+    style = style_pairs(base, policy, before, after)
     own, alike, poor = family(spec, judge), [], {}
     for other in judges:
         if other == judge:
@@ -99,17 +105,19 @@ def verdict(base: Policy, policy: Policy, judge: str, judges: tuple[str, ...]) -
         if whys := _unfit(base, other):
             poor[other] = whys
             continue
-        one = _measured(base, policy, judge, metric, other, theirs)
+        head = theirs.headline if theirs is not None else "overall"
+        one = second_opinion(other, _pairs(base, policy, judge, metric),
+                             _pairs(base, policy, other, head), style)  # fmt: skip
         truths += [] if one is None else [one]
     right = estimate((row.group, b - a) for row, a, b in pairs(base, policy, ACCURACY))
     if right is not None:
-        truths.append(Measured("accuracy", right, None, math.nan))
+        truths.append(Measured(ACCURACY.key, right, None, math.nan))
     evidence = Evidence(gain, tuple(truths), tuple(_unfit(base, judge)))
     scores = {row.talk: value for row in policy.rows
               if (value := score(row, judge, metric)) is not None}  # fmt: skip
     return Verdicted(
-        policy.name, judge, decide(evidence), evidence, check, drifts(base, policy),
-        phrase(base, policy, scores), tuple(alike), poor,
+        policy.name, judge, decide(evidence), evidence, check, drifts(style.values()),
+        phrase(before, after, scores), tuple(alike), poor,
     )  # fmt: skip
 
 
@@ -142,10 +150,8 @@ def _gain(base: Policy, policy: Policy, judge: str, metric: str) -> Estimate | N
     return estimate((g, b - a) for g, _, a, b in _pairs(base, policy, judge, metric))
 
 
-def _pairs(
-    base: Policy, policy: Policy, judge: str, metric: str
-) -> Iterator[tuple[str, str, float, float]]:
-    """Yield (group, place, Base's score, the policy's)."""
+def _pairs(base: Policy, policy: Policy, judge: str, metric: str) -> Iterator[Scores]:
+    """Yield what a judge gave at each place that both policies have."""
     before = {row.unit: score(row, judge, metric) for row in base.rows}
     for row in policy.rows:
         a, b = before.get(row.unit), score(row, judge, metric)
@@ -153,22 +159,30 @@ def _pairs(
             yield row.group, row.unit, a, b
 
 
-def _measured(
-    base: Policy, policy: Policy, judge: str, metric: str, other: str, spec: JudgeSpec | None
+def second_opinion(
+    name: str,
+    first: Iterable[Scores],
+    second: Iterable[Scores],
+    style: Mapping[str, StylePair],
 ) -> Measured | None:
-    """Return what another judge says, with how much more the first one gained, each in Base's
-    standard deviations."""
-    theirs = spec.headline if spec is not None else "overall"
-    second = {u: (g, a, b) for g, u, a, b in _pairs(base, policy, other, theirs)}
-    gain = estimate((g, b - a) for g, a, b in second.values())
-    first = {u: (g, a, b) for g, u, a, b in _pairs(base, policy, judge, metric) if u in second}
+    """Return what another judge (`second`) says, at equal length and style too, with how much more
+    the judge that trained (`first`) gained, each in Base's standard deviations."""
+    theirs = {place: (group, a, b) for group, place, a, b in second}
+    gain = estimate((group, b - a) for group, a, b in theirs.values())
     if gain is None:
         return None
-    apart = drift_apart((g, a, b, *second[u][1:]) for u, (g, a, b) in first.items())
-    whole = drift(first.values())
-    if apart is None or whole is None:
-        return Measured(f"judge {other}", gain, None, math.nan)
-    return Measured(f"judge {other}", gain, apart, whole.mean)
+    both = {place: (group, a, b) for group, place, a, b in first if place in theirs}
+    apart = drift_apart((*both[place], *theirs[place][1:]) for place in both)
+    whole = drift(both.values())
+    known = apart is not None and whole is not None
+    control = style_control(((g, place, a, b) for place, (g, a, b) in theirs.items()), style)
+    return Measured(
+        f"judge {name}",
+        gain,
+        apart if known else None,
+        whole.mean if known and whole else math.nan,
+        style=control,
+    )
 
 
 def _width(spec: JudgeSpec | None, metric: str) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import FatalModelError, RunError, SpecError
+from convbench import prompts
+from convbench.errors import ConvbenchError, FatalModelError, RunError, SpecError
 from convbench.models.batch import no_batches
 from convbench.models.open import policy_or_default
 from convbench.options.build import BuildOptions
@@ -25,7 +26,7 @@ from convbench.rollout.calls import SCRIPT, ready_cast
 from convbench.rollout.cast import make_cast
 from convbench.rollout.fill import fill
 from convbench.rollout.loop import Built, identical_samples
-from convbench.rollout.manifest import make_manifest
+from convbench.rollout.manifest import make_manifest, refuse_unsent_temperatures
 from convbench.rollout.preview import Preview, preview
 from convbench.rollout.recorded import recorded_of
 from convbench.rollout.resume import resume
@@ -36,7 +37,7 @@ from convbench.schema.regime import reply_limit
 from convbench.store import Run, set_latest
 from convbench.store.label import write_label
 from convbench.tasks.load import Loaded, load_examples
-from convbench.tasks.splits import counted, refuse_untested
+from convbench.tasks.splits import counted, refuse_untested, without_errors
 
 UNBORN = re.compile(r"examples(-\d+)?\.jsonl(\.zst)?|seals\.jsonl")
 """Questions and their seal, which are written before the manifest."""
@@ -55,6 +56,8 @@ class BuildResult:
     loaded: Loaded | None = None
     built: Built | None = None
     preview: Preview | None = None
+    problem: ConvbenchError | None = None
+    """Why a dry run could not be followed by the run itself; None where it could."""
     splits: dict[Split, int] = field(default_factory=dict)
     """Questions of each split that the run has, whether built or not."""
     warnings: list[str] = field(default_factory=list)
@@ -86,6 +89,8 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
         examples = existing.examples.values()
     result = BuildResult(options.run, manifest, existing is not None, loaded)
     result.splits = counted(e.split for e in examples)
+    if existing is None and (line := without_errors(examples)):
+        result.warnings.append(line)
     if options.tested:
         refuse_untested(manifest.task.name, result.splits)
     # A resumed run's questions are read as needed: one tells whether its prompts render.
@@ -93,14 +98,14 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
     wanted = (e for e in examples if manifest.split in ("all", e.split))
     some = islice(wanted, looked_at)
     first = preview(manifest, some, options.specs.folders, batch=options.calls.batch)
-    if options.dry_run:
-        result.preview = first
-        return result
     calls = options.calls.naming(*_typed(options, manifest))
     run = existing or Run(options.run or _new_path(manifest), manifest)
-    if not ready_cast(run, calls) and calls.batch:
-        asked = (one.model for one in manifest.cast.values() if one.model != SCRIPT)
-        raise FatalModelError(no_batches(*asked))
+    if options.dry_run:
+        result.problem = _problem(options, run, calls)
+        unnamed = result.problem is not None and options.model is None and existing is None
+        result.preview = replace(first, usd=None, unpriced=()) if unnamed else first
+        return result
+    _ready(run, calls)
     if existing is None:
         run = Run.create(run.path, manifest, examples)
     if options.tags or options.note is not None:
@@ -118,6 +123,24 @@ def build(options: BuildOptions, load: Load = load_examples, have: Have = fill) 
             "signal from them (greedy decoding, a cache in between, or a seed that is ignored?)"
         )
     return result
+
+
+def _ready(run: Run, calls: CallOptions) -> None:
+    """Refuse a cast that cannot be asked, or not in batches where it is to be."""
+    if not ready_cast(run, calls) and calls.batch:
+        asked = (one.model for one in run.manifest.cast.values() if one.model != SCRIPT)
+        raise FatalModelError(no_batches(*asked))
+
+
+def _problem(options: BuildOptions, run: Run, calls: CallOptions) -> ConvbenchError | None:
+    """Return what would stop the run that a dry run speaks of; None where nothing would."""
+    try:
+        if options.task is not None:
+            _runnable(options)
+        _ready(run, replace(calls, remembers=False))
+    except ConvbenchError as error:
+        return error
+    return None
 
 
 def _typed(options: BuildOptions, manifest: RunManifest) -> list[str]:
@@ -167,14 +190,17 @@ def begun(options: BuildOptions, load: Load = load_examples) -> tuple[RunManifes
         teacher=options.teacher,
         max_tokens=reply_limit(options.shape.max_tokens, options.shape.regime),
         effort=options.shape.reasoning_effort,
+        top_p=options.shape.top_p,
         specs=options.specs,
         calls=options.calls,
         logprobs=options.logprobs,
     )
     manifest = make_manifest(task, with_offered(protocol), options.shape, cast)
+    refuse_unsent_temperatures(manifest)
     loaded = load(task, manifest.seed)
     if not any(manifest.split in ("all", e.split) for e in loaded.examples):
         raise SpecError(f"--split {manifest.split}: task {task.name} drew no question for it")
+    prompts.refuse_absent_choices(task, manifest.protocol, manifest.mode, loaded.examples)
     return manifest.model_copy(
         update={
             "source_revision": loaded.revision,

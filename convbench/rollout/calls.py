@@ -23,6 +23,7 @@ from convbench.models.consent import consent, printable
 from convbench.models.devices import Placement, placed
 from convbench.models.model import Model
 from convbench.models.open import open_model
+from convbench.net.addresses import check_address
 from convbench.options.shared import CallOptions, devices_of
 from convbench.schema import Member, canonical
 from convbench.schema.devices import Role
@@ -322,8 +323,11 @@ def _refuse_body(run: Run, member: Member, api_base: str | None, options: CallOp
 def permit(run: Run, ref: str, api_base: str | None, options: CallOptions) -> None:
     """Raise RunError where a run has a model called that the user did not agree to: any model of a
     pulled run, and those of any run at an address that this user never named."""
+    if api_base is not None:
+        check_address(api_base, f"{ref}: its address in the run")
     if api_base is not None and api_base == options.api_base:
-        known.remember(api_base)
+        if options.remembers:
+            known.remember(api_base)
         return
     stranger = api_base is not None and not known.is_known(api_base)
     pulled = run.manifest.pulled_from

@@ -29,7 +29,7 @@ from convbench.rollout.branch import call_key, candidate
 from convbench.rollout.calls import at_once, calling, open_for
 from convbench.rollout.wanted import PARENTS, parents
 from convbench.schema import Completion, Conversation, text_of
-from convbench.schema.noun import Noun
+from convbench.schema.noun import ConversationId, Noun
 from convbench.store import Run
 from convbench.store.jsonl import lines, records, write_whole
 from convbench.store.shape import checked, read_model
@@ -52,7 +52,7 @@ class Asking(Noun):
 class Reply(Noun):
     """One candidate that is wanted, and where it stands."""
 
-    conversation_id: str
+    conversation_id: ConversationId
     """The conversation."""
     turn: int = Field(ge=0)
     """Its turn."""

@@ -9,6 +9,7 @@ from convbench.errors import SpecError
 from convbench.models.aliases import default_policy, resolve
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.models.open import never_sent
+from convbench.models.where import own_sampling, weights_place
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.manifest import sampling_of
@@ -26,16 +27,18 @@ def make_cast(
     specs: SpecOptions,
     calls: CallOptions,
     effort: Effort | None = None,
+    top_p: float | None = None,
     logprobs: bool = False,
 ) -> dict[str, Member]:
     """Return who speaks for every speaker of the protocol.
 
     `teacher` is the model of the speakers other than the policy that are not scripted, `effort`
-    how long the policy is to think; with `logprobs` what it samples is recorded token by token.
+    how long the policy is to think, `top_p` the nucleus that it samples from; with `logprobs` what
+    it samples is recorded token by token.
     Raises SpecError where a speaker needs a model and none is named.
     """
     wanted = model or default_policy(specs.folders)
-    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort)}
+    cast = {protocol.policy: make_member(wanted, max_tokens, calls.api_base, specs, effort, top_p)}
     if logprobs:
         cast[protocol.policy] = logging(cast[protocol.policy])
     can_be_taught = teachers(protocol, teacher)
@@ -94,6 +97,7 @@ def make_member(
     api_base: str | None,
     specs: SpecOptions,
     effort: Effort | None = None,
+    top_p: float | None = None,
 ) -> Member:
     """Return the member of the cast that a model's name stands for."""
     resolved = resolve(name, api_base=api_base, specs=specs.folders)
@@ -101,22 +105,23 @@ def make_member(
         Member(
             model=resolved.ref,
             short=resolved.short,
-            sampling=sampling_of(max_tokens, effort),
+            sampling=sampling_of(max_tokens, effort, top_p),
             api_base=address(api_base) if api_base else None,
             weights=resolved.alias.weights,
             reads=resolved.alias.reads,
             replay=resolved.alias.replay,
             extra_body=resolved.alias.extra_body,
+            own_sampling=own_sampling(weights_place(resolved.ref, resolved.alias.weights)),
             left_out=tuple(sorted(never_sent(resolved))) if "/" in resolved.ref else (),
         )
     )
 
 
 def asked_alike(member: Member, old: Member) -> Member:
-    """Return a policy that follows another, told to think as that one was; weights that run here
-    also get its chat template's options, as training renders them."""
-    effort = old.sampling.reasoning_effort
-    sampling = member.sampling.model_copy(update={"reasoning_effort": effort})
+    """Return a policy that follows another, told to think and to sample as that one was; weights
+    that run here also get its chat template's options, as training renders them."""
+    alike = {name: getattr(old.sampling, name) for name in ("reasoning_effort", "top_p")}
+    sampling = member.sampling.model_copy(update=alike)
     member = member.model_copy(update={"sampling": sampling})
     if not member.model.startswith(("local:", "vllm:")) or member.extra_body:
         return member

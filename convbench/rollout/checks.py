@@ -38,7 +38,7 @@ _STUDENT = re.compile(
     r"|\bmy\s+(?:final\s+)?answer\s+(?:is|would\s+be)\b"
     r"|\bmy\s+(?:clarifying\s+)?question\s+is\b"
     r"|\bthank(?:s|\s+you),?\s+teacher\b"
-    r"|^\W*(?:student|assistant)\s*\W*:",
+    r"|^[^\w\n]*+(?:student|assistant)[^\w:]*+:",
     re.IGNORECASE | re.MULTILINE,
 )
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
@@ -48,7 +48,7 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 LONG = 6
 """Letters of a gold option's text that are told apart from chance in a disguise."""
 _ASKS = re.compile(
-    r"\?|^\W*(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
+    r"\?|^[^\w\n]*+(?:what|which|how|why|when|where|who|does|do|is|are|can|could|would|will)\b"
     r"|\b(?:clarify|explain|tell\s+me|wonder(?:ing)?|curious|know\s+(?:what|how|why|whether|if))\b",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -175,7 +175,7 @@ def smuggles(text: str, example: Example) -> bool:
 def _says(text: str, gold: str) -> bool:
     """Whether the words of an option stand in the text, as words."""
     return (
-        re.search(r"(?<![^\W_])" + r"[\W_]*".join(gold) + r"(?![^\W_])", text.lower()) is not None
+        re.search(r"(?<![^\W_])" + r"[\W_]*+".join(gold) + r"(?![^\W_])", text.lower()) is not None
     )
 
 

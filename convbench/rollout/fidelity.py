@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from convbench.answers.common_runs import runs_of
 from convbench.answers.disguises import runs, smuggled, unmasked
 from convbench.schema import Conversation, Example, ProtocolSpec, Turn
 from convbench.views import heard
@@ -21,12 +22,15 @@ ALIKE = 0.9
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 CODE = re.compile(
-    r"```|^\s*(?:def|class|async def)\s+\w+\s*[(:]|^\s*(?:import|from)\s+\w+(?:\s+import\b|\s*$)"
-    r"|^\s*return\s+[\w(\[{]|\blambda\s+\w+\s*:|</\w+>|<(?:html|div|body|span|style)\b",
+    r"```|^[^\S\n]*+(?:(?:def|class|async def)\s++\w++\s*+[(:]"
+    r"|(?:import|from)\s++\w++(?:\s++import\b|[^\S\n]*+$)|return\s++[\w(\[{])"
+    r"|\blambda\s++\w++\s*+:|</\w++>|<(?:html|div|body|span|style)\b",
     re.MULTILINE | re.IGNORECASE,
 )
 """Code, of Python or a page."""
-OTHERS_LINE = re.compile(r"^\W*(?:human|user|agent|assistant)\s*\W?:", re.IGNORECASE | re.MULTILINE)
+OTHERS_LINE = re.compile(
+    r"^[^\w\n]*+(?:human|user|agent|assistant)\s*+\W?:", re.IGNORECASE | re.MULTILINE
+)
 """A line that begins with a speaker's name."""
 FAREWELL = re.compile(
     r"^\W*(?:(?:no,?\s+)?that(?:['’]s|\s+is)\s+(?:all|it|everything)"
@@ -107,26 +111,14 @@ def tokens(text: str) -> list[str]:
 
 def shared_run(one: Sequence[str], two: Sequence[str], but: Sequence[str] = ()) -> int:
     """Return the length of the longest run of tokens in both; runs that stand in `but` too do
-    not count. Time is |one| * |two|."""
-    best = 0
-    known = " " + " ".join(but) + " "
-    above = [0] * (len(two) + 1)
-    for i, token in enumerate(one):
-        row = [0] * (len(two) + 1)
-        for j, other in enumerate(two):
-            if token == other:
-                row[j + 1] = above[j] + 1
-                if row[j + 1] > best:
-                    run = " ".join(one[i - row[j + 1] + 1 : i + 1])
-                    if f" {run} " not in known:
-                        best = row[j + 1]
-        above = row
-    return best
+    not count. Time is in proportion to their lengths."""
+    both = zip(runs_of(tuple(two)).longest(one), runs_of(tuple(but)).longest(one), strict=True)
+    return max((length for length, known in both if length > known), default=0)
 
 
 def _alike(one: Sequence[str], two: Sequence[str]) -> bool:
-    longer = max(len(one), len(two))
-    return shared_run(one, two) >= ALIKE * longer
+    least = ALIKE * max(len(one), len(two))
+    return min(len(one), len(two)) >= least and shared_run(one, two) >= least
 
 
 def secrets(example: Example, protocol: ProtocolSpec) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from convbench.catalog import function
 from convbench.engine.caller import Caller
 from convbench.engine.jobs import Summary
+from convbench.engine.offload import offload
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.models.model import Model
 from convbench.rollout.plan import Rollout, plan
@@ -19,6 +20,7 @@ from convbench.schema import Conversation
 from convbench.stats.alike import alike
 from convbench.store import Run
 from convbench.store.keys import Names
+from convbench.views import texts
 
 
 @dataclass
@@ -82,9 +84,12 @@ async def build(
         conversation = await play(manifest, example, job, cast, caller, tools)
         if conversation.failure is not None:
             return conversation
-        found = [
-            flag for check in checks for flag in check(conversation, example, manifest.protocol)
-        ]
+        found = await offload(
+            lambda: [
+                flag for check in checks for flag in check(conversation, example, manifest.protocol)
+            ],
+            texts(conversation),
+        )
         return conversation.model_copy(update={"flags": tuple(dict.fromkeys(found))})
 
     recording = Recording[Rollout, Conversation](

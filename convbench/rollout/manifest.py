@@ -111,7 +111,7 @@ def ask_again(
 def identity(member: Member) -> dict[str, Any]:
     """Return what makes a member of the cast the same one: not the address it is served at, nor
     the name it was asked for by."""
-    left = dict.fromkeys(("api_base", "weights", "short", "left_out"), True)
+    left = dict.fromkeys(("api_base", "weights", "short", "own_sampling", "left_out"), True)
     return member.model_dump(mode="json", exclude={**left, "sampling": {"logprobs"}})
 
 
@@ -178,11 +178,27 @@ def spread(
     return n, temperatures
 
 
-def sampling_of(max_tokens: int | None, effort: Effort | None = None) -> Sampling:
+def refuse_unsent_temperatures(manifest: RunManifest) -> None:
+    """Raise SpecError where samples are to differ by temperatures that the policy's model is known
+    to take none of: all of them would be drawn alike."""
+    policy = manifest.protocol.policy
+    member, fixed = manifest.cast[policy], manifest.protocol.speakers[policy].temperature
+    asked = dict.fromkeys(manifest.temperatures)
+    if "temperature" in member.left_out and fixed is None and len(asked) > 1:
+        listed = ", ".join(f"{value:g}" for value in asked)
+        raise SpecError(
+            f"--temperatures: found {listed} for {member.short or member.model}, which takes no "
+            "temperature, so that all samples would be drawn alike; expected one value, e.g. "
+            "--temperatures 1, or a model that takes one"
+        )
+
+
+def sampling_of(
+    max_tokens: int | None, effort: Effort | None = None, top_p: float | None = None
+) -> Sampling:
     """Return the sampling of a speaker; the temperature is set by conversation."""
-    if max_tokens is None:
-        return Sampling(reasoning_effort=effort)
-    return Sampling(max_tokens=max_tokens, reasoning_effort=effort)
+    limit = {} if max_tokens is None else {"max_tokens": max_tokens}
+    return Sampling(reasoning_effort=effort, top_p=top_p, **limit)
 
 
 def refuse_changes(old: RunManifest, new: RunManifest) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench.errors import DataError
+from convbench.regular import open_new
 from convbench.sandbox.browser import PageError, Shot, shoot
 from convbench.sandbox.looks import html_of, visible
 from convbench.schema import ImagePart, Message, TextPart, text_of
@@ -70,6 +71,7 @@ def _picture(shot: Shot, media: Path) -> ImagePart:
     if not (media / name).exists():
         media.mkdir(parents=True, exist_ok=True)
         new = media / f".{name}.{id(shot)}"
-        new.write_bytes(shot.png)
+        with open_new(new) as file:
+            file.write(shot.png)
         new.replace(media / name)
     return ImagePart(file=name)

@@ -9,10 +9,9 @@ from convbench.errors import RunError
 from convbench.options.specs import Sets, load_protocol, load_task, sized, sort_sets, with_sets
 from convbench.rollout.calls import SCRIPT
 from convbench.rollout.cast import make_member, teachers, with_fingerprint
-from convbench.rollout.manifest import refuse_changes, sampling_of
+from convbench.rollout.manifest import refuse_changes
 from convbench.rollout.toolbox import as_began
 from convbench.schema import Member, ProtocolSpec, RunManifest, TaskSpec
-from convbench.schema.reasoning import Effort
 from convbench.schema.regime import in_regime
 from convbench.store import Run
 
@@ -37,7 +36,7 @@ def resume(run: Run, options: BuildOptions) -> RunManifest:
     shape = {
         name: value
         for name, value in vars(options.shape).items()
-        if value is not None and name not in ("max_tokens", "reasoning_effort")
+        if value is not None and name not in ("max_tokens", "reasoning_effort", "top_p")
     }
     task = _task_again(old.task, options, sets)
     protocol = in_regime(_protocol_again(old.protocol, options, sets), old.regime)
@@ -70,24 +69,26 @@ def _cast_again(old: RunManifest, options: BuildOptions) -> dict[str, Member]:
     taught = teachers(old.protocol, options.teacher)
     named = {name: options.teacher if name in taught else None for name in old.cast}
     named[old.protocol.policy] = options.model
-    effort = options.shape.reasoning_effort
-    told = {old.protocol.policy: effort} if effort is not None else {}
     return {
-        name: _again(member, named[name], options, told.get(name))
+        name: _again(member, named[name], options, policy=name == old.protocol.policy)
         for name, member in old.cast.items()
     }
 
 
-def _again(old: Member, named: str | None, options: BuildOptions, effort: Effort | None) -> Member:
-    """Return a speaker's member where the user now names this model, or none, and how long it is
-    to think, or not."""
-    limit, said = options.shape.max_tokens, effort
-    effort = effort or old.sampling.reasoning_effort
-    if old.model != SCRIPT and (limit is not None or said is not None):
-        sampling = sampling_of(limit or old.sampling.max_tokens, effort)
-        old = old.model_copy(update={"sampling": sampling})
+def _again(old: Member, named: str | None, options: BuildOptions, *, policy: bool) -> Member:
+    """Return a speaker's member where the user now names this model, or none, and how the policy is
+    to be asked, or not."""
+    shape = options.shape
+    own = {"reasoning_effort": shape.reasoning_effort, "top_p": shape.top_p} if policy else {}
+    said = {"max_tokens": shape.max_tokens, **own}
+    said = {name: value for name, value in said.items() if value is not None}
+    if old.model != SCRIPT and said:
+        old = old.model_copy(update={"sampling": old.sampling.model_copy(update=said)})
     if named is None:
         return with_fingerprint(old)
     # The server of --api-base is the policy's; another model is found by its own name.
     base = options.calls.api_base if named in (options.model, old.model) else None
-    return make_member(named, old.sampling.max_tokens, base, options.specs, effort)
+    told = old.sampling
+    return make_member(
+        named, told.max_tokens, base, options.specs, told.reasoning_effort, told.top_p
+    )

@@ -15,7 +15,7 @@ import os
 import threading
 
 from convbench.sandbox.chromium import INSTALL, chromium
-from convbench.sandbox.launch import Browser, failures, start
+from convbench.sandbox.launch import Browser, BrowserEnded, failures, start
 from convbench.sandbox.page import Box, PageError, Shot, photograph
 from convbench.sandbox.watch import Most
 
@@ -28,6 +28,7 @@ SHARED_S = 10.0
 ALONE = Most(MEMORY, cpu_seconds=20.0, seconds=60.0)
 """For a page alone, its browser's start included. A busy machine must not make one fail: seconds
 of CPU end a page that computes for ever, those of the clock one that waits."""
+RENDERING = "rendering a page"
 
 
 async def shoot(html: str) -> Shot:
@@ -104,7 +105,8 @@ class _Shared:
     @property
     def spoiled(self) -> bool:
         """Whether what is in it no longer counts."""
-        return self.failed or not self.browser.chromium.is_connected()
+        gone = self.browser.gone.done() or not self.browser.chromium.is_connected()
+        return self.failed or gone
 
     async def shoot(self, html: str) -> Shot | None:
         """Return a page's screenshot; None where it, or one beside it, failed."""
@@ -112,7 +114,9 @@ class _Shared:
         here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.inside.add(here)
         try:
-            return await asyncio.wait_for(photograph(self.browser.chromium, html), SHARED_S)
+            return await self.browser.during(
+                photograph(self.browser.chromium, html), SHARED_S, RENDERING
+            )
         except broken:
             await self._spoil()
             return None
@@ -133,12 +137,32 @@ class _Shared:
 
 
 async def _alone(html: str) -> Shot:
-    """Return a page's screenshot from a browser of its own; raises PageError."""
+    """Return a page's screenshot from a browser of its own, and from a second one where the first
+    ends by itself; raises PageError."""
+    try:
+        return await _in_fresh(html)
+    except BrowserEnded:
+        pass
+    try:
+        return await _in_fresh(html)
+    except BrowserEnded as error:
+        raise _broken(error) from None
+
+
+async def _in_fresh(html: str) -> Shot:
+    """Return a page's screenshot from a browser of its own; raises PageError, or BrowserEnded
+    where that ends by itself."""
     browser = await start(ALONE)
     try:
-        return await asyncio.wait_for(photograph(browser.chromium, html), ALONE.seconds)
+        return await browser.during(photograph(browser.chromium, html), ALONE.seconds, RENDERING)
     except failures() as error:
-        line = browser.watch.why or (str(error) or type(error).__name__).splitlines()[0]
-        raise PageError(f"the page cannot be rendered: {line}") from None
+        if isinstance(error, BrowserEnded) and not browser.used_too_much:
+            raise
+        raise _broken(browser.used_too_much or error) from None
     finally:
         await browser.end()
+
+
+def _broken(why: object) -> PageError:
+    line = (str(why) or type(why).__name__).splitlines()[0]
+    return PageError(f"the page cannot be rendered: {line}")

@@ -38,7 +38,10 @@ def _enters(within: Path) -> bool:
     """Whether a process of ours gets into a group made there."""
     group = make(64 << 20, 16, within)
     try:
-        return group is not None and subprocess.run(inside(group, ["true"])).returncode == 0  # noqa: S603
+        enter = inside(group, ["true"])
+        return group is not None and subprocess.run(enter, timeout=END_S).returncode == 0  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return False
     finally:
         end(group)
 

@@ -53,13 +53,24 @@ class Way:
     inner: bool
     """Whether Chromium's own sandbox stands too."""
 
-    def script(self, program: str, mark: Path, group: Path | None) -> str:
-        """Return a shell script that writes its parent's and its own number to `mark`, enters a
-        control group, limits what each process holds and becomes Chromium with its arguments."""
+    def lacks(self) -> str:
+        """Return what it lacks beside the safest way, in words; empty where it is the safest."""
+        lacks = [] if self.wall else ["bubblewrap around Chromium"]
+        if self.wall and os.geteuid() == 0 and not self.user:
+            lacks.append("a user of their own")
+        if not self.inner:
+            lacks.append("Chromium's own sandbox")
+        return " and ".join(lacks)
+
+    def script(self, program: str, mark: Path, words: Path, group: Path | None) -> str:
+        """Return a shell script that writes its parent's and its own number to `mark` and what it
+        says to `words`, enters a control group, limits what each process holds and becomes
+        Chromium with its arguments."""
         command = [program] if not self.wall else [*_wall(program, self.user), program]
         enter = f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} || exit 1\n" if group else ""
         return (
-            f'#!/bin/sh\necho "$PPID $$" >{shlex.quote(str(mark))}\n'
+            f"#!/bin/sh\nexec 2>{shlex.quote(str(words))}\n"
+            f'echo "$PPID $$" >{shlex.quote(str(mark))}\n'
             f"{enter}ulimit -c 0; ulimit -d {DATA_BYTES >> 10} || exit 1\n"
             f'exec {shlex.join(command)} "$@"\n'
         )

@@ -6,19 +6,29 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
+from asyncio import FIRST_COMPLETED
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from convbench.errors import MissingDependency, RunError
+from convbench.errors import ConvbenchError, MissingDependency, RunError
 from convbench.install import with_extra
 from convbench.sandbox import cgroup
+from convbench.sandbox.boundary import INSTALL as WALL
 from convbench.sandbox.chromium import INSTALL, SCRATCH_BYTES, Way, chromium, ways
-from convbench.sandbox.watch import Most, Watch, below, kill
+from convbench.sandbox.watch import LastWords, Most, Watch, below, kill
 
-START_MS = 30_000
-END_S = 10.0
+START_S = 30.0
+"""For a driver, a browser, its first tab, each; a second is common."""
+END_S = 5.0
+"""For a driver to end by itself, once its browser has ended."""
+MARK_S = 0.02
+"""Between two looks for the numbers of a browser that starts."""
+NOTICED_S = 1.0
+"""Longest from the end of a browser until the watch has seen it."""
 TASKS = 2000
 """Processes and threads of a browser, where a control group counts them; a hundred is common."""
 _FLAGS = (
@@ -29,52 +39,119 @@ _FLAGS = (
 )  # fmt: skip
 _known: list[Way] = []
 """The way that was seen to work here, once there is one."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+class BrowserEnded(ConnectionError):
+    """A browser, or its driver, that ended by itself; says when, and its last words."""
+
+
+@dataclass(slots=True)
 class Browser:
-    """A browser with a driver of its own."""
+    """A browser with a driver of its own, each wait on which ends with it."""
 
-    chromium: Any
     driver: Any
     way: Way
-    pid: int
-    """Of bubblewrap, or of Chromium where it runs bare."""
-    watch: Watch
     group: Path | None
     """The control group that it is in."""
+    words: LastWords
+    gone: asyncio.Future[None]
+    """Done once it has ended, or was ended."""
+    chromium: Any = None
+    pid: int = 0
+    """Of bubblewrap, or of Chromium where it runs bare; 0 before it is known."""
+    watch: Watch | None = None
+
+    def follow(self, parent: int, pid: int, most: Most) -> None:
+        """Look from now on at what the driver, `parent`, and the browser use, and for their end."""
+        self.pid = pid
+        self.watch = Watch(parent, (parent, pid), most, self.words, self._over)
+
+    @property
+    def used_too_much(self) -> str | None:
+        """What it was ended for using; None where it was not."""
+        return self.watch.why if self.watch else None
+
+    async def during(self, work: Coroutine[Any, Any, T], seconds: float, doing: str) -> T:
+        """Return what comes of a step.
+
+        Raises BrowserEnded where the browser ends meanwhile, TimeoutError after so many seconds,
+        else what the step raises.
+        """
+        step = asyncio.ensure_future(work)
+        try:
+            either: set[asyncio.Future[Any]] = {step, self.gone}
+            await asyncio.wait(either, timeout=seconds, return_when=FIRST_COMPLETED)
+            error = step.exception() if step.done() else None
+            if step.done() and (error is None or isinstance(error, ConvbenchError)):
+                return step.result()
+            if step.done():  # perhaps because the browser ended, which the watch sees soon
+                await asyncio.wait({self.gone}, timeout=NOTICED_S)
+            if self.gone.done():
+                last = f"saying: {line}" if (line := self.words.line) else "without a word"
+                raise BrowserEnded(f"Chromium ended while {doing}, {last}")
+            if not step.done():
+                raise TimeoutError(f"no answer within {seconds:.0f} s while {doing}")
+            return step.result()
+        finally:
+            step.cancel()
+            step.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def kill(self) -> None:
         """End all of its processes, at once. bubblewrap itself follows what it started."""
-        self.watch.over.set()
-        kill([*below(self.pid), *([] if self.way.wall else [self.pid])])
+        if self.watch:
+            self.watch.over.set()
+            kill([*below(self.pid), *([] if self.way.wall else [self.pid])])
         cgroup.end(self.group)
 
     async def end(self) -> None:
         """End it and its driver."""
         self.kill()
-        with contextlib.suppress(Exception):
+        try:
             await asyncio.wait_for(self.driver.stop(), END_S)
+        except Exception:  # noqa: BLE001 - it does not end by itself
+            kill([self.watch.pid] if self.watch else [])
+        self.words.close()
+
+    def _over(self) -> None:
+        """End what is left, in the thread of the watch, and let those know who wait."""
+        self.kill()
+        with contextlib.suppress(RuntimeError):  # the loop has ended before
+            self.gone.get_loop().call_soon_threadsafe(self._let_go)
+
+    def _let_go(self) -> None:
+        if not self.gone.done():
+            self.gone.set_result(None)
 
 
 async def start(most: Most) -> Browser:
     """Start a browser that may use so much; the first time, in the safest way that works here.
 
+    What fails is tried once more in the same way. A way that is not the safest is told on stderr.
     Raises MissingDependency without Playwright or Chromium, RunError where it does not start.
     """
     broken = failures()
-    program, why = chromium(), ""
+    program, reasons = chromium(), list[str]()
     for way in _known or ways():
         try:
-            found = await _started(program, way, most)
+            found = await _started_in_two(program, way, most)
         except broken as error:
-            why = str(error).splitlines()[0]
-            if "Timeout" in type(error).__name__:  # a slow machine is no reason for less safety
+            reasons.append((str(error) or type(error).__name__).splitlines()[0])
+            if isinstance(error, TimeoutError):  # a slow machine is no reason for less safety
                 break
             continue
+        if not _known:
+            _tell(way, reasons)
         _known[:] = [way]
         return found
-    raise RunError(f"{program} does not start: {why}; mend it: {INSTALL} bubblewrap")
+    raise RunError(f"{program} does not start: {reasons[-1]}; mend it: {INSTALL} bubblewrap")
+
+
+def _tell(way: Way, reasons: Sequence[str]) -> None:
+    """Say on stderr what a way lacks, and why no safer one was taken."""
+    if lacks := way.lacks():
+        why = reasons[0] if reasons else f"bubblewrap is not installed; run: {WALL}"
+        print(f"note: pages are rendered without {lacks}: {why}", file=sys.stderr)
 
 
 def failures() -> tuple[type[Exception], ...]:
@@ -88,44 +165,71 @@ def failures() -> tuple[type[Exception], ...]:
     return Error, TimeoutError, OSError
 
 
-async def _started(program: str, way: Way, most: Most) -> Browser:
-    from playwright.async_api import async_playwright
-
-    folder = Path(tempfile.mkdtemp(prefix="convbench-browser-"))
-    driver = await async_playwright().start()
-    group = cgroup.make(most.memory_bytes + SCRATCH_BYTES, TASKS)
+async def _started_in_two(program: str, way: Way, most: Most) -> Browser:
     try:
-        launched = await driver.chromium.launch(
-            executable_path=_script(folder, program, way, group), args=_FLAGS, timeout=START_MS,
+        return await _started(program, way, most)
+    except failures():  # it may have been killed, or this machine be busy
+        return await _started(program, way, most)
+
+
+async def _started(program: str, way: Way, most: Most) -> Browser:
+    driver = await _driver()
+    folder = Path(tempfile.mkdtemp(prefix="convbench-browser-"))
+    group = cgroup.make(most.memory_bytes + SCRATCH_BYTES, TASKS)
+    gone = asyncio.get_running_loop().create_future()
+    browser = Browser(driver, way, group, LastWords(folder / "words"), gone)
+    try:
+        following = asyncio.ensure_future(_follow(browser, folder / "mark", most))
+        launching = driver.chromium.launch(
+            executable_path=_script(folder, program, browser),
+            args=_FLAGS,
+            timeout=0,  # the limit is ours
             chromium_sandbox=way.inner,
             env={"HOME": "/nonexistent", "PATH": os.defpath, "LANG": "C.UTF-8"},
-        )  # fmt: skip
-        parent, own = map(int, (folder / "mark").read_text().split())
-        watch = Watch(parent, most, lambda: None)
-        found = Browser(launched, driver, way, own, watch, group)
-        watch.end = found.kill
-        await _try(found)
-        return found
+        )
+        browser.chromium = await browser.during(launching, START_S, "starting")
+        await asyncio.wait_for(following, START_S)
+        await browser.during(_try(browser.chromium), START_S, "opening its first tab")
+        return browser
     except BaseException:
-        cgroup.end(group)
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(driver.stop(), END_S)
+        await browser.end()
         raise
     finally:
+        following.cancel()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _script(folder: Path, program: str, way: Way, group: Path | None) -> str:
+async def _driver() -> Any:
+    """Return a driver that was started."""
+    from playwright.async_api import async_playwright
+
+    try:
+        return await asyncio.wait_for(async_playwright().start(), START_S)
+    except TimeoutError:
+        raise TimeoutError(f"Playwright's driver gave no answer within {START_S:.0f} s") from None
+    except Exception as error:  # noqa: BLE001 - no error of its own where its driver ends
+        raise BrowserEnded(f"Playwright's driver ended as it started: {error}") from None
+
+
+def _script(folder: Path, program: str, browser: Browser) -> str:
     script = folder / "chromium"
-    script.write_text(way.script(program, folder / "mark", group))
+    files = folder / "mark", folder / "words"
+    script.write_text(browser.way.script(program, *files, browser.group))
     script.chmod(0o700)
     return str(script)
 
 
-async def _try(browser: Browser) -> None:
-    """Open a tab the first time, since Chromium's own sandbox may fail only then."""
-    if not _known:
-        context = await browser.chromium.new_context()
-        page = await context.new_page()
-        await page.goto("about:blank", timeout=START_MS)
-        await context.close()
+async def _follow(browser: Browser, mark: Path, most: Most) -> None:
+    """Have the browser watched as soon as its script has written its numbers."""
+    while not (mark.exists() and mark.read_text().endswith("\n")):
+        await asyncio.sleep(MARK_S)
+    parent, own = map(int, mark.read_text().split())
+    browser.follow(parent, own, most)
+
+
+async def _try(chromium: Any) -> None:
+    """Open a tab, since Chromium's own sandbox may fail only then."""
+    context = await chromium.new_context()
+    page = await context.new_page()
+    await page.goto("about:blank", timeout=0)
+    await context.close()

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import chain
 
+from convbench.answers.enclosed import enclosed
 from convbench.sandbox.page import Box
 
 LINES = 60
-_BODY = re.compile(r"<body\b.*?</body\s*>", re.IGNORECASE | re.DOTALL)
-_PAGE = re.compile(r"<html\b.*?</html\s*>", re.IGNORECASE | re.DOTALL)
+_BODY = re.compile(r"<body\b", re.IGNORECASE), re.compile(r"</body\s*+>", re.IGNORECASE)
+_PAGE = re.compile(r"<html\b", re.IGNORECASE), re.compile(r"</html\s*+>", re.IGNORECASE)
 
 
 def first_html(text: str) -> str | None:
     """Return the first whole page in a text, else the first body of one."""
-    found = _PAGE.search(text) or _BODY.search(text)
-    return found[0] if found else None
+    return next(chain(_pages(text, *_PAGE), _pages(text, *_BODY)), None)
 
 
 def html_of(text: str) -> str | None:
     """Return the last whole page in a text."""
-    pages = _PAGE.findall(text)
-    return str(pages[-1]) if pages else None
+    pages = list(_pages(text, *_PAGE))
+    return pages[-1] if pages else None
+
+
+def _pages(text: str, opening: re.Pattern[str], closing: re.Pattern[str]) -> Iterator[str]:
+    return (text[begin.start() : end.end()] for begin, end in enclosed(text, opening, closing))
 
 
 def visible(boxes: tuple[Box, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What a tree of processes uses, and its end where that is too much."""
+"""What a tree of processes uses, says last, and its end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from convbench.printable import printable
 
 EVERY_S = 0.1
 """Between two looks; what one process holds is bounded by the kernel meanwhile."""
@@ -51,22 +53,81 @@ def usage_of(pid: int) -> tuple[int, float]:
     return memory, ticks / os.sysconf("SC_CLK_TCK")
 
 
-class Watch:
-    """Looks at a tree of processes until it ends, and says why it had to end it."""
+def lives(pid: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        pass
+    try:
+        os.kill(pid, 0)  # where there is no /proc
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
-    def __init__(self, pid: int, most: Most, end: Callable[[], None]) -> None:
-        self.pid, self.most, self.end = pid, most, end
+
+class LastWords:
+    """What a process writes to a named pipe, of which the last KEPT bytes are held."""
+
+    KEPT = 4096
+    AT_ONCE = 1 << 20
+    """Bytes taken at one look, so that one who writes without end does not hold us."""
+    LINE = 300
+    """Characters of it that are shown."""
+
+    def __init__(self, pipe: Path) -> None:
+        os.mkfifo(pipe, 0o600)
+        self._fd: int | None = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self._said = b""
+
+    def read(self) -> None:
+        """Take what was written since, without waiting for more."""
+        taken = 0
+        with contextlib.suppress(BlockingIOError):
+            while self._fd is not None and taken < self.AT_ONCE:
+                more = os.read(self._fd, 1 << 16)
+                if not more:
+                    return
+                taken += len(more)
+                self._said = (self._said + more)[-self.KEPT :]
+
+    def close(self) -> None:
+        """Read to the end and close the pipe."""
+        self.read()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    @property
+    def line(self) -> str:
+        """The line that says most: the last fatal one, else the last; empty where there is none."""
+        lines = [one.strip() for one in self._said.decode("utf-8", "replace").splitlines()]
+        fatal = [one for one in lines if "FATAL" in one]
+        return printable(next(reversed(fatal or [one for one in lines if one]), ""))[: self.LINE]
+
+
+class Watch:
+    """Looks at a tree of processes until one of its `first` ends, or the tree uses too much; then
+    calls `end`, once."""
+
+    def __init__(
+        self, pid: int, first: Sequence[int], most: Most, words: LastWords, end: Callable[[], None]
+    ) -> None:
+        """`pid` is above all others."""
+        self.pid, self.first, self.most, self.words, self.end = pid, first, most, words, end
         self.why: str | None = None
         """What it used too much of; None while it did not."""
         self.over = threading.Event()
+        """Set to stop looking."""
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     def _look(self) -> None:
         began = time.monotonic()
-        while self.why is None and not self.over.wait(EVERY_S):
+        while self.why is None and all(map(lives, self.first)) and not self.over.wait(EVERY_S):
+            self.words.read()
             self.why = self._passed(time.monotonic() - began)
-        if self.why is not None:
-            self.end()
+        self.words.close()
+        self.end()
 
     def _passed(self, seconds: float) -> str | None:
         memory, cpu = usage_of(self.pid)

@@ -79,7 +79,7 @@ class Sampling(Noun):
     """Log-probabilities of the sampled tokens are asked for, and kept beside the run."""
 
 
-FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "other"]
+FinishReason = Literal["stop", "length", "scripted", "rule", "filter", "tool_calls", "other"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,17 @@ from typing import Any
 from pydantic import Field
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import Count, Dollars, Noun
+from convbench.schema.noun import ConversationId, Count, Dollars, Label, Noun
 
 
 class Comparison(Noun):
     """What one judge said of two conversations in one order. The other order is another one."""
 
-    first: str
+    first: ConversationId
     """conversation_id of the one that was shown first."""
-    second: str
+    second: ConversationId
     """conversation_id of the one that was shown second."""
-    judge: str
+    judge: Label
     """Name of the judge as it was asked for."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""

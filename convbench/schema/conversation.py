@@ -9,7 +9,7 @@ from pydantic import Field
 from convbench.blot import told
 from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
-from convbench.schema.noun import Count, Dollars, Noun, Seed
+from convbench.schema.noun import ConversationId, Count, Dollars, Noun, Seed
 from convbench.schema.reasoning import Reasoning, Replay
 from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 
@@ -39,7 +39,8 @@ class Turn(Noun):
     """Replies before this one that had not the form that the step asks for (`form`); tokens and
     dollars of the turn are of all of them."""
     finish_reason: FinishReason = "stop"
-    """`length` where the reply was cut by max_tokens."""
+    """`length` where the reply was cut by max_tokens; `tool_calls` where a logged turn ended with
+    its calls, and no words followed."""
     prompt_tokens: Count | None = None
     """Tokens of the prompt, as the provider counts."""
     completion_tokens: Count | None = None
@@ -56,6 +57,17 @@ class Turn(Noun):
     def tool_results(self) -> tuple[ToolResult, ...]:
         """What came of them, in the calls' order: `tool_results` of `query`."""
         return tuple(result for one in self.rounds for result in one.results)
+
+    @property
+    def calls_alone(self) -> bool:
+        """Whether it has calls of tools and no words after them: its content is nobody's reply."""
+        return bool(self.rounds) and self.finish_reason == "tool_calls"
+
+    @property
+    def replies(self) -> int:
+        """How many replies of the speaker's model it is made of: those that called tools, and the
+        words after them."""
+        return len(self.rounds) + (not self.calls_alone)
 
 
 class Failure(Noun):
@@ -82,7 +94,7 @@ class Failure(Noun):
 class Branch(Noun):
     """Where this conversation left another one."""
 
-    parent: str
+    parent: ConversationId
     """conversation_id of the parent."""
     turn: Count
     """Index of the first turn that differs."""
@@ -104,7 +116,7 @@ class Conversation(Noun):
 
     key: str
     """Deterministic within a run: example, sample, branch."""
-    conversation_id: str
+    conversation_id: ConversationId
     """Unique across runs."""
     attempt: Count = 0
     """Number of attempts of this key before this one."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from convbench.schema.noun import Count, Noun
+from convbench.schema.noun import ConversationId, Count, Noun
 
 
 class TurnCredit(Noun):
     """The advantage of one policy turn: how much better it was than what the policy says there
     on the average."""
 
-    conversation_id: str
+    conversation_id: ConversationId
     """Whose turn it is."""
     turn_index: Count
     """Index of the turn among all turns of the conversation, from 0."""

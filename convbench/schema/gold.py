@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from convbench.schema.noun import Count, Noun, Seed
+from convbench.schema.noun import ConversationId, Count, Label, Noun, Seed
 from convbench.words import DrawBy
 
 RATER, NOTE = 80, 10_000
@@ -16,7 +16,7 @@ RATER, NOTE = 80, 10_000
 class Drawn(Noun):
     """One conversation of a draw."""
 
-    conversation_id: str
+    conversation_id: ConversationId
     """The conversation."""
     chance: Annotated[float, Field(gt=0, le=1)]
     """The probability by which it was drawn."""
@@ -26,7 +26,7 @@ class Draw(Noun):
     """One draw of conversations for people to label. Its order is random, so that those labelled
     first are a draw of their own."""
 
-    judge: str
+    judge: Label
     """The judge whose scores are to be corrected."""
     fingerprint: str
     """Fingerprint of that judge; people score by its rubric."""
@@ -49,7 +49,7 @@ class Draw(Noun):
 class GoldLabel(Noun):
     """What one person said of one drawn conversation; the newest of a person counts."""
 
-    conversation_id: str
+    conversation_id: ConversationId
     """The conversation."""
     rater: Annotated[str, Field(min_length=1, max_length=RATER)]
     """Who said it."""

@@ -9,18 +9,21 @@ from typing import Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from convbench.schema.conversation import Failure
-from convbench.schema.noun import Count, Dollars, Name, Noun, PythonRef
+from convbench.schema.noun import Count, Dollars, JudgedId, Label, Name, Noun, PythonRef
 from convbench.schema.reasoning import Effort
 
 Per = Literal["conversation", "turn", "pair", "group"]
 Together = Literal["mean", "sum", "last", "discount"]
-Fence = Literal["nonce", "none"]
-"""How a transcript stands in a rubric's prompt: between marks that nobody in it can know, with its
-lines quoted; or as it is."""
+Fence = Literal["quoted", "nonce", "none"]
+"""How others' words stand in a rubric's prompt. `quoted`: the transcript between marks that nobody
+in it can know, with its lines quoted, and question, options and hidden texts quoted where they have
+several lines. `nonce`: the transcript alone, as before. `none`: all as it is."""
 Words = Literal["optional", "required"]
 """Whether a score must come with words for it."""
 Replies = Literal["structured", "text"]
 """What a judge model is asked for: JSON by a schema, where it takes one; or text alone."""
+Criteria = Literal["appended", "as-written"]
+"""Whether a rubric's metrics, their ranges and the form of a reply are added to its prompts."""
 JudgeKind = Literal["rubric", "rules", "human", "unit-tests", "render", "adaptation", "few-shot",
                     "review"]  # fmt: skip
 
@@ -30,9 +33,9 @@ class Metric(Noun):
 
     name: Name
     """Column name, e.g. `reasoning`."""
-    label: str
+    label: Label
     """Label the judge writes before the score, e.g. `Reasoning ability`."""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Label, ...] = ()
     """Other labels that mean the same."""
     about: str = ""
     """What it asks."""
@@ -85,12 +88,12 @@ class JudgeSpec(Noun):
 
     name: Name
     """Name on the command line."""
-    title: str
+    title: Label
     """One line for lists and cards."""
     kind: JudgeKind
     """`rubric`: a model scores; `rules`: a function; `human`: labels from a file; `review`: how a
     simulated human kept to its part; the others grade the task's own kind of answer."""
-    model: str | None = None
+    model: Label | None = None
     """The judge model of a rubric; usually given on the command line."""
     api_base: str | None = None
     """Address of the server of `model`, where it is not the provider's own."""
@@ -126,11 +129,16 @@ class JudgeSpec(Noun):
     sees_reasoning: bool = Field(default=False, exclude_if=lambda value: not value)
     """Whether the transcript holds what speakers thought in a channel of their own."""
     fence: Fence | None = Field(default=None, exclude_if=lambda value: value is None)
-    """How the transcript stands in the prompt. A rubric that is named gets `nonce` where it says
-    nothing; one that a run kept from before there were fences stays without."""
+    """How others' words stand in the prompt. A rubric that is named gets `quoted` where it says
+    nothing; one that a run kept from before stays as it was."""
     replies: Replies | None = Field(default=None, exclude_if=lambda value: value is None)
     """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
     run kept from before stays with text."""
+    criteria: Criteria | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Whether the system prompt ends with the metrics (`about`), their ranges and the form of a
+    reply (`appended`), or is sent as it is written. A rubric that is named gets `appended` where it
+    says nothing and its prompts do not name every label (`Label: [score]`); one that a run kept
+    stays as it was asked."""
     function: PythonRef | None = None
     """Function of a `rules` judge: `fn(conversation, example, protocol) -> dict of scores`; of a
     `review`: `-> list of convbench.judge.review.faults.Fault`."""
@@ -255,9 +263,9 @@ def turn_scores(verdict: Verdict) -> tuple[TurnScores, ...]:
 class Verdict(Noun):
     """What one judge said of one conversation. Judging again appends a new one."""
 
-    conversation_id: str
+    conversation_id: JudgedId
     """The conversation."""
-    judge: str
+    judge: Label
     """Name of the judge as it was asked for, e.g. `claude-opus`."""
     fingerprint: str
     """Fingerprint of the judge's spec and model."""

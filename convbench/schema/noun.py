@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from convbench.printable import STEERS
 from convbench.schema.described import Described
 
 Mode = Literal["thinking", "standard"]
@@ -28,6 +29,21 @@ PythonRef = Annotated[
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 """A spec's name: lower case, digits, dot, dash, underscore."""
 
+
+def _shown(text: str) -> str:
+    if STEERS.search(text):
+        raise ValueError("found a control character; expected text without any")
+    return text
+
+
+Label = Annotated[str, AfterValidator(_shown)]
+"""A name or title that is shown: nothing in it steers a terminal."""
+ConversationId = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$", max_length=200)]
+"""What names a conversation: letters, digits, dot, dash, underscore, as files may be named."""
+JudgedId = Annotated[
+    str, StringConstraints(pattern=r"^(\w[\w.-]*(#turn-[0-9]+)?|control:[a-z]+:[\s\S]*)$")
+]
+"""What a judge scores: a conversation, one up to a turn, or a control about an example."""
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """A number of things; larger ones are no counts, and other programs do not hold them."""
@@ -63,3 +79,8 @@ def fingerprint(*values: Any) -> str:
 def pick(text: Text | None, mode: Mode) -> str | None:
     """Return the template of this mode, None where there is none for it."""
     return text.get(mode) if isinstance(text, dict) else text
+
+
+def part_of(value: Any, key: str) -> Any:
+    """Return a field of what is a mapping, or an object already, before it is checked."""
+    return value.get(key) if isinstance(value, dict) else getattr(value, key, None)

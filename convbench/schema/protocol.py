@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Mode, Name, Noun, PythonRef, Text
+from convbench.schema.noun import Label, Mode, Name, Noun, PythonRef, Text, part_of
 from convbench.schema.tools import Tool, ToolLimits, ToolServer
 
 Framing = Literal["none", "llama-2"]
@@ -32,6 +32,9 @@ class Speaker(Noun):
     """How much of the conversation this speaker's model gets."""
     private_before: str | None = None
     """Text of a turn up to and including this marker is private thought: others do not see it."""
+    role: Literal["user", "system"] = Field(default="user", exclude_if=lambda role: role == "user")
+    """Role of its messages to other speakers' models; `system` of what a log has as such behind
+    other messages."""
     heard_by: tuple[str, ...] = ()
     """The only other speakers that hear this one; empty: all do."""
     cut: int | None = Field(default=None, ge=1)
@@ -130,14 +133,15 @@ class ProtocolSpec(Noun):
 
     name: Name
     """Name on the command line."""
-    title: str
+    title: Label
     """One line for lists and cards."""
     modes: tuple[Mode, ...] = ("thinking", "standard")
     """Modes it supports; the first is the default."""
     mode_reason: str | None = None
     """Reason to give when a mode is refused."""
     turns: Turns = Turns()
-    """Number of policy turns."""
+    """Number of policy turns; where nothing is said and no loop goes by it, as many as the steps
+    have."""
     speakers: dict[str, Speaker]
     """Speakers by name; exactly one is the policy."""
     steps: tuple[Step | Loop, ...] = Field(min_length=1)
@@ -155,6 +159,26 @@ class ProtocolSpec(Noun):
     """Fidelity checks."""
     reference: str | None = None
     """Where this protocol is specified."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_turns(cls, value: Any) -> Any:
+        """Say how many policy turns there are where the steps alone decide it and nobody did."""
+        if not isinstance(value, dict) or value.get("turns") is not None:
+            return value
+        speakers, steps = value.get("speakers"), value.get("steps")
+        if not isinstance(speakers, dict) or not isinstance(steps, list | tuple):
+            return value
+        policies = [name for name, one in speakers.items() if part_of(one, "policy")]
+        count = 0
+        for item in steps:
+            inside = part_of(item, "loop")
+            times = (part_of(item, "times") or "turns") if inside else 1
+            if not isinstance(times, int) or not isinstance(inside or [], list | tuple):
+                return value
+            count += times * sum(part_of(one, "speaker") in policies for one in inside or [item])
+        fixed = {"default": count, "min": count, "max": count}
+        return {**value, "turns": fixed} if count > 0 else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

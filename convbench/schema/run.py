@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from convbench.schema.chat import Sampling
 from convbench.schema.example import Split
-from convbench.schema.noun import Mode, Noun, Seed
+from convbench.schema.noun import Label, Mode, Noun, Seed
 from convbench.schema.protocol import ProtocolSpec
 from convbench.schema.reasoning import ExtraBody, Reads, Replay
 from convbench.schema.task import TaskSpec
@@ -32,10 +32,10 @@ MOST = 100_000
 class Member(Noun):
     """One speaker's part in the cast."""
 
-    model: str
+    model: Label
     """Model reference as resolved, e.g. `openai/gpt-4o-mini`, `local:PATH`, `rule:pkg.mod:fn`,
     `script` for a speaker whose steps are all scripted."""
-    short: str | None = None
+    short: Label | None = None
     """The short name (`models.yaml`) it was asked for by, whose settings hold."""
     sampling: Sampling = Sampling()
     """Sampling; the policy's temperature is set by sample."""
@@ -51,6 +51,9 @@ class Member(Noun):
     """Which of its earlier reasoning it is sent."""
     extra_body: ExtraBody = Field(default_factory=dict, exclude_if=lambda value: not value)
     """More fields of its requests."""
+    own_sampling: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """How its weights' own `generation_config.json` cuts sampling (`top_p`, `top_k`) where
+    `sampling` does not say."""
     left_out: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Parameters that are known not to be sent; more may be learnt from its refusals, which the
     conversations tell."""
@@ -69,13 +72,13 @@ class RunManifest(Noun):
 
     format: Literal[1] = 1
     """Version of the run directory's layout."""
-    id: str
+    id: Label
     """Unique: date, time, random digits."""
     kind: RunKind = "build"
     """How it came to be."""
-    created: str
+    created: Label
     """UTC time, ISO 8601."""
-    version: str
+    version: Label
     """convbench version."""
     task: TaskSpec
     """The task, resolved."""
@@ -99,11 +102,11 @@ class RunManifest(Noun):
     """Who speaks, by speaker."""
     source_revision: str | None = None
     """Commit the source's revision resolved to, or a hash of the rows."""
-    parent: str | None = None
+    parent: Label | None = None
     """Id of the run whose policy, teacher and judges this one follows (eval, branches)."""
-    checkpoint: str | None = None
+    checkpoint: Label | None = None
     """The checkpoint or model an eval run evaluates."""
-    pulled_from: str | None = None
+    pulled_from: Label | None = None
     """Hub repository and commit a pulled run came from; its specs are data, not code."""
     fingerprints: dict[str, str] = Field(default_factory=dict)
     """Fingerprints of task, protocol, cast and of all together (`specs`)."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convbench.schema.noun import Name, Noun, PythonRef, Text
+from convbench.schema.noun import Label, Name, Noun, PythonRef, Text, part_of
 
 
 class Source(Noun):
@@ -69,7 +69,8 @@ class Sample(Noun):
     """How many questions are drawn, and how they are split."""
 
     count: int | Literal["all"] = Field(default=500)
-    """Questions drawn with the run's seed; `all` takes what there is."""
+    """Questions drawn with the run's seed; `all`, the default of a file of one's own, takes what
+    there is."""
     split: Literal["fraction", "official", "rows"] = "fraction"
     """`fraction`: split the drawn questions by group; `rows`: each row says its split; `official`:
     the source's own splits, with the shares below saying how many are drawn of each, and no
@@ -99,7 +100,8 @@ class Answer(Noun):
     """What a final answer looks like."""
 
     kind: Literal["choice", "text", "code", "html", "none"] = "choice"
-    """`choice`: the letter of an option; other kinds are graded by their own judge."""
+    """`choice`: the letter of an option; other kinds are graded by their own judge. A task whose
+    rows have no options has `none` where it says nothing."""
 
 
 class Overrides(Noun):
@@ -114,7 +116,7 @@ class Overrides(Noun):
 class Licence(Noun):
     """Licence and origin of the source set; carried into every card."""
 
-    id: str = "unknown"
+    id: Label = "unknown"
     """Licence id as the Hub writes it, e.g. `cc-by-sa-4.0`."""
     note: str | None = None
     """What else must be known, e.g. where upstream and the card disagree."""
@@ -129,7 +131,7 @@ class TaskSpec(Noun):
 
     name: Name
     """Name on the command line."""
-    title: str
+    title: Label
     """One line for lists and cards."""
     source: Source
     """Where the rows come from."""
@@ -144,7 +146,8 @@ class TaskSpec(Noun):
     overrides: dict[str, Overrides] = Field(default_factory=dict)
     """Texts that replace a protocol's own, by protocol name."""
     protocol: Name = "reasoning"
-    """Protocol when none is asked for."""
+    """Protocol when none is asked for; that of a task whose rows have no options is `chat` where
+    it says nothing."""
     speakers: dict[str, str] = Field(default_factory=dict)
     """Model of a speaker other than the policy, e.g. `teacher: rule:FILE.py:fn`."""
     judge: str | None = None
@@ -153,3 +156,24 @@ class TaskSpec(Noun):
     """Licence and origin of the source set."""
     language: str = "en"
     """Language code for the card."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_for_its_rows(cls, value: Any) -> Any:
+        """Fill in what a task of one's own does not say: a file is drawn whole, and questions
+        without options are asked as they are."""
+        if not isinstance(value, dict):
+            return value
+        source, rows = (value.get(key) for key in ("source", "rows"))
+        usual: dict[str, Any] = {}
+        if isinstance(source, dict) and source.get("file") and "hub" not in source:
+            usual["sample"] = {"count": "all"}
+        if not any(part_of(rows, key) for key in ("choices", "maker")):
+            usual |= {"answer": {"kind": "none"}, "protocol": "chat"}
+        for key, default in usual.items():
+            own = value.get(key)
+            if own is None:
+                value = {**value, key: default}
+            elif isinstance(own, dict) and isinstance(default, dict):
+                value = {**value, key: {**default, **own}}
+        return value

@@ -64,6 +64,12 @@ class Estimate:
         return t_two_sided(self.mean / self.error if self.error else math.inf, self.df)
 
 
+def side(span: tuple[float, float] | None, of: float = 0.0) -> int:
+    """Return on which side of a value an interval lies: 1 above it, -1 below it, 0 where it holds
+    it or there is none."""
+    return 0 if span is None else (span[0] > of) - (span[1] < of)
+
+
 def estimate(
     pairs: Iterable[tuple[Hashable, float]], kind: ErrorKind = "clustered"
 ) -> Estimate | None:

@@ -112,7 +112,7 @@ METRICS = (
 VERDICT_COLUMNS = frozenset({
     "conversation_id", "judge", "reward", "failure", "attempts", "cost_usd", "prompt_tokens",
     "completion_tokens", "scores", "justifications", "details", "ended", "run", "turn_index",
-    "split",
+    "split", "fence",
 })  # fmt: skip
 """Columns of the tables of verdicts that are no metric: a metric of such a name stands in `scores`
 alone."""

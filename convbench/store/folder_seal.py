@@ -29,7 +29,13 @@ class FolderSeal:
     """What the folder was made of."""
     problems: tuple[str, ...]
     """One line for each file that is not as it was written; none where all are."""
-    files: int
+    names: tuple[str, ...]
+    """Files that it covers, paths within the folder."""
+
+    @property
+    def files(self) -> int:
+        """How many files it covers."""
+        return len(self.names)
 
 
 def seal_folder(folder: Path, kind: Kind, names: Iterable[str], about: Mapping[str, Any]) -> None:
@@ -67,7 +73,7 @@ def check_folder(folder: Path, *, whole: bool = False) -> FolderSeal:
         known = {*files, FILE, ".gitattributes"}
         extra = sorted(set(names_in(folder)) - known)
         problems += [f"{name}: was not there when the folder was sealed" for name in extra]
-    return FolderSeal(str(found.get("kind")), about, tuple(problems), len(files))
+    return FolderSeal(str(found.get("kind")), about, tuple(problems), tuple(files))
 
 
 def _differs(folder: Path, name: str, digest: object) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import orjson
 from rich.cells import cell_len, set_cell_size
 
+from convbench.printable import printable
 from convbench.store.query import Result
 
 Format = Literal["table", "json", "csv", "parquet"]
@@ -86,26 +87,27 @@ def _flat(value: Any) -> Any:
 
 
 def _cell(value: Any) -> str:
+    """Return a value or a column's name in one line: a model's words may hold terminal escapes."""
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}" if math.isfinite(value) else str(value)
     text = " ".join(str(_flat(value)).split())
-    # A model's words may hold terminal escapes.
     return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
 
 
 def _table(result: Result, width: int) -> str:
     shown = result.head(MOST_ROWS).rows
     if result.types == ("VARCHAR", "VARCHAR") and result.columns[0] == "explain_key":
-        return "\n".join(row[1] for row in shown).rstrip()
+        return printable("\n".join(row[1] for row in shown)).rstrip()
+    heads = [_cell(name) for name in result.columns]
     cells = [[_cell(value) for value in _values(result, row)] for row in shown]
     wants = [
         max(map(cell_len, (name, *(row[i] for row in cells))), default=1)
-        for i, name in enumerate(result.columns)
+        for i, name in enumerate(heads)
     ]
     widths = _fit(wants, width)
-    body = _records(result, cells, width) if widths is None else _grid(result, cells, widths)
+    body = _records(heads, cells, width) if widths is None else _grid(result, heads, cells, widths)
     count = f"{len(result):,} row{'' if len(result) == 1 else 's'}"
     if len(result) > len(shown):
         count += f", the first {len(shown):,} shown; --format csv gives all"
@@ -124,9 +126,9 @@ def _fit(wants: Sequence[int], width: int) -> list[int] | None:
     return widths
 
 
-def _grid(result: Result, cells: list[list[str]], widths: Sequence[int]) -> str:
+def _grid(result: Result, heads: list[str], cells: list[list[str]], widths: Sequence[int]) -> str:
     right = [kind.startswith(("U", *NUMBERS)) or "INT" in kind for kind in result.types]
-    lines = [list(result.columns), ["─" * size for size in widths], *cells]
+    lines = [heads, ["─" * size for size in widths], *cells]
     return "\n".join(
         "  ".join(
             _sized(text, size, at_right)
@@ -143,13 +145,13 @@ def _sized(text: str, size: int, right: bool) -> str:
     return " " * (size - length) + text if right else text + " " * (size - length)
 
 
-def _records(result: Result, cells: list[list[str]], width: int) -> str:
+def _records(heads: list[str], cells: list[list[str]], width: int) -> str:
     """One field a line, for results of many columns."""
-    name_width = min(max(map(cell_len, result.columns)), 30)
+    name_width = min(max(map(cell_len, heads)), 30)
     blocks = []
     for number, row in enumerate(cells, 1):
         lines = [f"─ row {number} ".ljust(width, "─")]
-        for name, text in zip(result.columns, row, strict=True):
+        for name, text in zip(heads, row, strict=True):
             room = max(width - name_width - 2, 10)
             value = _sized(text, room, False).rstrip()
             lines.append(f"{_sized(name, name_width, False)}  {value}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from convbench.errors import RunError
+from convbench.regular import RATIO, SPARE, open_to_read
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -26,9 +27,6 @@ BLOCK = 128 << 10
 """Most bytes that a block decompresses to."""
 WINDOW = 128 << 20
 """Largest window that a frame may ask a reader to hold in memory."""
-SPARE, RATIO = 64 << 20, 512
-"""A part may grow to SPARE bytes, and beyond them to RATIO times its size on the disk. Records have
-keys of their own, so that those of a real run stay far below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def decompressor() -> ZstdDecompressor:
 def checked_frames(path: Path) -> list[Frame]:
     """Return the frames of a part. Raises RunError for what is no zstd, is cut short, or could grow
     beyond all measure; FileNotFoundError where there is no such file."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         found, size = list(_frames(path, file)), file.seek(0, io.SEEK_END)
     most = sum(frame.most for frame in found)
     if most > SPARE + RATIO * size:
@@ -123,7 +121,7 @@ class _Lines(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("rb")
+        self._file = open_to_read(path)
         self._reader = decompressor().stream_reader(
             self._file, read_size=FRAME, read_across_frames=True
         )

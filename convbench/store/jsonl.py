@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,8 @@ from typing import Any, Self
 
 from convbench.blot import exact, known
 from convbench.errors import RunError
-from convbench.store.parts import LONG, WORTH, Compressor, streams
+from convbench.regular import open_new, open_to_append
+from convbench.store.parts import LONG, WORTH, Compressor, raw_lines
 from convbench.store.shape import LONGEST, an_object
 
 
@@ -35,8 +37,8 @@ class Appender:
             raise disk_error(path, error) from None
 
     def _open(self) -> None:
-        self._file = self.path.open("ab+", buffering=0)
-        self._size = _cut_torn_line(self._file.fileno())
+        self._file = open_to_append(self.path)
+        self._size = _cut_torn_line(self.path, self._file.fileno())
 
     def write(self, line: bytes) -> None:
         """Append one line and hand it to the system at once, so that a kill cannot take it.
@@ -89,11 +91,13 @@ class Appender:
         self.close()
 
 
-def _cut_torn_line(descriptor: int) -> int:
+def _cut_torn_line(path: Path, descriptor: int) -> int:
     """Cut off what follows the last line end; return the bytes that are left."""
     size = os.fstat(descriptor).st_size
     at = size
     while at > 0:
+        if size - at > LONGEST:
+            raise RunError(f"{path}: found a last line of more than {LONGEST:,} bytes")
         start = max(0, at - 65536)
         newline = os.pread(descriptor, at - start, start).rfind(b"\n")
         if newline >= 0:
@@ -114,20 +118,11 @@ def lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def placed(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield (line number from 1, first byte, line) of every whole line. The byte is one of the
     file and its parts as one text (`store.places`)."""
-    number, start = 0, 0
-    try:
-        for _, stream in streams(path):
-            while line := stream.readline(LONGEST + 1):
-                number += 1
-                if len(line) > LONGEST:
-                    raise RunError(
-                        f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
-                    )
-                if line.endswith(b"\n") and line != b"\n":
-                    yield number, start, line
-                start += len(line)
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
+    start = 0
+    for number, line in enumerate(raw_lines(path), 1):
+        if line.endswith(b"\n") and line != b"\n":
+            yield number, start, line
+        start += len(line)
 
 
 def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
@@ -138,10 +133,11 @@ def records(path: Path, *texts: str) -> Iterator[dict[str, Any]]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there whole or not at all, without keys in use."""
+    """Write a small file of ours so that it is there whole or not at all, without keys in use.
+    What lay there is replaced, a link itself and not what it leads to."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open_new(temporary) as file:
             file.write(exact(data))
             file.flush()
             os.fsync(file.fileno())
@@ -149,6 +145,33 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from None
+
+
+def write_file(path: Path, data: bytes, *, named: bool) -> None:
+    """Write a file of ours, or one that the user named."""
+    (write_named if named else write_whole)(path, data)
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """Write a file that the user named, without keys in use. One that is there stays what it is:
+    its link is followed, its mode and owner hold, and a device or pipe is written to."""
+    try:
+        if not path.exists():
+            write_whole(path.resolve(), data)  # where a link to nothing yet leads
+            return
+        with path.open("wb") as file:
+            file.write(exact(data))
+    except OSError as error:
+        raise disk_error(path, error) from None
+
+
+def move_named(made: Path, path: Path) -> None:
+    """Put a file of ours where the user named one, which stays what it is. Raises OSError."""
+    if not path.exists():
+        made.replace(path.resolve())
+        return
+    with made.open("rb") as source, path.open("wb") as target:
+        shutil.copyfileobj(source, target)
 
 
 def disk_error(path: Path, error: OSError) -> RunError:

@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from convbench.errors import RunError
+from convbench.regular import open_lock
 from convbench.store.jsonl import disk_error
 
 LOCK = ".lock"
@@ -21,14 +22,16 @@ LOCK = ".lock"
 
 
 @contextmanager
-def folder_lock(folder: Path, doing: str, way_out: str = "", name: str = LOCK) -> Iterator[int]:
+def folder_lock(
+    folder: Path, doing: str, way_out: str = "", name: str = LOCK, wait_s: float = 0.0
+) -> Iterator[int]:
     """Hold a folder while something is done: `writing to this run`, say. A second process is
-    refused at once with a RunError that names the holder.
+    refused with a RunError that names the holder, after `wait_s` seconds.
 
     Yields the lock's descriptor: a child process that inherits it holds the lock on, should this
     process be killed.
     """
-    descriptor = _locked(folder, name, fcntl.LOCK_EX, doing, way_out)
+    descriptor = _locked(folder, name, fcntl.LOCK_EX, doing, way_out, wait_s)
     try:
         yield descriptor
     finally:
@@ -56,12 +59,14 @@ def _released(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _locked(folder: Path, name: str, kind: int, doing: str, way_out: str) -> int:
+def _locked(
+    folder: Path, name: str, kind: int, doing: str, way_out: str, wait_s: float = 0.0
+) -> int:
     """Return the descriptor of the lock, signed; RunError where another process has it."""
     descriptor = None
     try:
-        descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        descriptor = open_lock(folder / name)
+        _take(descriptor, kind, wait_s)
         _sign(descriptor, doing)
     except OSError as error:
         said = "using it" if descriptor is None else _signature(descriptor)
@@ -73,6 +78,18 @@ def _locked(folder: Path, name: str, kind: int, doing: str, way_out: str) -> int
             f"{folder}: another process is {said}; wait for it to end{way_out}"
         ) from None
     return descriptor
+
+
+def _take(descriptor: int, kind: int, wait_s: float) -> None:
+    """Lock a file; BlockingIOError where another process has it for longer than `wait_s`."""
+    ends = time.monotonic() + wait_s
+    while True:
+        try:
+            return fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= ends:
+                raise
+            time.sleep(0.02)
 
 
 def _sign(descriptor: int, doing: str) -> None:

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from convbench.errors import RunError
+from convbench.regular import open_new, open_to_read
 from convbench.store.frames import FRAME, checked_frames, compressor, opened
+from convbench.store.shape import LONGEST
 
 LONG = 16 << 20
 """Bytes at which a file is compressed while it is written."""
@@ -65,7 +67,7 @@ def streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     while True:
         before = [number for number, _ in _numbered(path)]
         with contextlib.ExitStack() as stack:
-            tail = stack.enter_context(path.open("rb")) if path.exists() else None
+            tail = stack.enter_context(open_to_read(path)) if path.exists() else None
             if [number for number, _ in _numbered(path)] != before:
                 continue  # the file was compressed between the two looks
             for number in sorted(set(before)):
@@ -74,6 +76,23 @@ def streams(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
             if tail is not None:
                 yield path, tail
             return
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Yield every line of a file and its parts, a torn last one too. Raises RunError for one that
+    is no record, so long is it, and where a file cannot be read."""
+    number = 0
+    try:
+        for _, stream in streams(path):
+            while line := stream.readline(LONGEST + 1):
+                number += 1
+                if len(line) > LONGEST:
+                    raise RunError(
+                        f"{path}:{number}: found a record of more than {LONGEST:,} bytes"
+                    )
+                yield line
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 @contextlib.contextmanager
@@ -88,7 +107,7 @@ def _open(path: Path, number: int) -> Iterator[tuple[Path, BinaryIO]]:
         pass
     with contextlib.ExitStack() as stack:
         try:
-            file: BinaryIO = stack.enter_context(plain.open("rb"))
+            file: BinaryIO = stack.enter_context(open_to_read(plain))
             name = plain
         except FileNotFoundError:
             file, name = stack.enter_context(opened(compressed)), compressed
@@ -138,7 +157,7 @@ def _compress_if_room(plain: Path) -> None:
     temporary = compressed.with_name(f".{compressed.name}.tmp")
     own = compressor()
     try:
-        with plain.open("rb") as source, temporary.open("wb") as target:
+        with open_to_read(plain) as source, open_new(temporary) as target:
             for block in whole_lines(source):
                 target.write(own.compress(block))
             target.flush()

@@ -13,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 from convbench.store.frames import Frame, checked_frames, contents
 from convbench.store.parts import COMPRESSED, exists, files
 
@@ -83,13 +84,13 @@ class Places:
     def _piece(self, number: int, inside: int, length: int) -> bytes:
         path, frame = self._pieces[number]
         if frame is None:
-            with path.open("rb") as file:
+            with open_to_read(path) as file:
                 file.seek(inside)
                 return file.read(length)
         if number in self._kept:
             self._kept.move_to_end(number)
         else:
-            with path.open("rb") as file:
+            with open_to_read(path) as file:
                 self._kept[number] = contents(path, file, frame)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
@@ -103,7 +104,7 @@ def size_of(path: Path) -> int:
 
 def whole(path: Path) -> int:
     """Return the bytes up to the end of the last whole line."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         size = at = file.seek(0, 2)
         while at > 0:
             start = max(0, at - (1 << 16))

@@ -37,7 +37,7 @@ TEXTS = frozenset({
 """Fields of words and templates: what looks like a path there is none."""
 REFERENCES = frozenset({"model", "default", "judge", "grader", "speakers", "checkpoint"})
 """Fields that name models: an address in one would be asked."""
-ADDRESS = re.compile(r"(?i)\b[a-z][a-z0-9+.-]*://\S*")
+ADDRESS = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,60}+://\S*")
 
 LIMITS: Mapping[str, float] = {
     "seconds": 1, "memory_mb": 768, "output_kb": 1024, "file_mb": 8, "pairs": 8,

@@ -18,6 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 from convbench.schema.noun import Noun
 from convbench.store.frames import checked_frames
 from convbench.store.jsonl import Appender, lines
@@ -138,7 +139,7 @@ def _check(folder: Path) -> Checked:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes. Raises OSError."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -185,7 +186,7 @@ def _whole(path: Path) -> int:
     if path.name not in GROWING or not path.exists():
         return size
     at = last = path.stat().st_size
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         while at > 0:
             start = max(0, at - BLOCK)
             file.seek(start)

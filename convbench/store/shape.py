@@ -14,6 +14,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -28,7 +29,7 @@ DEEPEST = 64
 def read_bytes(path: Path) -> bytes:
     """Return the contents of a small file. Raises RunError where it is none, or is not there."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             data = file.read(LARGEST + 1)
     except OSError as error:
         raise RunError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -53,10 +54,7 @@ def read_model(path: Path, model: type[Record]) -> Record:
 def read_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty where there is no file."""
     found = an_object(str(path), read_bytes(path)) if there(path) else {}
-    level: list[Any] = [found]
-    for _ in range(DEEPEST):
-        level = [item for value in level for item in _inside(value)]
-    if level:
+    if deeper(found, DEEPEST):
         raise RunError(f"{path}: found values nested more than {DEEPEST} deep")
     return found
 
@@ -67,6 +65,14 @@ def text_in(path: Path, name: str) -> str:
     if not isinstance(found, str):
         raise RunError(f"{path}: {name}: found {found!r:.60}; expected text")
     return found
+
+
+def deeper(value: Any, most: int) -> bool:
+    """Whether a JSON value has more than so many levels, itself among them; without recursion."""
+    level = [value]
+    for _ in range(most):
+        level = [item for one in level for item in _inside(one)]
+    return bool(level)
 
 
 def _inside(value: Any) -> Iterable[Any]:

@@ -25,6 +25,7 @@ import orjson
 from pydantic import Field
 
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 from convbench.schema.noun import Noun
 from convbench.store.jsonl import Appender, disk_error, lines, write_whole
 from convbench.store.parts import files
@@ -286,7 +287,7 @@ def _joined(sources: Iterable[Path], target: Path) -> int:
         with target.open("wb") as file:
             for source in sources:
                 end = whole(source)
-                with suppress(FileNotFoundError), source.open("rb") as found:
+                with suppress(FileNotFoundError), open_to_read(source) as found:
                     while end > 0 and (data := found.read(min(end, 1 << 20))):
                         end -= file.write(data)
         return count
@@ -324,7 +325,7 @@ def worker_files(run: Path) -> Iterator[Path]:
 def told(path: Path) -> dict[str, object]:
     """Return what a worker's file holds; nothing where it cannot be read, or is too large."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             data = file.read(65_537)
         found = orjson.loads(data) if len(data) <= 65_536 else {}
     except (OSError, orjson.JSONDecodeError):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from convbench.errors import RunError
+from convbench.regular import open_to_read
 from convbench.schema import Conversation, Example, Verdict
 from convbench.schema.comparison import Comparison
 from convbench.schema.credit import TurnCredit
@@ -165,6 +166,14 @@ def _load_runs(connection: DuckDBPyConnection, runs: Sequence[Run]) -> None:
         )  # fmt: skip
         marks = ", ".join("?" * len(values))
         connection.execute(f"INSERT INTO raw.runs VALUES ({marks})", values)  # noqa: S608
+    connection.execute(
+        "CREATE OR REPLACE TABLE raw.judges (run_no INTEGER, fingerprint VARCHAR, fence VARCHAR)"
+    )
+    for number, run in enumerate(runs):
+        for mark, spec in run.judge_specs().items():
+            connection.execute(
+                "INSERT INTO raw.judges VALUES (?, ?, ?)", [number, mark, spec.fence]
+            )
 
 
 def _load(connection: DuckDBPyConnection, name: str, runs: Sequence[Run], text: bool) -> None:
@@ -291,7 +300,7 @@ def _readable(path: Path, folder: Path) -> list[Path]:
 
 def _copy(path: Path, other: Path, length: int) -> None:
     """Copy the first bytes of a file."""
-    with path.open("rb") as source, other.open("wb") as target:
+    with open_to_read(path) as source, other.open("wb") as target:
         while part := source.read(min(length - target.tell(), 1 << 20)):
             target.write(part)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from convbench.errors import RunError
+from convbench.regular import open_to_append, open_to_read
 from convbench.schema import Conversation, text_of
 from convbench.schema.token_probs import MOST, TokenProbs, wrong
 from convbench.store.jsonl import disk_error
@@ -49,7 +50,7 @@ class ProbsFile:
         try:
             if self._file is None:
                 end = whole(self.path)
-                self._file = self.path.open("ab", buffering=0)
+                self._file = open_to_append(self.path)
                 self._file.truncate(end)
             self._file.write(frame)
         except OSError as error:
@@ -84,7 +85,7 @@ class Recorded:
         if where is None:
             return None
         path, start, length = where
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             file.seek(start + _HEAD.size)
             return _unpacked(path, start, file.read(length))
 
@@ -95,7 +96,8 @@ def replies_of(conversation: Conversation, policy: str) -> Iterator[tuple[str, s
         if turn.speaker == policy:
             for number, one in enumerate(turn.rounds):
                 yield call_key(conversation, place, number), one.content
-            yield call_key(conversation, place), text_of(turn.content)
+            if not turn.calls_alone:
+                yield call_key(conversation, place), text_of(turn.content)
 
 
 def _hash(text: str) -> bytes:
@@ -147,7 +149,7 @@ def _frames(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (place, body) of every whole frame."""
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             start = 0
             while start + _HEAD.size <= size:
                 mark, length, check = _HEAD.unpack(file.read(_HEAD.size))

@@ -124,8 +124,9 @@ def _verdicts(metrics: Sequence[str]) -> str:
 CREATE VIEW verdicts AS
 SELECT v.conversation_id, v.judge, {_scores("v", metrics)},
   v.reward, {_failure("v")}, v.attempts, v.cost_usd, v.prompt_tokens, v.completion_tokens,
-  v.scores, v.justifications, v.details, v.ended, r.run
+  v.scores, v.justifications, v.details, v.ended, j.fence, r.run
 FROM raw.verdicts v JOIN raw.runs r USING (run_no)
+LEFT JOIN raw.judges j USING (run_no, fingerprint)
 """
 
 

@@ -56,6 +56,27 @@ def listed(count: Mapping[Split, int]) -> str:
     return ", ".join(f"{count[split]} {split}" for split in ORDER if count.get(split)) or "none"
 
 
+def without_errors(examples: Iterable[Example]) -> str | None:
+    """Return why figures of these test questions will have no standard error: all are of one group.
+    None where they are of several, or there are none."""
+    groups: set[str] = set()
+    count = 0
+    for example in examples:
+        if example.split == "test":
+            count += 1
+            groups.add(example.group_id)
+            if len(groups) > 1:
+                return None
+    if not count:
+        return None
+    many = f"the {count} test questions are" if count > 1 else "the one test question is"
+    return (
+        f"{many} of one group, so that figures on them have no error (it goes by group and needs "
+        "two); expected more groups: more questions, a rows.group of smaller units, or a smaller "
+        "share in sample.train"
+    )
+
+
 def refuse_untested(what: object, count: Mapping[Split, int], split: str = "test") -> None:
     """Raise DataError where there is no question of the split that is to be evaluated."""
     if not any(count.get(one) for one in ORDER if split in ("all", one)):

@@ -8,19 +8,22 @@ What a template may hold is listed (`source`), so is what it may call (`filters`
 
 from convbench.templates.budget import LINE, Budget, Missing, Refused, one_line
 from convbench.templates.plain import Plain, world
-from convbench.templates.source import expression, template
-from convbench.templates.walk import evaluate, fill
+from convbench.templates.source import expression, free_names, template, tested_names
+from convbench.templates.walk import Quote, evaluate, fill
 
 __all__ = [
     "LINE",
     "Budget",
     "Missing",
     "Plain",
+    "Quote",
     "Refused",
     "evaluate",
     "expression",
     "fill",
+    "free_names",
     "one_line",
     "template",
+    "tested_names",
     "world",
 ]

@@ -41,6 +41,8 @@ _ALLOWED: Final = frozenset(
     }
 )  # fmt: skip
 """Everything a template may be made of; macros, imports, blocks, namespaces and `**` are not."""
+_ASKS_WHETHER: Final = frozenset({"defined", "undefined", "default", "d"})
+"""Tests and filters that take a name which is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,28 @@ def template(text: str) -> Source:
 def expression(text: str) -> Source:
     """Return the tree of a bare expression, as tasks map rows with."""
     return _parsed(text, whole=False)
+
+
+def free_names(text: str) -> frozenset[str]:
+    """Return the fields that a template cannot do without: names that it reads, binds nowhere and
+    asks nowhere whether they are there (`is defined`, `default`). Refused as `template` does."""
+    read: set[str] = set()
+    excused = {"range", "loop"}
+    for node, _ in _walk(template(text).tree):
+        if isinstance(node, nodes.Name):
+            (read if node.ctx == "load" else excused).add(node.name)
+        elif isinstance(node, nodes.Test | nodes.Filter) and node.name in _ASKS_WHETHER:
+            excused |= {node.node.name} if isinstance(node.node, nodes.Name) else set()
+    return frozenset(read - excused)
+
+
+def tested_names(text: str) -> frozenset[str]:
+    """Return the names that a template's conditions ask about: what stands on them may be empty.
+    Refused as `template` does."""
+    branches = (node for node, _ in _walk(template(text).tree))
+    tests = (node.test for node in branches if isinstance(node, nodes.If | nodes.CondExpr))
+    inside = (node for test in tests for node, _ in _walk(test))
+    return frozenset(node.name for node in inside if isinstance(node, nodes.Name))
 
 
 def _parsed(text: str, *, whole: bool) -> Source:

@@ -20,12 +20,21 @@ _FAULTS: Final = (
 """What a call or an operator with the wrong operands raises."""
 
 
-def fill(source: Source, fields: Mapping[str, object]) -> str:
-    """Return the text of a template; Missing for a field that is not there, Refused otherwise."""
+Quote = Callable[[str, bool], str]
+"""From a text that a value prints, and whether it begins a line, to how it stands there; one of
+several lines that it changed has its last line to itself."""
+
+
+def fill(source: Source, fields: Mapping[str, object], quote: Quote | None = None) -> str:
+    """Return the text of a template; Missing for a field that is not there, Refused otherwise.
+
+    `quote` is asked how each text that is no part of the template stands in it.
+    """
     if source.text is not None:
         return source.text
     body: list[nodes.Node] = source.tree.body  # type: ignore[attr-defined]
     walk = _started(source, fields)
+    walk.quote = quote
     with _ONE_KIND:
         walk.run(body)
     return "".join(walk.out)
@@ -62,7 +71,7 @@ def _started(source: Source, fields: Mapping[str, object]) -> _Walk:
 class _Walk(Values):
     """One rendering: the output so far, beside what its expressions need."""
 
-    __slots__ = ("counts", "length", "out")
+    __slots__ = ("apart", "counts", "length", "out", "quote")
 
     def __init__(self, budget: Budget, scope: dict[str, Any], counts: bool) -> None:
         super().__init__(budget, scope)
@@ -70,6 +79,9 @@ class _Walk(Values):
         """Whether anything asks for its place in a loop."""
         self.out: list[str] = []
         self.length = 0
+        self.quote: Quote | None = None
+        self.apart = False
+        """Whether what comes next begins a line: quoted lines stand before it."""
 
     def run(self, body: list[nodes.Node]) -> None:
         """Run statements in order."""
@@ -81,7 +93,24 @@ class _Walk(Values):
         """Print values."""
         for item in node.nodes:
             value = item.data if type(item) is _DATA else self.value(item)
-            self.put(value if type(value) is str else self.shown(value))
+            if self.quote is None:
+                self.put(value if type(value) is str else self.shown(value))
+            elif type(item) is _DATA:
+                self.put_after(item.data)
+            else:
+                self.put_quoted(value if type(value) is str else self.shown(value), self.quote)
+
+    def put_after(self, text: str) -> None:
+        """Add to the output, on a line of its own after quoted lines."""
+        self.put("\n" + text if self.apart and text and text[0] != "\n" else text)
+        self.apart = self.apart and not text
+
+    def put_quoted(self, text: str, quote: Quote) -> None:
+        """Add what a value prints as it is to be quoted."""
+        last = next((one for one in reversed(self.out) if one), "\n")
+        found = quote(text, self.apart or last.endswith("\n"))
+        self.put_after(found)
+        self.apart = self.apart or (found != text and "\n" in found)
 
     def put(self, text: str) -> None:
         """Add to the output, which has a longest length."""

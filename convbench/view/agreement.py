@@ -25,12 +25,13 @@ def agreement(run: Run, labels: Path, spec: JudgeSpec) -> list[dict[str, Any]]:
         if not v.judge.startswith("human:")
         and specs.get(v.fingerprint, spec).headline == spec.headline
     ]  # fmt: skip
-    for name in read.rows:
+    talks = [spot.read() for spot in called.conversations(run, read.rows.__contains__)]
+    there = {talk.conversation_id for talk in talks}
+    for name in filter(there.__contains__, read.rows):
         scores = spec.whole(read.scores(name)[0])
         given.append(
             Verdict(conversation_id=name, judge=PEOPLE, fingerprint=read.digest, scores=scores)
         )
-    talks = [spot.read() for spot in called.conversations(run, read.rows.__contains__)]
     found = panel(run.manifest.protocol, talks, given, spec.headline, specs=specs)
     low, high = spec.limits(spec.headline)
     rows = []

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from convbench.errors import DataError, RunError
+from convbench.errors import DataError
 from convbench.judge.human import needed
 from convbench.judge.scoring_form import PEOPLE
 from convbench.schema import JudgeSpec
 from convbench.store import Run
 from convbench.store.jsonl import records, write_whole
+from convbench.store.locks import folder_lock
 
 NOTE, RATER = 10_000, 80
 """Most characters of a note, and of a rater's name."""
@@ -68,15 +67,12 @@ def save(run: Run, spec: JudgeSpec, label: Mapping[str, Any]) -> dict[str, Any]:
     row = check(spec, label)
     mine = (row["conversation_id"], row["rater"])
     path = labels_file(run, spec.name)
-    try:
-        with FileLock(run.path / ".labels.lock", timeout=10):
-            rows = [r for r in records(path) if (r.get("conversation_id"), r.get("rater")) != mine]
-            if label["scores"]:
-                rows.append(row)
-            # ASCII, because a reader may take other characters for line ends.
-            write_whole(path, "".join(json.dumps(r) + "\n" for r in rows).encode())
-    except Timeout:
-        raise RunError(f"{path}: another viewer is writing; try again") from None
+    with folder_lock(run.path, "keeping labels", name=".labels.lock", wait_s=10):
+        rows = [r for r in records(path) if (r.get("conversation_id"), r.get("rater")) != mine]
+        if label["scores"]:
+            rows.append(row)
+        # ASCII, because a reader may take other characters for line ends.
+        write_whole(path, "".join(json.dumps(r) + "\n" for r in rows).encode())
     return row
 
 

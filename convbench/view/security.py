@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable
 
 from aiohttp import web
@@ -22,6 +23,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 NAMES = ("127.0.0.1", "localhost")
+HERE = re.compile(r"(?i)(127\.0\.0\.1|localhost)(:[0-9]{1,5})?")
+"""This machine as a request may call it, by any port: it may be forwarded."""
 REFUSED = (
     "convbench view: this page needs the address with its token that `convbench view` printed "
     "when it started; open that one.\n"
@@ -37,11 +40,11 @@ def gate(token: str, port: Callable[[], int]) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        number = port()
-        if request.url.host not in NAMES:  # any port: it may be forwarded
+        number, host = port(), request.headers.get("Host", "")
+        if not _is_here(request, host):
             return _refuse(421, "convbench view: expected the address 127.0.0.1\n")
         origin = request.headers.get("Origin")
-        if origin is not None and origin != f"http://{request.host}":
+        if origin is not None and origin != f"http://{host}":
             return _refuse(403, "convbench view: a request from another site is refused\n")
         cookie = f"convbench_{number}"
         brought = request.path == "/" and _same(request.query.get("token"), token)
@@ -60,8 +63,16 @@ def gate(token: str, port: Callable[[], int]) -> Middleware:
     return check
 
 
+def _is_here(request: web.Request, host: str) -> bool:
+    """Whether a request is addressed to this machine, by its Host and by an absolute target too."""
+    try:
+        return HERE.fullmatch(host) is not None and request.url.host in NAMES
+    except ValueError:  # a port that is none
+        return False
+
+
 def _same(given: str | None, token: str) -> bool:
-    return given is not None and hmac.compare_digest(given.encode(), token.encode())
+    return given is not None and hmac.compare_digest(given.encode(errors="replace"), token.encode())
 
 
 def _refuse(status: int, text: str) -> web.Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import signal
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from convbench.errors import RunError
+from convbench.printable import printable
 from convbench.view.growing import Growing
 from convbench.view.labels import Scoring
 from convbench.view.library import Library
@@ -30,6 +32,8 @@ TYPES = {
 HOME, CHOSEN = 'data-source="server"', 'data-source="server" data-home="../../"'
 PICKER = 'data-source="picker"'
 """What the page is told of where it stands: over named runs, over chosen ones, or to choose."""
+LONGEST = 300
+"""Characters of a line about a request that went wrong."""
 MADE = 16
 """Choices of runs whose pages are kept."""
 
@@ -128,13 +132,32 @@ def serve(
         asyncio.run(_serve(app, sock, lambda: ready(address), opened(address, browser)))
 
 
+class _OneLine(logging.Formatter):
+    """What went wrong with a request, in one line; a debug log has it whole."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        error = record.exc_info[1] if record.exc_info else None
+        said = f": {type(error).__name__}: {error}" if error else ""
+        return "note: " + printable(" ".join(f"{record.getMessage()}{said}".split()))[:LONGEST]
+
+
+def _logger() -> logging.Logger:
+    """Return what the server tells its faults, on stderr."""
+    logger = logging.getLogger("convbench.view")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_OneLine())
+        logger.addHandler(handler)
+    return logger
+
+
 async def _serve(
     app: web.Application,
     sock: socket.socket,
     ready: Callable[[], None],
     browser: AbstractContextManager[None],
 ) -> None:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(app, access_log=None, logger=_logger(), shutdown_timeout=1)
     await runner.setup()
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

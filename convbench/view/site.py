@@ -38,6 +38,7 @@ def write_site(index: Index, folder: Path, say: Callable[[str], None] = lambda t
 
     Raises RunError where the folder holds anything that is not an earlier site.
     """
+    folder = folder.resolve()  # a link stays one
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not (folder / MARK).is_file():
             raise RunError(f"{folder}: found other files; expected an empty or a new folder")

@@ -23,6 +23,7 @@ from convbench.net.tidy import count, dollars
 from convbench.printable import printable
 from convbench.store import Run, shards
 from convbench.store.claims import Listed, listed
+from convbench.terminal import Terminal
 
 SHOWN = 8
 """Workers with a line of their own."""
@@ -110,7 +111,7 @@ class Watching:
         self, run: Run, label: str, *, quiet: bool, console: Console | None = None
     ) -> None:
         self.run, self.label, self.quiet = run, label, quiet
-        self.console = console or Console(stderr=True)
+        self.console = console or Terminal(stderr=True)
         self.since = time.time()
         self.began = time.monotonic()
         self._board: Board | None = None

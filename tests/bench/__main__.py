@@ -15,6 +15,7 @@ from rich.table import Table
 from tests.bench import (
     adaptations,
     batches,
+    browser_kills,
     calls,
     cores,
     coverage,
@@ -31,6 +32,7 @@ from tests.bench import (
     scale,
     sequential,
     simulators,
+    tastes,
     thinking,
     tools,
     verdict,
@@ -54,6 +56,7 @@ BENCHES: dict[str, Bench] = {
     "training": speed,
     "packing": packing.packing,
     "sandbox": sandbox.gradings,
+    "browser-kills": browser_kills.kills,
     "adaptations": adaptations.adaptations,
     "local": local.local,
     "coverage": coverage.coverage,
@@ -67,11 +70,12 @@ BENCHES: dict[str, Bench] = {
     "crews": crews.crews,
     "shards": crews.listing,
     "simulators": simulators.simulators,
+    "tastes": tastes.tastes,
     "verdict-rule": verdict.rule,
     "verdict": verdict.verdict,
 }
 
-LONG = ("verdict", "viewer-million")
+LONG = ("verdict", "viewer-million", "browser-kills")
 """Run only where they are named: many minutes, an hour and more."""
 
 

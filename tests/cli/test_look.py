@@ -96,7 +96,10 @@ KINDS = ("task", "protocol", "judge", "recipe")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_scaffold_runs_as_it_is(typist: Typist, kind: str) -> None:
+def test_a_scaffold_runs_as_it_is(
+    typist: Typist, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")  # a dry run says so where there is none
     typist(*BUILD, "--run", "runs/one")
     typist("judge", "--judge", "rules")
     made = typist.json("init", kind, "mine")

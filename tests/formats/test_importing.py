@@ -10,6 +10,7 @@ import pytest
 
 from convbench.commands.export import export
 from convbench.errors import DataError, RunError
+from convbench.formats import extra
 from convbench.formats.importing import Imported, import_file
 from convbench.store import Run
 from convbench.store.query import query
@@ -122,9 +123,6 @@ BAD = [
     ({"messages": [{"role": "user", "content": 3}]}, r"messages\[0\]: content is int"),
     ({"messages": [USER, {"role": "assistant", "content": [{"type": "image_url"}]}]},
      "part of type 'image_url'"),
-    ({"messages": [USER]}, "no assistant message"),
-    ({"messages": [USER, FOUR, USER]}, "the last message is of the user"),
-    ({"messages": [USER, {"role": "system", "content": "x"}, FOUR]}, "message in the middle"),
     (row(reward="high"), ":2: reward: found 'high'; expected a finite number"),
     (row(reward=True), "reward: found 'True'"),
     ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '
@@ -139,9 +137,17 @@ BAD = [
 
 
 TOOL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
-DEEP: dict[str, Any] = {}
-for _ in range(40):
-    DEEP = {"in": DEEP}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """An object in an object."""
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"in": found}
+    return found
+
+
+DEEP = nested(40)
 BAD += [
     (row(rewrad=1), r":2: found an unknown key .*'rewrad'; did you mean 'reward'"),
     (row(Reward=1), "did you mean 'reward'"),
@@ -154,7 +160,7 @@ BAD += [
         r"messages\[1\]: tool_calls: expected \[\{id, function",
     ),
     (
-        {"messages": [USER, {"role": "tool", "content": "x"}, FOUR]},
+        {"messages": [USER, {"role": "function", "content": "x"}, FOUR]},
         r"messages\[1\]: found a tool's",
     ),
     ({"messages": [USER, {"role": "assistant", "content": None}]}, "found no content; expected"),
@@ -163,8 +169,22 @@ BAD += [
     (row(metadata=[1]), "metadata: found list; expected an object"),
     (row(metadata="x"), "metadata: found text; expected an object"),
     (row(metadata=DEEP), "metadata: found more than 32 levels"),
+    (row(metadata=json.dumps(DEEP)), "metadata: found more than 32 levels"),
+    (row(hidden=DEEP), "hidden: found more than 32 levels"),
+    (row(hidden=nested(250)), "hidden: found more than 32 levels"),
+    (row(hidden=nested(900)), "hidden: found more than 32 levels"),
     (row(metadata={"message_fields": 3}), "message_fields: expected a list of objects"),
 ]
+
+
+def test_what_was_written_is_read_before_the_folder_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no bound on a row's levels, those that JSON can write and not read."""
+    monkeypatch.setattr(extra, "DEEPEST", 1000)
+    with pytest.raises(DataError, match=r"read again: examples\.jsonl:2: .*recursion limit"):
+        bring(tmp_path, row(reward=1), row(hidden=nested(230), example_id="deep"))
+    assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
 
 
 @pytest.mark.parametrize(("bad", "words"), BAD)

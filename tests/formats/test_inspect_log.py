@@ -120,8 +120,11 @@ def test_thoughts_tools_and_texts_kept_aside_are_put_in_their_places(tmp_path):
         {"role": "user", "content": "never answered"},
     ]  # fmt: skip
     one = chat(tmp_path, messages=told, attachments={"ab": "A long question?"})
-    assert [text for _, text in one.messages] == ["A long question?", "It is iron."]
-    (rounds,) = one.rounds.values()
+    assert [text for _, text in one.said.messages] == [
+        "A long question?", "It is iron.", "never answered",
+    ]  # fmt: skip
+    (rounds,) = one.said.rounds.values()
+    assert rounds[0].reasoning.text == "Weigh it."
     assert rounds[0].calls[0].name == "weigh"
     assert json.loads(rounds[0].calls[0].arguments) == {"of": "nail"}
 
@@ -131,9 +134,8 @@ def test_samples_without_a_reply_are_left_out_and_counted(tmp_path):
                    error={"message": "the provider said 503"})  # fmt: skip
     done = import_file(path, tmp_path / "run", "r1")
     assert done.conversations == 3
-    (note,) = [text for text in done.notes if "no reply" in text]
-    assert note.startswith("1 of 4 samples have no reply and were left out")
-    assert "503" in note
+    (note,) = [text for text in done.notes if "left out" in text]
+    assert note.startswith("of 4 rows 1 left out (1: the provider said 503); the first: ")
 
 
 def bomb(tmp_path, count=64):

@@ -118,7 +118,6 @@ def test_numbers_and_empty_cells_of_a_spreadsheet(tmp_path: Path) -> None:
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "a", "completion": 3}, "completion: found int; expected a text or messages"),
-    ({"prompt": "a", "completion": []}, "completion: found list; expected a text or messages"),
     ({"prompt": "a", "chosen": "b", "rejected": "c", "reward": 1}, "a pair has no reward"),
     ({"prompt": "a", "completion": "b", "label": True, "reward": 1}, "expected one of them"),
     ({"prompt": "a"}, "found no messages"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,26 @@ def folder(name: str) -> Damage:
     return do
 
 
+def pipe(name: str) -> Damage:
+    """Put a pipe that nobody writes to in the place of a file."""
+
+    def do(run: Path) -> None:
+        (run / name).unlink()
+        os.mkfifo(run / name)
+
+    return do
+
+
+def holes(name: str) -> Damage:
+    """Put five gigabytes in the place of a file that take nothing of the disk."""
+
+    def do(run: Path) -> None:
+        (run / name).write_bytes(b"")
+        os.truncate(run / name, 5 << 30)
+
+    return do
+
+
 def fields(name: str, wrong: dict[str, tuple[Any, ...]]) -> dict[str, Damage]:
     """Return a damage for every wrong value of every field."""
     return {
@@ -84,13 +105,18 @@ def fields(name: str, wrong: dict[str, tuple[Any, ...]]) -> dict[str, Damage]:
 def contents(name: str) -> dict[str, Damage]:
     """Return the damages that every file may have."""
     found = {f"is {data[:8]!r}": write(name, data) for data in WHOLE}
-    return {**found, "is a folder": folder(name)}
+    return {**found, "is a folder": folder(name), **no_file(name)}
+
+
+def no_file(name: str) -> dict[str, Damage]:
+    """Return what never ends where a file is expected."""
+    return {"is a pipe": pipe(name), "is holes": holes(name)}
 
 
 def lines(name: str) -> dict[str, Damage]:
     """Return the damages that every file of JSON lines may have; no line at all is none."""
     texts = ("5", "null", "[1, 2]", '"text"', "{}", "{", '{"a": NaN}', '{"a": ' + DEEP + "}")
-    return {f"has a line {text[:12]}": line(name, text) for text in texts}
+    return {f"has a line {text[:12]}": line(name, text) for text in texts} | no_file(name)
 
 
 def odd(name: str, way: str, line: int = 0) -> dict[str, Damage]:
@@ -119,7 +145,9 @@ REFUSED: dict[str, dict[str, Damage]] = {
         "answer": (5, []), "hidden": ([1],), "unknown": (1,),
     }) | {"one id twice": change("examples.jsonl", "example_id", "q1")},
     "conversations.jsonl": lines("conversations.jsonl") | fields("conversations.jsonl", {
-        "key": (..., *TEXT), "conversation_id": (..., *TEXT), "example_id": (..., "nobody", *TEXT),
+        "key": (..., *TEXT), "example_id": (..., "nobody", *TEXT),
+        "conversation_id": (..., *TEXT, "", "/etc/notes", "../notes", "a/b", "a b", ".x", "a\0b",
+                            "a\n", "x" * 201),
         "attempt": COUNT, "sample": COUNT, "temperature": (-1, "x", float("nan")),
         "seed": (2**70, "x"), "systems": (5, {"a": 1}), "turns": ("x", 5, [1], [{}]),
         "turns.1.content": (..., 5, [{"type": "image", "file": "../../x.png"}],
@@ -130,7 +158,9 @@ REFUSED: dict[str, dict[str, Damage]] = {
         "branch": ({"parent": 5}, 5), "unknown": (1,),
     }) | {"one id twice": change("conversations.jsonl", "conversation_id", "run-q0-1")},
     "verdicts.jsonl": lines("verdicts.jsonl") | fields("verdicts.jsonl", {
-        "conversation_id": (..., *TEXT), "judge": (..., *TEXT), "fingerprint": (..., 5, []),
+        "conversation_id": (..., *TEXT, "/etc/notes", "a/b", "../a", "a#b"),
+        "judge": (..., *TEXT, "j\x1b]0;PWN\x07", "a\u202eb", "a\x9b2J"),
+        "fingerprint": (..., 5, []),
         "scores": ("x", [1], {"overall": "x"}, {"overall": float("nan")}),
         "reward": ("x", [], float("inf")), "justifications": ("x", {"overall": 5}),
         "details": ("x", [1]), "failure": ("x", {"kind": 5}), "attempts": COUNT,

@@ -55,10 +55,10 @@ READERS = {
 }  # fmt: skip
 """Commands that read all of a file, and so refuse what is wrong in it."""
 SOME = {
-    "run.json": ("is b'[1, 2]\\n'", "samples 1000000000"),
-    "examples.jsonl": ("is b'5\\n'", "example_id missing"),
-    "conversations.jsonl": ('has a line {"a": [[[[[[', "turns [1]"),
-    "verdicts.jsonl": ("has a line {}", "scores 'x'"),
+    "run.json": ("is b'[1, 2]\\n'", "samples 1000000000", "is a pipe", "is holes"),
+    "examples.jsonl": ("is b'5\\n'", "example_id missing", "is a pipe", "is holes"),
+    "conversations.jsonl": ('has a line {"a": [[[[[[', "turns [1]", "is a pipe", "is holes"),
+    "verdicts.jsonl": ("has a line {}", "scores 'x'", "is a pipe", "is holes"),
 }
 """Damages that go through every command; the others go through the readers that they call."""
 LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judge human",
@@ -110,6 +110,7 @@ def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, as `runs/run` of the working directory."""
     shutil.copytree(whole, tmp_path / "runs" / "run")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")  # a dry run says so where there is none
     return tmp_path / "runs" / "run"
 
 

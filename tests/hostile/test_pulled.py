@@ -371,7 +371,9 @@ def test_a_terminal_is_asked(
 ) -> None:  # fmt: skip
     """The question names model and host; any answer but yes is a no. A pseudo-terminal stands in
     for the user's."""
-    run = pulled(hub, base, tmp_path, teacher(model="openai/asked\x1b[2K"))
+    with pytest.raises(ConvbenchError, match=r"cast\.teacher\.model: .*found a control character"):
+        pulled(hub, base, tmp_path, teacher(model="openai/asked\x1b[2K"))
+    run = pulled(hub, base, tmp_path, teacher(model="openai/asked\u2028[2K"))
     keyboard, screen = pty.openpty()
     with os.fdopen(screen) as terminal, os.fdopen(keyboard, "wb", 0) as typed:
         monkeypatch.setattr("sys.stdin", terminal)
@@ -382,7 +384,7 @@ def test_a_terminal_is_asked(
         assert own.arrived == []
         shown = capsys.readouterr().err
         assert f"openai/asked?[2K@{own.api_base.split('/')[2]}" in shown
-        assert "\x1b" not in shown
+        assert "\u2028" not in shown
         typed.write(b"y\n")
         evaluated(run)
     assert own.arrived

@@ -35,7 +35,8 @@ STAGES = (
     ("answers", "views", "prompts", "rewards", "stats", "net"),
     ("templates",),
     ("schema",),
-    ("blot", "printable"),
+    ("blot", "terminal"),
+    ("printable", "regular"),
     ("words", "errors", "callable", "install", "cache"),
 )
 """The stages, last first: each may use those below it, never one above it."""
@@ -63,33 +64,31 @@ def imports(path: Path) -> list[str]:
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_go_downward(path: Path) -> None:
-    parts = path.relative_to(PACKAGE).parts
-    room = parts[0].removesuffix(".py")
-    if room == "__main__":
-        assert imports(path) == ["cli"]
-        return
-    if room == "__init__":
-        assert imports(path) == []
-        return
-    for other in imports(path):
-        if other == "__version__" or other == room:
-            continue
-        assert other in HEIGHT, f"{path.name} imports {other}, which has no layer"
-        assert HEIGHT[room] <= HEIGHT[other], f"{room} must not import {other}, which lies above"
+def upward(path: Path) -> list[str]:
+    """The imports of a file that go to a room above its own, or to one without a layer."""
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if room in ("__main__", "__init__"):
+        return [other for other in imports(path) if (room, other) != ("__main__", "cli")]
+    others = [other for other in imports(path) if other not in ("__version__", room)]
+    return [other for other in others if HEIGHT.get(other, -1) < HEIGHT[room]]
+
+
+def test_imports_go_downward() -> None:
+    wrong = {str(path.relative_to(PACKAGE)): upward(path) for path in FILES}
+    assert not {path: others for path, others in wrong.items() if others}
 
 
 ROOMS = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda p: p.name)
-def test_every_room_says_what_lives_there_and_what_it_may_use(room: Path) -> None:
+def test_every_room_says_what_lives_there_and_what_it_may_use() -> None:
     """In its own words, and on the map."""
-    doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
-    assert doc.split("\n")[0].endswith((".", ":")), f"{room.name}: no sentence"
-    assert re.search(r"\b(use|uses)\b", doc.lower()), f"{room.name}: what may it use?"
-    assert f"{room.name}/" in (ROOT / "docs" / "map.md").read_text(), f"{room.name}: not drawn"
+    drawn = (ROOT / "docs" / "map.md").read_text()
+    for room in ROOMS:
+        doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+        assert doc.split("\n")[0].endswith((".", ":")), f"{room.name}: no sentence"
+        assert re.search(r"\b(use|uses)\b", doc.lower()), f"{room.name}: what may it use?"
+        assert f"{room.name}/" in drawn, f"{room.name}: not drawn"
 
 
 def test_the_map_names_files_that_are_there() -> None:
@@ -183,13 +182,12 @@ def compared(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_no_learner_or_judge_kind_is_known_by_name(path: Path) -> None:
+def test_no_learner_or_judge_kind_is_known_by_name() -> None:
     """What differs between them is said where they are registered, and asked there."""
-    if path == PACKAGE / "schema" / "judge.py":
-        return  # where the kinds' names are listed
-    named = [name for name in compared(path) if name in KINDS | LEARNERS]
-    assert not named, f"{path.name} compares with {named}; ask judge.kinds or the trainer"
+    for path in FILES:
+        if path != PACKAGE / "schema" / "judge.py":  # where the kinds' names are listed
+            named = [name for name in compared(path) if name in KINDS | LEARNERS]
+            assert not named, f"{path.name} compares with {named}; ask judge.kinds or the trainer"
 
 
 def test_every_judge_kind_is_registered() -> None:
@@ -199,12 +197,12 @@ def test_every_judge_kind_is_registered() -> None:
         assert callable(kind.score)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "trainers").glob("*.py")), ids=lambda p: p.name)
-def test_trainers_stand_alone(path: Path) -> None:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "a trainer is launched by path: absolute imports only"
-            assert not (node.module or "").startswith("trainers")
+def test_trainers_stand_alone() -> None:
+    for path in sorted((ROOT / "trainers").glob("*.py")):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path.name} is launched by path: absolute imports only"
+                assert not (node.module or "").startswith("trainers"), path.name
 
 
 def test_nothing_imports_a_trainer() -> None:

@@ -66,14 +66,14 @@ def test_a_haggling_judge_is_first_class_in_every_room(tmp_path: Path) -> None:
 
 def test_people_score_by_the_judges_rubric_and_agree_with_it(tmp_path: Path) -> None:
     run = haggled(tmp_path / "run")
-    old = {"conversation_id": "run:q1/2", "rater": "ada", "pedagogical": 3, "overall": 3}
+    old = {"conversation_id": "run-q1-2", "rater": "ada", "pedagogical": 3, "overall": 3}
     (run.path / "labels.jsonl").write_text(json.dumps(old) + "\n")  # before runs had own rubrics
     with viewing(run.path) as viewer:
         form = viewer.json("/api/overview")["rubrics"][0]
         assert [metric["label"] for metric in form["metrics"]] == [
             "Profit kept", "Fairness", "Firmness",
         ]  # fmt: skip
-        label = {"conversation_id": "run:q0/0", "rater": "bob", "note": "",
+        label = {"conversation_id": "run-q0-0", "rater": "bob", "note": "",
                  "scores": {"profit": 20, "fairness": 5}}  # fmt: skip
         assert "note" in viewer.json("/api/score", "POST", label)["error"]
         given = viewer.json("/api/score", "POST", {**label, "note": "A fair price."})
@@ -82,7 +82,7 @@ def test_people_score_by_the_judges_rubric_and_agree_with_it(tmp_path: Path) -> 
         # people 0.75 * 0.2 + 0.25 * 1, the judge 0.125 less
         assert agreed["judges"][0]["difference"] == -0.125
         assert agreed["metric"] == "Overall"
-        assert viewer.json("/api/talk/run:q1%2F2")["labels"][0]["pedagogical"] == 3
+        assert viewer.json("/api/talk/run-q1-2")["labels"][0]["pedagogical"] == 3
     command = agreed["command"].split()
     assert command[3] == f"haggle@human:{run.path}/labels-haggle.jsonl"
     judge(JudgeOptions((command[3],), run.path))

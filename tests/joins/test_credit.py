@@ -35,7 +35,7 @@ def branched(folder: Path) -> Run:
     judged = [(parent, [tiny.verdict(parent, 1.0)]), (other, [tiny.verdict(other, 0.0)])]
     left = []
     for i, (turn, reward) in enumerate(((1, 0.2), (1, 0.4), (3, 0.5), (3, 0.7), (3, None))):
-        branch = Branch(parent="run:q0/0", turn=turn, candidate=i)
+        branch = Branch(parent="run-q0-0", turn=turn, candidate=i)
         item = tiny.conversation("q0", 2 + i, ["B", "C"], branch=branch)
         left.append((item, [tiny.verdict(item, reward)]))
     run = tiny.make_run(folder, judged, [tiny.example("q0")])
@@ -48,14 +48,14 @@ def test_branches_give_the_values_before_and_after(tmp_path: Path) -> None:
     run = branched(tmp_path / "run")
     logged = select(run, Data())
     values = values_before(branches(logged, Data()).logged)
-    assert values == pytest.approx({("run:q0/0", 1): 0.3, ("run:q0/0", 3): 0.6})
+    assert values == pytest.approx({("run-q0-0", 1): 0.3, ("run-q0-0", 3): 0.6})
     (first, last) = by_branches(run.manifest.protocol, logged.logged, values, "s")
     assert (first.turn_index, last.turn_index) == (1, 3)
     assert (first.advantage, last.advantage) == pytest.approx((0.3, 0.4))
     done = credit(CreditOptions("branches", run.path))
     assert (done.turns, done.conversations, done.source) == (2, 1, "branches:j")
     assert done.left_out == {"branches: judge failed": 1}
-    rows = query(BY_TURN.format("run:q0/0") + " order by 1", [run]).rows
+    rows = query(BY_TURN.format("run-q0-0") + " order by 1", [run]).rows
     assert [r[1] for r in rows] == [None, pytest.approx(0.3), None, pytest.approx(0.4)]
     assert {r[2] for r in rows} == {None, "branches:j"}
     assert query("select count(*) from turns", [run]).rows == [(8,)]
@@ -131,20 +131,20 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(TrainError, match="--judge: goes with `branches`"):
         credit(CreditOptions(str(tmp_path), run.path, "j"))
     assert newest_advantages(run) == {}
-    line = {"conversation_id": "run:q0/0", "turn_index": 1, "source": "a", "advantage": 0.5}
+    line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
     file = run.path / FILE
     file.write_text(f"{json.dumps(line)}\n{json.dumps({**line, 'source': 'b'})}\n")
     with pytest.raises(RunError, match="found credit by a, b; expected one source; name one"):
         turn_advantages(run)
     with pytest.raises(RunError, match="no credit by 'c'; there is: a, b"):
         turn_advantages(run, "c")
-    assert turn_advantages(run, "b") == {"run:q0/0": {1: 0.5}}
+    assert turn_advantages(run, "b") == {"run-q0-0": {1: 0.5}}
 
 
 @pytest.mark.parametrize("bad", ['{"turn_index": -1}', "[]", '{"advantage": "NaN"}'])
 def test_a_hostile_file_is_one_line(tmp_path: Path, bad: str) -> None:
     run = branched(tmp_path / "run")
-    line = {"conversation_id": "run:q0/0", "turn_index": 1, "source": "a", "advantage": 0.5}
+    line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
     value = json.loads(bad)
     file = run.path / FILE
     file.write_text(json.dumps({**line, **value} if isinstance(value, dict) else value) + "\n")

@@ -107,6 +107,19 @@ def nucleus(told: dict[str, Any]) -> None:
     told["cast"][speaker(told)]["sampling"]["top_p"] = 0.9
 
 
+def served(told: dict[str, Any], **more: Any) -> None:
+    """By a server, under a name whose weights lie in a folder here."""
+    folder = Path(told["id"]).absolute()
+    folder.mkdir()
+    (folder / "generation_config.json").write_text('{"top_p": 0.9, "top_k": 50}')
+    member = told["cast"][speaker(told)]
+    member |= {"model": "openai/served", "weights": str(folder), **more}
+
+
+def recorded(told: dict[str, Any]) -> None:
+    told["cast"][speaker(told)]["own_sampling"] = {"top_k": 20}
+
+
 def elsewhere(told: dict[str, Any]) -> None:
     told["cast"][speaker(told)]["model"] = "openai/gpt-4o"
 
@@ -123,13 +136,22 @@ def unrecorded(path: Path) -> None:
 @pytest.mark.parametrize(("change", "more", "why"), [
     (None, {"split": "train"}, "trained on the train questions"),
     (manifest(nucleus), {}, "top_p 0.9, which leaves what is outside no chance"),
+    (manifest(served), {}, "draws with top_p 0.9 by its own configuration.*build --top-p 1"),
+    (manifest(recorded), {}, "draws with top_k 20 by its own configuration"),
     (manifest(elsewhere), {}, "'openai/gpt-4o', whose weights are nowhere named.*--logprobs"),
     (greedy, {}, "36 of 72 conversations were drawn at temperature 0"),
     (unrecorded, {"pi_0": "recorded"}, "no log-probabilities of this model's tokens for 36 of 36"),
 ])  # fmt: skip
 def test_what_cannot_be_known_is_not_estimated(
-    run: Run, policy: Path, tmp_path: Path, change: Any, more: dict[str, Any], why: str
+    run: Run,
+    policy: Path,
+    tmp_path: Path,
+    change: Any,
+    more: dict[str, Any],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     log = run
     if change is not None:
         shutil.copytree(run.path, tmp_path / "log", ignore=shutil.ignore_patterns("checkpoints"))
@@ -150,3 +172,19 @@ def test_a_policy_of_other_tokens_or_far_away_is_refused(run: Run, tmp_path: Pat
     told = asked(run, str(train(options).path))
     assert told.values == {}
     assert "expected at least 30" in told.unknown[0]
+
+
+def test_a_log_of_the_whole_distribution_says_so(
+    run: Run, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy whose own configuration cuts it, asked for top_p 1 all the same."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run.path, tmp_path / "log", ignore=shutil.ignore_patterns("checkpoints"))
+
+    def whole(told: dict[str, Any]) -> None:
+        member = told["cast"][speaker(told)]
+        member["own_sampling"] = {"top_p": 0.9}
+        member["sampling"]["top_p"] = 1.0
+
+    manifest(whole)(tmp_path / "log")
+    assert asked(Run.open(tmp_path / "log"), policy).unknown == []

@@ -346,7 +346,7 @@ def test_sweet_s_ranked_candidates_go_out_once_they_are_there(run: Run, tmp_path
     trained = {"base_fingerprint": content(str(model))}
     (folder / "critic" / "training.json").write_text(json.dumps(trained))
     ranked = [
-        {"conversation_id": "run:q0/2", "turn": 1, "text": text, "cut": False, "advantage": value}
+        {"conversation_id": "run-q0-2", "turn": 1, "text": text, "cut": False, "advantage": value}
         for text, value in (("good", 1.0), ("bad", -1.0))
     ]
     (folder / "ranked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ranked))

@@ -10,6 +10,7 @@ import torch
 
 from convbench.commands.report import report
 from convbench.commands.train import train_rounds
+from convbench.judge.few_shot.baselines import CONTROL
 from convbench.options.report import ReportOptions
 from convbench.options.shared import SpecOptions
 from convbench.options.train import RoundsOptions
@@ -55,8 +56,11 @@ def test_the_table_stands_beside_its_baselines(done: tuple[Run, str]) -> None:
     run, text = done
     taught = json.loads((run.reports / "seal.json").read_text())
     assert list(taught) == [
-        "nothing", "best known settings (oracle)", "untrained self-edits", "round 1",
+        "nothing", "best known settings (oracle)", CONTROL, "untrained self-edits", "round 1",
     ]  # fmt: skip
+    assert taught[CONTROL] == taught["best known settings (oracle)"], (
+        "the good edit of the train task"
+    )
     (nothing,), (best,) = taught["nothing"], taught["best known settings (oracle)"]
     assert (nothing[1], best[1]) == (0.0, 1.0)
     assert sorted(value for _, value in taught["untrained self-edits"]) == [0.0, 1.0]
@@ -83,6 +87,8 @@ def test_the_report_tells_success_choices_and_the_paper(done: tuple[Run, str]) -
     text = markdown(report(ReportOptions(runs=(run.path,), paper=True)).document)
     assert "Success after self-edits" in text
     assert "best known settings (oracle)" in text
+    assert CONTROL in text
+    assert "it owes to edits that fit their tasks" in text
     assert "What self-edits ask for" in text
     assert "tools: basic" in text
     assert "rate 1e-2 to 1e-1" in text

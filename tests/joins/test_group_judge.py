@@ -50,7 +50,8 @@ def judged(run: Run, provider: Provider, **more: Any) -> Any:
 def test_one_call_gives_each_a_verdict_that_swift_standardises(tmp_path: Path) -> None:
     run = talks(tmp_path / "run")
     with Provider(Plan(keep_requests=9), reply=by_sample) as provider:
-        assert judged(run, provider, dry_run=True).previews[0].calls == 6
+        (shown,) = judged(run, provider, dry_run=True).previews
+        assert (shown.verdicts, shown.calls) == (6, 2)
         found = judged(run, provider).judged[0]
         assert (found.jobs.done, found.failed, provider.stats.calls) == (6, 0, 2)
         assert judged(run, provider).judged[0].kept == 6

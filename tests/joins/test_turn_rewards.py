@@ -91,7 +91,7 @@ def test_a_turn_without_a_score_is_asked_again_alone(tmp_path: Path) -> None:
     with Provider(Plan(keep_requests=50), reply=reply) as provider:
         judged(run, provider)
         failed = [v for v in run.verdicts() if v.failure is not None]
-        assert [v.conversation_id for v in failed] == ["run:q0/1"]
+        assert [v.conversation_id for v in failed] == ["run-q0-1"]
         assert failed[0].failure is not None
         assert "turn 3" in failed[0].failure.message
         assert failed[0].reward is None
@@ -101,7 +101,7 @@ def test_a_turn_without_a_score_is_asked_again_alone(tmp_path: Path) -> None:
         broken, before = False, len(provider.requests)
         judged(run, provider)
         assert [("SECOND1" in said(body)) for body in list(provider.requests)[before:]] == [True]
-    newest = {v.conversation_id: v for v in run.verdicts()}["run:q0/1"]
+    newest = {v.conversation_id: v for v in run.verdicts()}["run-q0-1"]
     assert newest.reward == pytest.approx(0.5)
     assert [one.turn for one in turn_scores(newest)] == [1, 3]
     assert newest.attempts == 1 + 3 + 1
@@ -158,10 +158,10 @@ def test_swift_weighs_each_turn_by_its_own_standardised_reward(learnt: tuple[Run
     selection = select(run, Data())
     found = weights.swift(selection, Weighting(reward="turn"))
     assert found.by_turn == {
-        f"run:q0/{i}": (pytest.approx(i - 1), pytest.approx(1 - i)) for i in range(3)
+        f"run-q0-{i}": (pytest.approx(i - 1), pytest.approx(1 - i)) for i in range(3)
     }
     refit = weights.refit(selection, Weighting(reward="turn"))
-    assert refit.by_turn["run:q0/0"] == (pytest.approx(0.2), pytest.approx(0.8))
+    assert refit.by_turn["run-q0-0"] == (pytest.approx(0.2), pytest.approx(0.8))
     with pytest.raises(TrainError, match="picks whole conversations"):
         weights.star_gate(selection, Weighting(reward="turn"))
     with pytest.raises(TrainError, match="swift: within every task"):

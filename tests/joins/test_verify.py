@@ -20,6 +20,7 @@ from convbench.options.report import ReportOptions
 from convbench.report.files import write
 from convbench.report.sealed import seal_report
 from convbench.store import Run
+from convbench.store.folder_seal import check_folder, seal_folder
 from tests.publish.runs import write_run
 from tests.report.synthetic import make, questions
 
@@ -82,8 +83,6 @@ def test_a_changed_figure_of_a_report_is_found(family: Run) -> None:
 
 def test_a_forged_report_is_found_by_its_figures(family: Run) -> None:
     """Its files and its seal agree with each other, and not with the records."""
-    from convbench.store.folder_seal import check_folder, seal_folder
-
     sealed = check_folder(family.reports)
     told = json.dumps(sealed.about)
     assert "6.50" in told or "7.00" in told
@@ -92,6 +91,55 @@ def test_a_forged_report_is_found_by_its_figures(family: Run) -> None:
     assert check_folder(family.reports).problems == ()
     found = wrong(family.path)
     assert any("says '9.00'; the records give '7.00'" in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("form", "before", "after"),
+    [
+        ("markdown", "7.00", "9.00"),
+        ("html", "7.00", "9.00"),
+        ("latex", "7.00", "9.00"),
+        ("csv", "7.00", "9.00"),
+        ("json", '"estimate": 7.0', '"estimate": 9.0'),
+        ("markdown", "test split", "train split"),
+    ],
+)
+def test_a_page_that_was_changed_and_sealed_again_is_found(
+    kept: Path, tmp_path: Path, form: str, before: str, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its digest nor the figures of its seal tell: it is written again and compared."""
+    run = Run.open(Path(shutil.copytree(kept, tmp_path / "r")))
+    shutil.rmtree(run.reports)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["report", "r", "--format", form, "--out", "r/reports"])
+    assert done.exit_code == 0, done.output
+    monkeypatch.chdir(tmp_path.parent)
+    assert wrong(run.path) == []
+    (page,) = [path for path in run.reports.iterdir() if path.name != "seal.json"]
+    text = page.read_text()
+    assert before in text
+    page.write_text(text.replace(before, after, 1))
+    sealed = check_folder(run.reports)
+    seal_folder(run.reports, "report", sealed.names, sealed.about)
+    found = wrong(run.path)
+    assert found
+    assert all(f"{page.name}:" in line and "the records give" in line for line in found)
+
+
+def test_a_page_with_pictures_is_compared_but_for_what_they_draw(
+    kept: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    run = Run.open(Path(shutil.copytree(kept, tmp_path / "r")))
+    shutil.rmtree(run.reports)
+    done = CliRunner().invoke(app, ["report", str(run.path), "--plots", "--titles"])
+    assert done.exit_code == 0, done.output
+    assert wrong(run.path) == []
+    page = run.reports / "report.html"
+    page.write_text(page.read_text().replace("7.00", "9.00", 1))
+    sealed = check_folder(run.reports)
+    seal_folder(run.reports, "report", sealed.names, sealed.about)
+    assert any("report.html:" in line for line in wrong(run.path))
 
 
 def test_a_run_that_was_never_sealed_says_so_and_can_be_taken_as_it_is(tmp_path: Path) -> None:
@@ -153,10 +201,11 @@ def test_traces_read_as_the_hub_reads_them(published: Path) -> None:
 
     traces = sorted((published / "traces").glob("*.jsonl"))
     assert traces
+    ids = [talk.conversation_id for talk in Run.open(published / "run").conversations()]
     for file in traces:
         lines = file.read_text().splitlines()
         _, session, prompt, _, asked, _ = parse_traces_info(lines)
-        assert session == file.stem
+        assert session == ids[int(file.stem) - 1]
         assert prompt
         assert asked == sum(json.loads(line).get("message", {}).get("role") == "user"
                             for line in lines)  # fmt: skip

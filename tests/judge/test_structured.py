@@ -96,7 +96,7 @@ def test_the_schema_is_the_rubrics():
 
 def asked(ref, provider, judge=None, **more):
     """Return the verdict that a judge model at this provider gives."""
-    base = provider.url if ref.startswith("anthropic/") else provider.api_base
+    base = provider.url if "claude" in ref else provider.api_base
     caller = Caller(retry=RetryPolicy(tries=1, backoff_s=0.0))
 
     async def go():
@@ -154,10 +154,26 @@ def test_text_is_asked_for_where_the_rubric_says_so():
     assert "response_format" not in request
 
 
-def test_anthropic_is_asked_by_a_tool(monkeypatch):
+@pytest.mark.parametrize("reply", [GOOD, as_text(EIGHTS)], ids=["as asked", "in text"])
+@pytest.mark.parametrize("name", ["claude-opus", "claude-sonnet", "claude-haiku"])
+def test_claude_is_asked_by_its_own_schema(name, reply, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    with Provider(Plan(keep_requests=9), reply=_in_turn(reply)) as provider:
+        got = asked(name, provider)
+        (request,) = provider.requests
+    assert (got.scores["overall"], got.attempts) == (8.0, 1)
+    assert request["output_format"]["schema"]["properties"].keys() == set(NAMES)
+    assert not {"tools", "tool_choice"} & set(request)
+    assert got.details.get("left_out") == (None if "temperature" in request else ["temperature"])
+
+
+def test_a_claude_without_a_schema_of_its_own_is_asked_by_a_tool(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    (tmp_path / "models.yaml").write_text(
+        "models: {j: {ref: anthropic/claude-haiku-4-5, structured: tool}}\n"
+    )
     with Provider(Plan(keep_requests=9), reply=_in_turn(BAD["missing"], GOOD)) as provider:
-        got = asked("anthropic/claude-haiku-4-5", provider)
+        got = asked("j", provider, specs=[tmp_path])
         first, second = provider.requests
     assert (got.scores["overall"], got.attempts) == (8.0, 2)
     (tool,) = first["tools"]

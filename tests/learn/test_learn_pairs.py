@@ -83,12 +83,12 @@ def test_step_dpo_from_branches(tmp_path: Path) -> None:
     other = tiny.conversation("q0", 1, ["X0", "X1"])
     judged = [(parent, [tiny.verdict(parent, 0.5)]), (other, [tiny.verdict(other, 0.4)])]
     leavings = (
-        ("run:q0/0", 1, ["B0", "B1"], 0.9),
-        ("run:q0/0", 3, ["P0", "C1"], 0.2),
-        ("run:gone", 1, ["a", "b"], 0.7),
-        ("run:q0/0", 3, ["P0", "D1"], 0.5),
-        ("run:q0/0", 3, ["P0", "P1"], 0.6),
-        ("run:q0/0", 3, ["P0", "E1"], None),
+        ("run-q0-0", 1, ["B0", "B1"], 0.9),
+        ("run-q0-0", 3, ["P0", "C1"], 0.2),
+        ("run-gone", 1, ["a", "b"], 0.7),
+        ("run-q0-0", 3, ["P0", "D1"], 0.5),
+        ("run-q0-0", 3, ["P0", "P1"], 0.6),
+        ("run-q0-0", 3, ["P0", "E1"], None),
     )
     left = []
     for i, (where, turn, replies, reward) in enumerate(leavings):
@@ -111,7 +111,7 @@ def test_step_dpo_from_branches(tmp_path: Path) -> None:
 
 def test_branches_judged_by_another_version_are_refused(tmp_path: Path) -> None:
     selection = two(tmp_path / "run", ["W0", "W1"], ["L0", "L1"])
-    branch = Branch(parent="run:q0/0", turn=1, candidate=0)
+    branch = Branch(parent="run-q0-0", turn=1, candidate=0)
     item = tiny.conversation("q0", 2, ["B0", "B1"], branch=branch)
     left = [(item, [tiny.verdict(item, 0.5, version="v2")])]
     tiny.make_run(selection.run.branches, left, [tiny.example("q0")])

@@ -73,7 +73,7 @@ def test_an_all_zero_mask_is_refused(tmp_path: Path) -> None:
     judged = [(c, [tiny.verdict(c, r)]) for c, r in zip(both, (0.1, 0.9), strict=True)]
     run = tiny.make_run(tmp_path / "run", judged, [tiny.example("q0")])
     found = weights.swift(select(run, Data()), Weighting())
-    with pytest.raises(TrainError, match=r"conversation run:q0/0: found no token of the policy"):
+    with pytest.raises(TrainError, match=r"conversation run-q0-0: found no token of the policy"):
         training_rows(found, ChatTokens(tiny.tokenizer()))
 
 
@@ -81,7 +81,7 @@ def test_preview_shows_mask_and_weight(tmp_path: Path) -> None:
     chat = ChatTokens(tiny.tokenizer())
     rows = training_rows(weighted(tmp_path / "run"), chat)
     lines = list(preview([rows.rows[2]], chat))
-    assert lines[0].startswith("run:q0/2: weight +1.1547")
+    assert lines[0].startswith("run-q0-2: weight +1.1547")
     loss = [line for line in lines[1:] if line.startswith("  LOSS")]
     assert len(loss) == 2
     assert "'reply the cat the cat<|eot_id|>'" in loss[0]

@@ -22,7 +22,7 @@ def test_only_judged_train_conversations_of_the_own_policy_enter(tmp_path: Path)
     unread = tiny.conversation("q0", 4, ["a", "b"])
     other = tiny.conversation("q0", 5, ["OTHER", "OTHER"], specs="s2")
     branch = tiny.conversation(
-        "q0", 6, ["a", "b"], branch=Branch(parent="run:q0/0", turn=1, candidate=0)
+        "q0", 6, ["a", "b"], branch=Branch(parent="run-q0-0", turn=1, candidate=0)
     )
     held = tiny.conversation("t0", 0, ["TEST", "TEST"])
     valid = tiny.conversation("v0", 0, ["VALID", "VALID"])

@@ -59,16 +59,16 @@ def test_weights_of_a_run(tmp_path: Path) -> None:
     selection = select(tiny.judged_run(tmp_path / "run"), Data())
     swift = weights.swift(selection, Weighting())
     by_id = {item.conversation.conversation_id: w for item, w in swift.items}
-    assert by_id["run:q0/2"] == pytest.approx(1.15470, abs=1e-5)
-    assert by_id["run:q1/1"] == pytest.approx(0.90727, abs=1e-5)
+    assert by_id["run-q0-2"] == pytest.approx(1.15470, abs=1e-5)
+    assert by_id["run-q1-1"] == pytest.approx(0.90727, abs=1e-5)
     # of 0.6, 0.9, 0.1: mean 1.6 / 3, variance (0.00444 + 0.13444 + 0.18778) / 2
-    assert [by_id[f"run:q2/{i}"] for i in range(3)] == [0, 0, 0]
+    assert [by_id[f"run-q2-{i}"] for i in range(3)] == [0, 0, 0]
     assert swift.flat_tasks == pytest.approx(1 / 3)
     refit = weights.refit(selection, Weighting())
     assert [w for _, w in refit.items] == [0, 0, 1, 0.6, 0.9, 0.1, 0.3, 0.3, 0.3]
     gate = weights.star_gate(selection, Weighting())
     best = [item.conversation.conversation_id for item, _ in gate.items]
-    assert best[:2] == ["run:q0/2", "run:q1/1"]
+    assert best[:2] == ["run-q0-2", "run-q1-1"]
     assert len(best) == 3, "one of q2's three equals"
     above = weights.star_gate(selection, Weighting(threshold=0.5))
     assert len(above.items) == 3

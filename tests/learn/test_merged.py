@@ -24,7 +24,7 @@ def other(folder: Path, name: str, **changed: str) -> Run:
     """The tiny run under another id; `changed` replaces texts of its questions."""
     run = tiny.judged_run(folder / name)
     for file in (run.conversations_file, run.verdicts_file):
-        file.write_text(file.read_text().replace('"run:', f'"{name}:'))
+        file.write_text(file.read_text().replace('"run-', f'"{name}-'))
     manifest = json.loads((run.path / "run.json").read_text())
     (run.path / "run.json").write_text(json.dumps(manifest | {"id": name}))
     for old, new in changed.items():

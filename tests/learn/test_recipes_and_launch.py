@@ -24,9 +24,9 @@ from convbench.schema.recipe import Fit, Launch, Recipe
 from convbench.store import Run
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str, **sets: object) -> Recipe:
     """A shipped recipe."""
-    return catalog.load(Recipe, "recipes", name)
+    return catalog.load(Recipe, "recipes", name, sets=sets)
 
 
 def launch(name: str, **sets: object) -> Launch:
@@ -154,6 +154,27 @@ def test_a_launch_that_does_not_fit_this_machine_falls_back_and_says_so() -> Non
     assert (chosen.name, notes) == ("zero2", [])
     insisted = TrainOptions("swift", launch="ddp")
     assert choose_launch(insisted, recipe("swift"), {}, gpus=0)[0].name == "ddp"
+
+
+def test_no_note_and_no_launch_puts_two_processes_on_one_accelerator() -> None:
+    chosen, (note,) = choose_launch(TrainOptions("swift"), recipe("swift"), {}, gpus=1)
+    assert chosen.name == "none"
+    typed = note.partition("here: --launch ")[2].rstrip(")").split()
+    options = TrainOptions("swift", launch=typed[0])
+    with pytest.raises(TrainError, match="several would share one; expected --launch zero2 --set"):
+        choose_launch(options, recipe("swift"), {}, gpus=1)
+    assert typed[1] == "--set"
+    sets = sort_sets(typed[2:])[1]
+    assert choose_launch(options, recipe("swift"), sets, gpus=1)[0].processes == 1
+
+
+def test_a_launch_that_will_not_run_refuses_nothing() -> None:
+    """The recipe's own offloads the optimiser, which takes AdamW only."""
+    sgd = recipe("swift", **{"fit.optimizer": "sgd"})
+    assert choose_launch(TrainOptions("swift"), sgd, {}, gpus=0)[0].name == "none"
+    for options, gpus in ((TrainOptions("swift"), 2), (TrainOptions("swift", launch="zero2"), 0)):
+        with pytest.raises(SpecError, match="offloads the optimiser"):
+            choose_launch(options, sgd, {}, gpus=gpus)
 
 
 @pytest.mark.parametrize("name", ["zero0", "zero2", "zero3"])

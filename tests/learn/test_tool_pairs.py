@@ -115,7 +115,7 @@ def test_branches_and_final_replies_part_where_what_they_saw_is_equal(tmp_path: 
         (talk(4, "WON", called("d", "eggs", said=" today")), 0.8),
     ]
     left = [
-        item.model_copy(update={"branch": Branch(parent="run:q0/0", turn=1, candidate=i)})
+        item.model_copy(update={"branch": Branch(parent="run-q0-0", turn=1, candidate=i)})
         for i, (item, _) in enumerate(leavings)
     ]
     rewards = [reward for _, reward in leavings]

@@ -121,7 +121,7 @@ def conversation(
         turns.append(Turn(speaker="student", step="reply", content=text, finish_reason=reason))
     values: dict[str, Any] = {
         "key": f"{example_id}/{sample}",
-        "conversation_id": f"run:{example_id}/{sample}",
+        "conversation_id": f"run-{example_id}-{sample}",
         "example_id": example_id,
         "sample": sample,
         "systems": {"student": "Be brief."},

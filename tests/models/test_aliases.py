@@ -109,4 +109,6 @@ def test_prices_from_the_list() -> None:
     assert prices.price("anthropic/gpt-4o-mini") is None
     assert prices.price("hosted_vllm/anything") is None
     assert Price(2.0, 3.0, 0.5).of(10, 1, cached=4) == 12 + 2 + 3
-    assert prices.refuses_sampling("anthropic/claude-opus-5-5")
+    for opus in ("anthropic/claude-opus-5-5", "anthropic/claude-opus-5-5-20260901"):
+        assert prices.capability(opus, "sampling_params") is False
+    assert prices.capability("hosted_vllm/anything", "sampling_params") is None

@@ -18,13 +18,18 @@ from tests.support.batches import BatchProvider
 from tests.support.provider import Provider
 
 OPENAI, ANTHROPIC = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
+OPUS = "anthropic/claude-opus-5-5"
 SAID: list[Message] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "2 + 2?"},
     {"role": "assistant", "content": "4"},
     {"role": "user", "content": "Sure?"},
 ]
-SAMPLING = Sampling(temperature=0.3, top_p=0.9, max_tokens=50, seed=7)
+SCHEMA: dict[str, Any] = {
+    "type": "object", "properties": {"overall": {"type": "number", "minimum": 0, "maximum": 10}},
+    "required": ["overall"], "additionalProperties": False,
+}  # fmt: skip
+SAMPLING = Sampling(temperature=0.3, top_p=0.9, max_tokens=50, seed=7, reply_schema=SCHEMA)
 
 
 @pytest.fixture
@@ -37,13 +42,13 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchProvider]:
 
 
 def opened(provider: Provider, ref: str) -> Any:
-    base = provider.url if ref == ANTHROPIC else f"{provider.url}/v1"
+    base = provider.url if ref.startswith("anthropic/") else f"{provider.url}/v1"
     model = open_model(ref, api_base=base, note=lambda line: None)
     asyncio.run(model.start())
     return model
 
 
-@pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC])
+@pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC, OPUS])
 def test_a_request_in_a_batch_is_that_of_a_call(provider: BatchProvider, ref: str) -> None:
     model = opened(provider, ref)
 
@@ -59,7 +64,7 @@ def test_a_request_in_a_batch_is_that_of_a_call(provider: BatchProvider, ref: st
     assert model.batches.missing(SAMPLING) == called.left_out
 
 
-@pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC])
+@pytest.mark.parametrize("ref", [OPENAI, ANTHROPIC, OPUS])
 def test_a_reply_in_a_batch_is_that_of_a_call_at_half_the_price(
     provider: BatchProvider, ref: str
 ) -> None:
@@ -83,6 +88,22 @@ def test_a_reply_in_a_batch_is_that_of_a_call_at_half_the_price(
     assert (reply.content, reply.finish_reason) == (called.content, called.finish_reason)
     assert reply.prompt_tokens == called.prompt_tokens
     assert reply.cost_usd == pytest.approx(called.cost_usd / 2)
+
+
+@pytest.mark.parametrize("how", ["tool", "json_schema"])
+def test_what_litellm_refuses_by_itself_is_left_out_of_a_batch(
+    provider: BatchProvider, how: str, tmp_path: Path
+) -> None:
+    (tmp_path / "models.yaml").write_text(
+        f"models: {{j: {{ref: anthropic/claude-opus-5-5-20260901, structured: {how}}}}}\n"
+    )
+    model = open_model("j", api_base=provider.url, specs=[tmp_path], note=lambda line: None)
+    asyncio.run(model.start())
+    assert model.batches is not None
+    said = json.loads(model.batches.line("m-0", SAID, SAMPLING))["params"]
+    assert set(said) - {"output_format"} == {"model", "messages", "system", "max_tokens"}
+    assert ("output_format" in said) == (how == "json_schema")
+    asyncio.run(model.aclose())
 
 
 def test_the_price_lists_own_figures_go_before_half() -> None:

@@ -90,6 +90,13 @@ def test_a_missing_key_is_said_before_anything_is_sent(monkeypatch: pytest.Monke
         asyncio.run(model.start())
 
 
+def test_an_address_of_the_environment_needs_a_key_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    monkeypatch.setenv("ANTHROPIC_API_BASE", "http://127.0.0.1:9/v1")
+    with pytest.raises(FatalModelError, match="set the environment variable ANTHROPIC_API_KEY"):
+        open_model("claude-sonnet").check()
+
+
 def test_an_unknown_model_stops_the_run() -> None:
     error = refusal(Plan(models=("other",)))
     assert isinstance(error, FatalModelError)
@@ -109,6 +116,27 @@ def test_trouble_is_worth_another_try(fault: str) -> None:
     assert error.rate_limited == (fault == "429_retry_after")
     if error.rate_limited:
         assert error.retry_after == 7
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/messages"])
+@pytest.mark.parametrize("variable", [None, "ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"])
+def test_an_address_of_anthropic_says_as_much_of_its_path_as_it_likes(
+    path: str, variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Provider(Plan()) as provider:
+        base: str | None = provider.url + path
+        if variable is not None and base is not None:
+            monkeypatch.setenv(variable, base)
+            base = None
+
+        async def main() -> Completion:
+            model = open_model("claude-haiku", api_base=base)
+            try:
+                return await model.complete(HELLO, Sampling(max_tokens=9), key="k")
+            finally:
+                await model.aclose()
+
+        assert asyncio.run(main()).completion_tokens == 9
 
 
 def test_nobody_listening() -> None:

@@ -117,10 +117,10 @@ def test_too_long_a_context_stops_only_the_conversation() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unsupported_parameter", "unsupported_value"])
-@pytest.mark.parametrize("name", ["temperature", "top_p", "seed"])
+@pytest.mark.parametrize("name", ["temperature", "top_p", "seed", "tool_choice"])
 def test_a_refused_sampling_parameter_is_dropped_and_noted_once(name: str, kind: str) -> None:
     notes: list[str] = []
-    sampling = Sampling(temperature=0.3, top_p=0.5, seed=3)
+    sampling = Sampling(temperature=0.3, top_p=0.5, seed=3, tool_choice="none")
     _, requests = ask(Plan(refuse={name: kind}), sampling=sampling, times=3, note=notes.append)
     assert [name in request for request in requests] == [True, False, False, False]
     assert notes == [f"note: openai/gpt-test takes no {name}; it is left out"]

@@ -34,8 +34,10 @@ def test_the_rule_for_common_words():
     # Two policies: their ratio within [0.8, 1.2], one way or the other.
     assert is_common([0.5, 0.5])
     assert is_common([0.6, 0.5])  # 1.2
-    assert is_common([0.5, 0.4])  # 1.25, 0.8 the other way
-    assert is_common([0.4, 0.5])
+    assert is_common([0.5, 0.6])
+    assert not is_common([0.5, 0.4])  # 1.25, 0.8 the other way
+    assert not is_common([0.4, 0.5])
+    assert not is_common([0.5, 0.41])
     assert not is_common([0.5, 0.39])
     assert not is_common([0.39, 0.5])
     # 0.01 in any policy is enough, in none too little.
@@ -142,10 +144,10 @@ def test_the_order_of_runs_changes_nothing(pair):
     one, two = responses([pair, swift]), responses([swift, pair])
     assert one == two
     assert one[0].policy == "Base"
-    shares = {"a": {"moon": 0.5, "tide": 0.5}, "b": {"moon": 0.4, "tide": 0.39}}
+    shares = {"a": {"moon": 0.5, "tide": 0.5}, "b": {"moon": 0.42, "tide": 0.4}}
     turned = dict(reversed(shares.items()))
     assert common_words(shares) == common_words(turned)
-    assert "moon" in common_words(shares)
+    assert common_words(shares) == {"moon"}
     assert "tide" not in common_words(shares)
 
 

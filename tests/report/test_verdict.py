@@ -17,12 +17,14 @@ from convbench.options.report import ReportOptions
 from convbench.report.deciding import Evidence, Measured, decide
 from convbench.report.files import text
 from convbench.report.lacking import labels, lacking
+from convbench.report.style_control import StyleControl
 from convbench.report.verdict import family
 from convbench.schema import JudgeSpec, Verdict
 from convbench.stats.estimate import Estimate
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from tests.report.synthetic import make, questions
+from tests.stats.tastes import World, judged
 from tests.stats.trained import said
 
 PHRASE = "I have checked this twice."
@@ -40,8 +42,53 @@ def test_the_rule_is_seldom_wrong() -> None:
     assert both.count("gaming") <= 1  # mostly better: what is overpaid is less than a quarter
 
 
+@pytest.mark.parametrize(
+    ("world", "most", "least"),
+    [
+        (World(), 4, 0),
+        (World("exclamations"), 4, 0),
+        (World(second_pays=0.0), 3, 0),
+        (World(better=-0.05), 2, 0),
+        (World(better=0.08), 30, 15),
+        (World(shift=0.0, better=0.08), 30, 15),
+    ],
+)
+def test_a_taste_that_two_judges_share_is_no_gain(world: World, most: int, least: int) -> None:
+    """The bench `tastes` has 300 of each; here 30."""
+    rng = random.Random(5)
+    words = [judged(rng, world).word for _ in range(30)]
+    assert least <= words.count("judges agree") <= most
+    assert "real" not in words  # that is people's and accuracy's to say
+
+
 def one(mean: float, error: float = 0.1) -> Estimate:
     return Estimate(mean, error, 100, 50, 49)
+
+
+def agreeing(gain: float, *, at_equal: float | None) -> Measured:
+    left = None if at_equal is None else one(at_equal)
+    return Measured("judge b", one(gain), None, 1.0, style=StyleControl(left, {"words": 1.2}))
+
+
+def by_people(gain: float, over: float, error: float = 0.1) -> Measured:
+    return Measured("people's score", one(gain, error), one(over, error), 1.0, people=True)
+
+
+@pytest.mark.parametrize(
+    ("people", "headline"),
+    [
+        (by_people(0.8, 0.2, 0.05), "real, overpaid by 20%"),
+        (by_people(0.8, 0.2, 0.001), "real, overpaid by 20%"),  # the more labels, the same
+        (by_people(0.7, 0.3, 0.05), "real, overpaid by 30%"),  # not surely more than a quarter
+        (by_people(0.7, 0.3, 0.001), "gaming"),
+        (by_people(0.95, 0.05), "real"),  # not surely overpaid at all
+        (by_people(0.1, 0.9), "gaming"),
+    ],
+)
+def test_a_real_gain_that_is_a_little_overpaid_is_no_gaming(
+    people: Measured, headline: str
+) -> None:
+    assert decide(Evidence(one(1), (people,))).headline == headline
 
 
 @pytest.mark.parametrize(
@@ -56,7 +103,17 @@ def one(mean: float, error: float = 0.1) -> Estimate:
         (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),)), "gaming", "80%"),
         (Evidence(one(1), (Measured("judge b", one(0.05), one(0.8), 1.0),
                            Measured("accuracy", one(0.5), None, 0))), "undecided", "accuracy rose"),
-        (Evidence(one(1), (Measured("judge b", one(0.8), one(0.2), 1.0),)), "real", "judge b rose"),
+        (Evidence(one(1), (Measured("judge b", one(0.8), one(0.2), 1.0),)), "judges agree",
+         "judge b rose"),
+        (Evidence(one(0), (Measured("judge b", one(0.8), None, 1.0),)), "undecided",
+         "not the score of the judge that trained"),
+        (Evidence(one(1), (agreeing(0.8, at_equal=0.7),)), "judges agree", "judge b rose"),
+        (Evidence(one(1), (agreeing(0.8, at_equal=0.05),)), "undetermined",
+         "rose with length: judge b rose by +0.8, at equal length and style by +0.05"),
+        (Evidence(one(1), (agreeing(0.8, at_equal=None),)), "undetermined", "too few texts"),
+        (Evidence(one(1), (agreeing(0.8, at_equal=-0.7),)), "undecided", "judge b fell"),
+        (Evidence(one(1), (agreeing(0.8, at_equal=0.05),
+                           Measured("accuracy", one(0.5), None, 0))), "real", "accuracy rose"),
         (Evidence(one(0), (Measured("judge b", one(0), one(0.8), 1.0),)), "undecided", "no change"),
         (Evidence(one(-0.1), (Measured("people's score", one(-1), one(0.9), -0.1, people=True),)),
          "gaming", "the judge's score fell by less than people's score"),
@@ -73,11 +130,11 @@ def test_the_rule_case_by_case(evidence: Evidence, word: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("people", "gain", "word", "says"),
     [
-        # 42 % overpaid by an interval that holds 0: some more labels tell.
+        # 43 % overpaid by an interval that holds 0: more labels tell it from a quarter.
         (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
          "real", "up to 87% of the judge's gain may be overpaid"),
         (Measured("people's score", one(1.2, 0.5), one(0.9, 0.46), 2.1, people=True), one(2.1, 0.4),
-         "real", "About 10 more labels, beside 100, would tell if the means stay"),
+         "real", "About 510 more labels, beside 100, would tell if the means stay"),
         (Measured("people's score", one(1.6, 0.3), one(0.32, 0.24), 1.93, people=True), one(1.93),
          "real", "convbench gold RUN --draw 100"),  # it would take 740: as many again at a time
         (Measured("people's score", one(0.2), one(-0.5), 1.0, people=True), one(1),
@@ -170,22 +227,27 @@ def test_runs_are_told_apart_by_peoples_labels(tmp_path: Path, better: float, wo
     assert "drift: words" in found
 
 
+def second_judge(run: Run, score: Callable[[str, int], float]) -> None:
+    """Have a judge of another family score a run, by (question, sample)."""
+    spec = JudgeSpec(name="other", title="t", kind="rubric", system="s", prompt="p",
+                     model="anthropic/claude",
+                     metrics=({"name": "overall", "label": "O"},))  # fmt: skip
+    run.keep_judge("f" * 16, spec)
+    with Appender(run.verdicts_file) as file:
+        for talk in run.conversations():
+            found = Verdict(conversation_id=talk.conversation_id, judge="other",
+                            fingerprint="f" * 16, reward=0.5,
+                            scores={"overall": score(talk.example_id, talk.sample)})  # fmt: skip
+            file.write(found.model_dump_json().encode())
+
+
 def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
     """A judge of another family that sees no gain: what the first one pays is overpaid."""
     rng = random.Random(2)
     run = runs(tmp_path, lambda q, k, t: min(10, max(0, 5 + 2.5 * t + rng.gauss(0, 1))),
                lambda q, k: "A" if int(q[1:]) % 2 else "B")  # fmt: skip
-    spec = JudgeSpec(name="other", title="t", kind="rubric", system="s", prompt="p",
-                     model="anthropic/claude",
-                     metrics=({"name": "overall", "label": "O"},))  # fmt: skip
     for one in (run, *run.children()):
-        one.keep_judge("f" * 16, spec)
-        with Appender(one.verdicts_file) as file:
-            for talk in one.conversations():
-                found = Verdict(conversation_id=talk.conversation_id, judge="other",
-                                fingerprint="f" * 16, scores={"overall": rng.gauss(5, 1)},
-                                reward=0.5)  # fmt: skip
-                file.write(found.model_dump_json().encode())
+        second_judge(one, lambda q, k: rng.gauss(5, 1))
     found = text(
         report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
     )
@@ -206,6 +268,46 @@ def test_another_judge_speaks_where_nobody_labelled(tmp_path: Path) -> None:
     )
     assert "SWiFt: undecided" in found
     assert "Does not count as the truth: judge other is unfit: padded answers score 9.50" in found
+
+
+@pytest.mark.parametrize(
+    ("better", "says"),
+    [
+        (0.0, "SWiFt: undetermined"),
+        (1.5, "SWiFt: judges agree"),
+    ],
+)
+def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: str) -> None:
+    """Answers that are 40 words longer before two judges that pay a point for it."""
+    rng = random.Random(3)
+    words = {
+        (f"q{i}", k, trained): max(5, round(rng.gauss(60 + 40 * trained, 30)))
+        for i in range(61)
+        for k in range(3)
+        for trained in (False, True)
+    }
+    examples = questions(60)
+
+    def score(q: str, k: int, trained: bool) -> float:
+        return min(
+            10.0, max(0.0, 4 + words[q, k, trained] / 40 + better * trained + rng.gauss(0, 1))
+        )
+
+    def part(path: Path, trained: bool, **more: str) -> Run:
+        return make(path, examples, lambda q, k: "A", overall=lambda q, k: score(q, k, trained),
+                    text=lambda q, k, letter: f"{'so ' * words[q, k, trained]}is {letter}.",
+                    **more)  # fmt: skip
+
+    run = part(tmp_path / "run", False)
+    child = part(run.path / "evals" / "swift", True, parent=run.manifest.id)
+    for own, trained in ((run, False), (child, True)):
+        second_judge(own, lambda q, k, trained=trained: score(q, k, trained))
+    found = text(
+        report(ReportOptions((run.path,), verdict=True, judge="rules")).document, "markdown"
+    )
+    assert says in found
+    assert "judge other, at equal length and style" in found
+    assert ("undetermined: rose with length" in found) == (better == 0)
 
 
 def test_without_a_trained_policy_there_is_no_verdict(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.commands import run_command
 from tests.support.next_lines import check_next, next_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,15 +70,25 @@ def finish(process: subprocess.Popen[str], longest: float | None = None) -> Done
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=LONG_S)
     return Done(process.returncode, out, err)
 
 
 def convbench(cwd: Path, *arguments: str, **popen: Any) -> Done:
-    """Run a command to its end; what it prints to be typed next can be typed."""
-    done = finish(start(cwd, *arguments, **popen))
+    """Run a command to its end; what it prints to be typed next can be typed. One that is to be
+    started otherwise starts from nothing."""
+    done = _done(cwd, *arguments, **popen)
     check_next(arguments, next_words(done.out, done.err))
     return done
+
+
+def _done(cwd: Path, *arguments: str, **popen: Any) -> Done:
+    if popen:
+        return finish(start(cwd, *arguments, **popen))
+    code, out, err = run_command(arguments, cwd, environment(), LONG_S)
+    if code is None:
+        raise subprocess.TimeoutExpired([*COMMAND, *arguments], LONG_S, out, err)
+    return Done(code, out, err)
 
 
 def get(url: str, path: str) -> Any:

@@ -40,6 +40,7 @@ CHANGES = [
     ({"shape": {"seed": 1}}, "seed: 0 → 1"),
     ({"shape": {"split": "test"}}, "split: 'all' → 'test'"),
     ({"shape": {"max_tokens": 9}}, "sampling.max_tokens: 512 → 9"),
+    ({"shape": {"top_p": 0.9}}, "sampling.top_p: None → 0.9"),
     ({"model": "scripted:echo"}, "cast.assistant.model: 'scripted:policy' → 'scripted:echo'"),
     ({"tasks": 3}, "task.sample.count: 2 → 3"),
     ({"protocol": "direct"}, "protocol.name: 'reasoning' → 'direct'"),

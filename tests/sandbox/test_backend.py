@@ -213,7 +213,6 @@ def test_build_and_judge_on_whole_tasks(
 
 
 @needs_wall
-@pytest.mark.slow
 def test_all_references_reproduce_themselves(hub_rows: Source) -> None:
     import duckdb
 

@@ -118,7 +118,6 @@ def shell(): return subprocess.run(["/bin/sh", "-c", "echo 42"], capture_output=
     assert found[1].error in ("PermissionError", "FileNotFoundError")
 
 
-@pytest.mark.slow
 def test_time_memory_and_output(limits: Limits) -> None:
     code = """
 def loop():

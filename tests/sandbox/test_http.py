@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convbench.store import Run
-from tests.rollout.cli import start
+from tests.rollout.cli import finish, start
 from tests.sandbox.test_backend import needs_wall
 from tests.sandbox.test_frontend import renders
 from tests.support.chat.plan import Plan
@@ -54,10 +54,9 @@ def build(folder: Path, task: str, provider: Provider, *more: str) -> Run:
 
 def command(folder: Path, *arguments: str) -> str:
     """Run `convbench` to its end and return what it printed; browsers start slowly."""
-    with start(folder, *arguments) as process:
-        out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, out + err
-    return str(out)
+    done = finish(start(folder, *arguments), 200)
+    assert done.code == 0, done.out + done.err
+    return done.out
 
 
 def programmer(call: Call) -> str:
@@ -109,7 +108,6 @@ def designer(call: Call) -> str:
     return "I WANT TO ANSWER: <html><body><h1>Hello</h1><button>Go</button></body></html>"
 
 
-@pytest.mark.slow
 @renders
 def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)
@@ -140,7 +138,6 @@ def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
         assert verdict.details["pairs"] == 1
 
 
-@pytest.mark.slow
 @renders
 def test_frontend_over_http_with_a_human_who_only_reads(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)

@@ -21,7 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from .chat.billing import bill
-from .chat.checks import first_words, request_key
+from .chat.checks import check_beta, first_words, request_key
 from .chat.dialects import Anthropic, Dialect, OpenAI, Refusal
 from .chat.thinking import check_replay, with_thought
 from .chat.tools import check_tools, with_calls
@@ -225,6 +225,10 @@ class BatchProvider(Provider):
         name = f"{'msgbatch' if anthropic else 'batch'}_{len(self.batches) + 1}"
         if anthropic:
             rows = [{"id": r["custom_id"], "body": r["params"]} for r in body["requests"]]
+            try:
+                check_beta(request.headers, [row["body"] for row in rows])
+            except Refusal as refusal:
+                return json_reply(ANTHROPIC.error(refusal), refusal.status)
             batch = Batch(name, rows, ANTHROPIC)
         else:
             lines = self.files[body["input_file_id"]].splitlines()

@@ -1,4 +1,4 @@
-"""A model provider on 127.0.0.1: OpenAI chat completions and Anthropic messages, with faults.
+"""A model provider on 127.0.0.1: OpenAI's, Anthropic's and Google's chat APIs, with faults.
 
 In process::
 
@@ -26,9 +26,10 @@ from aiohttp import web
 
 from .chat.billing import bill, charged
 from .chat.caching import Ledger
-from .chat.checks import check, check_key, first_words, read_body, request_key
+from .chat.checks import check, check_beta, check_key, first_words, read_body, request_key
 from .chat.dialects import Anthropic, Dialect, OpenAI, Refusal
 from .chat.faults import IMMEDIATE, failed, rate_limited
+from .chat.google import Google
 from .chat.plan import BILLED, Plan
 from .chat.replies import Call, Reply, fixed_reply, scripted_reply
 from .chat.stats import Stats
@@ -39,7 +40,7 @@ from .serve import LocalServer, add_process_options, json_reply, run_process
 __all__ = ["Call", "Plan", "Provider", "Reply", "Stats", "fixed_reply", "scripted_reply"]
 
 SAVE_EVERY_S = 0.5
-OPENAI, ANTHROPIC = OpenAI(), Anthropic()
+OPENAI, ANTHROPIC, GOOGLE = OpenAI(), Anthropic(), Google()
 
 
 class Provider(LocalServer):
@@ -95,6 +96,8 @@ class Provider(LocalServer):
             return await self._complete(request, OPENAI)
         if path.endswith("/messages"):
             return await self._complete(request, ANTHROPIC)
+        if path.endswith(":generateContent"):
+            return await self._complete(request, GOOGLE)
         if path.startswith("/_"):
             return await self._control(request, path, query)
         if path in ("/v1/models", "/models"):
@@ -141,11 +144,13 @@ class Provider(LocalServer):
         self, request: web.BaseRequest, dialect: Dialect, number: int
     ) -> web.StreamResponse:
         plan = self.plan
-        body = read_body(await request.content.read())
+        said = read_body(await request.content.read())
+        body = dialect.incoming(said, request.raw_path.partition("?")[0])
         self.requests.append(body)
         check_key(plan, request.headers)
         call = dialect.read(body)
         check(plan, call, body)
+        check_beta(request.headers, [body])
         check_replay(plan.thinks, body)
         check_tools(body)
         key = request_key(call, body)
@@ -199,7 +204,7 @@ class Provider(LocalServer):
                 if dialect is OPENAI
                 else self.ledger.anthropic(body, words)
             )
-        return json_reply(reply)
+        return json_reply(dialect.outgoing(reply))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -344,7 +344,7 @@ def made(hub_rows: Source, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(questions([row for row in given if row["db_id"] in names], seed=0))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_rows_are_all_accounted_for(
     hub_rows: Source, given: list[dict[str, Any]], made: list[dict[str, Any]]
@@ -354,7 +354,7 @@ def test_rows_are_all_accounted_for(
     assert len(kept(made)) >= hub_rows.pick(20, 160 if ALL else 70)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_questions_are_whole(made: list[dict[str, Any]]) -> None:
     found = kept(made)
@@ -373,7 +373,7 @@ def test_questions_are_whole(made: list[dict[str, Any]]) -> None:
             assert len(set(listed)) == len(listed)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_no_two_options_list_the_same_in_another_order(made: list[dict[str, Any]]) -> None:
     """Who asks for names and ages has either right."""
@@ -386,7 +386,7 @@ def test_no_two_options_list_the_same_in_another_order(made: list[dict[str, Any]
         assert len(same) == 4, m["choices"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_right_build_is_neither_the_newest_nor_the_best_known(
@@ -398,7 +398,7 @@ def test_the_right_build_is_neither_the_newest_nor_the_best_known(
     assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_names_are_listed_and_grouped_by_as_often_in_right_as_in_wrong_queries(
     hub_rows: Source, made: list[dict[str, Any]]
@@ -429,7 +429,7 @@ if ALL:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("model", "features"), ADVERSARIES)
 def test_what_can_be_counted_does_not_tell_the_gold(
@@ -449,7 +449,7 @@ def test_what_can_be_counted_does_not_tell_the_gold(
     assert low <= 0.25 <= high, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_who_turns_the_adversary_around_does_not_win(
     hub_rows: Source, made: list[dict[str, Any]]
@@ -460,7 +460,7 @@ def test_who_turns_the_adversary_around_does_not_win(
     assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", [0, 1])
 def test_databases_made_apart_say_nothing_about_each_other(
@@ -482,7 +482,7 @@ def test_databases_made_apart_say_nothing_about_each_other(
     assert low <= 0.25, f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_the_adversary_does_find_a_leak(made: list[dict[str, Any]]) -> None:
     """Were the gold marked by one DISTINCT, or by its length, it would be told."""

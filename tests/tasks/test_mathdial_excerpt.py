@@ -44,7 +44,7 @@ def test_options_are_written_as_the_answer_is() -> None:
     assert all(choice.count(".") == 1 for choice in made["1003-1"]["choices"])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_gold_stands_anywhere() -> None:
     """Over 40 seeds each place has a quarter, give or take four standard deviations."""
     made = [m for seed in range(40) for m in questions(ROWS, seed=seed) if "reject" not in m]

@@ -165,7 +165,7 @@ def hostile(path: Path) -> Run:
                        choices=(Choice(label=EVIL, text=EVIL),), answer=EVIL,
                        hidden={EVIL: EVIL})  # fmt: skip
     talks = [
-        (0, k, EVIL, {"conversation_id": f"{k}{EVIL}", "key": f"{k}", "flags": (EVIL,)})
+        (0, k, EVIL, {"conversation_id": f"{k}", "key": f"{k}{EVIL}", "flags": (EVIL,)})
         for k in range(2)
     ]
     return make(path, [example], talks, {EVIL: lambda k: 8.0}, f"local:{EVIL}")

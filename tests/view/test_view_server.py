@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,36 @@ def test_key_in_the_address_becomes_a_strict_cookie(viewer: Viewer) -> None:
 def test_foreign_host_is_refused_though_it_has_the_key(viewer: Viewer, host: str) -> None:
     """DNS rebinding: another site's name that leads to this machine."""
     assert viewer.ask("/api/list", Host=host.format(port=viewer.port))[0].status == 421
+
+
+def answered(port: int, head: bytes) -> bytes:
+    """Return what a server says to a request that is written by hand."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+        line.sendall(head + b"\r\nConnection: close\r\n\r\n")
+        return b"".join(iter(lambda: line.recv(65536), b""))
+
+
+KEYED = f"?token={TOKEN}".encode()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [(b"GET http://127.0.0.1/%s HTTP/1.1\r\nHost: evil.example", 421),
+     (b"GET http://evil.example/%s HTTP/1.1\r\nHost: 127.0.0.1", 421),
+     (b"GET http://127.0.0.1/%s HTTP/1.0\r\nX: no host", 421),
+     (b"GET /%s HTTP/1.0\r\nX: no host", 421),
+     (b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1:999999999", 421),
+     (b"GET /%s HTTP/1.1\r\nHost: [::1", 421),
+     (b"GET /assets/main.js HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: convbench_%s=\xff\xfe", 403),
+     (b"GET http://127.0.0.1/%s HTTP/1.1\r\nHost: 127.0.0.1", 200)],
+)  # fmt: skip
+def test_an_absolute_target_is_held_to_the_same_rule(
+    viewer: Viewer, head: bytes, status: int
+) -> None:
+    filled = head % (str(viewer.port).encode() if b"Cookie" in head else KEYED)
+    said = answered(viewer.port, filled)
+    assert said.startswith((f"HTTP/1.1 {status} ".encode(), f"HTTP/1.0 {status} ".encode())), said
+    assert (b"Set-Cookie" in said) == (status == 200)
 
 
 def test_forwarded_port_is_this_machine_still(viewer: Viewer) -> None:
@@ -253,6 +284,7 @@ def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
     assert process.stdout is not None
     line = process.stdout.readline()
     found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{30,})\s*$", line)
+    bad = answered(int(found[1]), b"GET / HTTP/9.9") if found else b""
     process.send_signal(signal.SIGINT)
     rest, said = process.communicate(timeout=20)
     assert found, (line, said)
@@ -260,3 +292,7 @@ def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
     assert rest == ""
     assert found[2] not in said
     assert "20 conversations" in said
+    assert b" 400 " in bad
+    (told,) = (one for one in said.splitlines() if "request" in one)  # and no traceback
+    assert "BadStatusLine: 400, message: Bad status line" in told
+    assert "Traceback" not in said

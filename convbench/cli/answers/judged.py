@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from convbench.cli.answers.runs import ForeseenAnswer, Tokens
@@ -67,6 +69,10 @@ class JudgedRun(Answer):
     """By judge, how often each message stands behind a missing score."""
     estimate: dict[str, Tokens] = Field(default_factory=dict)
     """On a dry run: by judge, what it would take."""
+    messages: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    """On a dry run: by judge that asks a model, what its first call is sent."""
+    reply_schemas: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """On a dry run: by judge, the schema that goes along where its model takes one."""
     foreseen: ForeseenAnswer | None = None
     """On a dry run with --shards or --on: what the models' verdicts take by workers."""
     duels: list[Duels] = Field(default_factory=list)

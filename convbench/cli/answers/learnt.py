@@ -41,6 +41,21 @@ class TrainAnswer(Answer):
     """The judge of the rounds."""
 
 
+class FigureAnswer(Answer):
+    """A number as it was computed, in the unit that is shown."""
+
+    estimate: float
+    """The number."""
+    error: float | None = None
+    """Its standard error."""
+    interval: tuple[float, float] | None = None
+    """Its 95% interval."""
+    p: float | None = None
+    """Two-sided p of no difference, adjusted as the table says; null for what is no difference."""
+    n: int | None = None
+    """Conversations, pairs or labels that it is over."""
+
+
 class CellAnswer(Answer):
     """One cell of a table."""
 
@@ -50,6 +65,8 @@ class CellAnswer(Answer):
     """Its standard error, as printed."""
     rank: int = 0
     """1 for the best of its column, 2 for the second best."""
+    figure: FigureAnswer | None = None
+    """The number behind the text."""
 
 
 class TableAnswer(Answer):

@@ -95,6 +95,8 @@ class ShowAnswer(Answer):
     """The spec as resolved, or the record."""
     messages: list[dict[str, Any]] = Field(default_factory=list)
     """Prompts on a sample, in order."""
+    reply_schema: dict[str, Any] | None = None
+    """Of a judge: the schema that goes along to a model that takes one."""
     verdicts: list[dict[str, Any]] = Field(default_factory=list)
     """Verdicts on a conversation."""
 

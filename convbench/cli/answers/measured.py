@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from convbench.cli.answers.judged import JudgedRun
+from convbench.cli.answers.runs import Tokens
 from convbench.cli.envelope import Answer
 
 
@@ -66,6 +67,8 @@ class EvaluatedRun(Answer):
     """Conversations that ended in a recorded failure."""
     judged: JudgedRun | None
     """Its scores; null where the parent has no verdicts."""
+    estimate: Tokens | None = None
+    """On a dry run: what the policy would take; `judged` says it of the judges."""
 
 
 class EvalAnswer(EvaluatedRun):

@@ -6,9 +6,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from convbench.answers.tags import visible
 from convbench.engine.caller import Caller
+from convbench.engine.offload import offload
 from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner
@@ -84,7 +86,7 @@ async def _one(caller: Caller, model: Model, question: Question, reply: str) -> 
             model, messages, Sampling(temperature=0, max_tokens=64), key=key
         )
         last = text_of(said.content)
-        found = yes_or_no(last)
+        found = await offload(partial(yes_or_no, last), [last])
         if found is not None:
             return float(found)
     raise DataError(

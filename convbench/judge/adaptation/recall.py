@@ -1,8 +1,8 @@
 """Grade free answers by the words of the gold answer that they hold, read in more than one form.
 
-Models answer in whole sentences, which exact match calls wrong. Held against 6,000 published
-verdicts of a judge model this agrees with 91 % of them and keeps their order of methods
-(docs/results.md).
+Models answer in whole sentences, which exact match calls wrong. Of the 6,000 published verdicts of
+a judge model on which it was chosen this agrees with 91 %, of 6,000 others with 89 %, and it keeps
+their order of methods (docs/results.md).
 """
 
 from __future__ import annotations

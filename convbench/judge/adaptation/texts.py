@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from convbench.errors import DataError
 from convbench.judge.adaptation.settings import Inner
 
-_RULE = re.compile(r"-{3,}$")
+_RULE = re.compile(r"^-{3,}$")
 """A line that parts an edit."""
-_QUESTION = re.compile(r"\W*question\s*\d*\s*[:.)]", re.IGNORECASE)
+_QUESTION = re.compile(r"^\W*+question\s*+\d*+\s*+[:.)]", re.IGNORECASE)
 """How a line begins that a question with its answer begins with."""
 _FIELD = re.compile(r"\{(title|line)\}")
 """What of `Inner.line` is filled in: no format may name more, or ask for a width."""

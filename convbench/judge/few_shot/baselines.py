@@ -1,23 +1,69 @@
-"""What stands beside self-edits: in-context learning, and the best known settings."""
+"""What stands beside self-edits: in-context learning, the best known settings, and a control.
+
+The control is one edit for all tasks, made of what the solved train tasks' edits ask for most
+often: what SEAL would come to if its policy learnt which edits are good, and nothing of the task
+that it writes for. What SEAL solves beyond it, it owes to edits that fit their tasks.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
 from convbench.judge.adaptation.accuracies import NOTHING, Values
 from convbench.judge.few_shot.runner import cache_of, open_runner, outputs_of, settings_of
+from convbench.judge.few_shot.solve import Trial
 from convbench.judge.resolve import Judge
+from convbench.schema import Example
 from convbench.store import Run
+from convbench.tasks.arc_agi.edit import SelfEdit
 
 ORACLE = "best known settings (oracle)"
+T = TypeVar("T", bound=Hashable)
+CONTROL = "one edit for all tasks (control)"
 
 
 def baselines(run: Run, judge: Judge) -> dict[str, Values]:
-    """Return (task, 1 or 0) of the policy as it is and after the best known edit, on the run's test
-    tasks, under the run's lock. What is finished is not done again."""
+    """Return (task, 1 or 0) of the policy as it is, after the best known edit, and after one edit
+    made of the train tasks' where some were solved, on the run's test tasks, under the run's lock.
+    What is finished is not done again."""
     asked = [example for example in run.examples.values() if example.split == "test"]
     with run.lock(), cache_of(run) as kept:
         runner = open_runner(run, settings_of(judge), kept)
-        ways = {NOTHING: runner.plain, ORACLE: runner.oracle}
+        ways: dict[str, Callable[[Example], Trial]] = {NOTHING: runner.plain, ORACLE: runner.oracle}
+        control = commonest_edit(run, judge)
+        if control is not None:
+            ways[CONTROL] = partial(runner.tried, edit=control)
         return {
             name: [(e.group_id, float(way(e).right(outputs_of(e)))) for e in asked]
             for name, way in ways.items()
         }
+
+
+def commonest_edit(run: Run, judge: Judge) -> SelfEdit | None:
+    """Return the edit whose every part is the one that the edits of solved train tasks have most
+    often; None where none was solved."""
+    train = {c.conversation_id for c in run.conversations()
+             if run.examples[c.example_id].split == "train"}  # fmt: skip
+    edits: list[Mapping[str, Any]] = [
+        verdict.details["edit"]
+        for verdict in run.verdicts()
+        if verdict.judge == judge.name and verdict.conversation_id in train
+        and verdict.scores.get("accuracy") == 1 and "edit" in verdict.details
+    ]  # fmt: skip
+    if not edits:
+        return None
+    return SelfEdit(
+        frozenset(_commonest(tuple(edit["tools"]) for edit in edits)),
+        _commonest(edit["strategy"] for edit in edits),
+        _commonest(edit["learning_rate"] for edit in edits),
+        _commonest(edit["epochs"] for edit in edits),
+    )
+
+
+def _commonest(values: Iterable[T]) -> T:
+    """Return the value there is most of; the first of equals."""
+    ((value, _),) = Counter(values).most_common(1)
+    return value

@@ -42,7 +42,7 @@ class Runner:
 
     def plain(self, example: Example) -> Trial:
         """Return what the policy answers as it is (in-context learning)."""
-        return self._trial(example, None)
+        return self.tried(example, None)
 
     def oracle(self, example: Example) -> Trial:
         """Return what the best known edit comes to."""
@@ -50,7 +50,7 @@ class Runner:
         edit = SelfEdit(
             frozenset(best.tools), best.strategy, best.learning_rate, best.num_train_epochs
         )
-        return self._trial(example, edit)
+        return self.tried(example, edit)
 
     def written(self, example: Example, text: str) -> tuple[SelfEdit | None, Trial, str | None]:
         """Return the edit that a text asks for, what came of it, and why it was not trained on. One
@@ -59,10 +59,11 @@ class Runner:
             edit = self_edit(text)
         except NoEdit as error:
             return None, self.plain(example), str(error)
-        trial = self._trial(example, edit)
+        trial = self.tried(example, edit)
         return edit, trial, trial.reason
 
-    def _trial(self, example: Example, edit: SelfEdit | None) -> Trial:
+    def tried(self, example: Example, edit: SelfEdit | None) -> Trial:
+        """Return what an edit comes to, or no edit; what is finished is not done again."""
         problem = problem_of(example)
         name = self._key(problem, edit)
         found = self.kept.get(name)

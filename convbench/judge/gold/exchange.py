@@ -17,9 +17,10 @@ from typing import Any
 from convbench.errors import DataError, RunError
 from convbench.judge.gold.queue import Queue
 from convbench.judge.gold.records import draws, family, keep_labels, label, metrics
+from convbench.regular import open_to_read
 from convbench.schema.gold import GoldLabel
 from convbench.store import Run
-from convbench.store.jsonl import write_whole
+from convbench.store.jsonl import write_named
 from convbench.views import transcript
 
 COLUMNS = ("key", "conversation_id", "rater", "note", "skipped", "scores", "question", "transcript")
@@ -42,7 +43,7 @@ def export(run: Run, file: Path, rater: str = "") -> int:
             scores = {m["name"]: None for m in queue.form(one.draw)}
             rows.append({"key": one.key, "rater": rater, "question": question,
                          "transcript": said, "scores": scores, "note": ""})  # fmt: skip
-    write_whole(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    write_named(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
     return len(rows)
 
 
@@ -105,7 +106,8 @@ def _scores(row: Mapping[str, Any], known: set[str], where: str) -> dict[str, fl
 
 def _rows(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        with open_to_read(file) as opened:
+            text = opened.read().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{file}: cannot be read: {error.strerror}; expected labels") from None
     except UnicodeDecodeError:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel
 
 from convbench.errors import DataError, RunError
@@ -21,6 +20,7 @@ from convbench.schema import JudgeSpec, Metric
 from convbench.schema.gold import NOTE, RATER, Draw, GoldLabel
 from convbench.store import Run
 from convbench.store.jsonl import Appender, disk_error, lines
+from convbench.store.locks import folder_lock
 from convbench.store.shape import checked
 
 T = TypeVar("T", bound=BaseModel)
@@ -156,8 +156,5 @@ def _locked(run: Run, path: Path) -> Iterator[None]:
         path.parent.mkdir(exist_ok=True)
     except OSError as error:
         raise disk_error(path, error) from None
-    try:
-        with FileLock(run.path / "gold" / ".lock", timeout=10):
-            yield
-    except Timeout:
-        raise RunError(f"{path}: another program is writing; try again") from None
+    with folder_lock(path.parent, "keeping labels", wait_s=10):
+        yield

@@ -26,7 +26,7 @@ _BYE = re.compile(
     r"|the)\b[^.!?]{0,30})?\s*(?:[.!]|$)"
     r"|\b(?:conversation|chat|talk|dialogue|session)\W+(?:is\s+|has\s+|was\s+)?(?:over"
     r"|finished|ended|done|closed)\b"
-    r"|\bend\s+of\s+(?:our|this|the)?\s*(?:chat|conversation|talk|dialogue|session)\b"
+    r"|\bend\s+of\s++(?:our|this|the)?\s*+(?:chat|conversation|talk|dialogue|session)\b"
     r"|^\W*(?:stop|end|done|exit|quit|terminate|finished)\W*$"
     r"|\bno\s+longer\s+need\b|\b(?:don['’]t|do\s+not)\s+need\s+(?:it|this|that|the\s+\w+"
     r"|your\s+help)\s+any\s*more\b"
@@ -44,7 +44,7 @@ _OFFERS = re.compile(
     r"|\b(?:happy|glad|pleased|here|ready|able|delighted)\s+to\s+(?:help|assist|write|build"
     r"|support)\b"
     r"|\bmy\s+(?:job|role|task)\s+is\s+to\s+(?:help|assist|write|answer)\b"
-    r"|\bI\s*(?:['’]ll|['’]d|\s+will|\s+can|\s+could|\s+shall|\s+am\s+going\s+to)\s+(?:\w+\s+)?"
+    r"|\bI(?:\s*+['’](?:ll|d)|\s+(?:will|can|could|shall|am\s+going\s+to))\s+(?:\w+\s+)?"
     r"(?:write|build|implement|create|develop|make|pick|code|look\s+it\s+up|get\s+started"
     r"|help|assist|start)\b"
     r"|\bbefore\s+I\s+(?:write|start|begin|implement|code|make|pick)\b"
@@ -130,9 +130,10 @@ _SOLVES = re.compile(
     r"\b(?:my|the|this|that|a|full|final)\s+(?:\w+\s+)?(?:solution|code|body|implementation)\b"
     r"[^.!?\n]{0,20}:"
     r"|\b(?:write|use|submit|paste|put)\s+this\b[^.!?\n]{0,20}:"
-    r"|\bI\s*(?:['’]ve|['’]d|\s+have|\s+would)?\s*(?:\w+\s+)?(?:submit|submitted|solved|wrote|written)\b"
+    r"|\bI(?:\s*+['’](?:ve|d)|\s+(?:have|would))?\s*+(?:\w+\s+)?"
+    r"(?:submit|submitted|solved|wrote|written)\b"
     r"|\blet\s+me\s+(?:just\s+)?(?:answer|solve|do|write)\s+(?:it|this|that)\b"
-    r"|^\s*[A-Za-z_]\w*\s*[-+*/]?=\s*[^=\s]",
+    r"|^[^\S\n]*+[A-Za-z_]\w*+\s*+[-+*/]?=\s*+[^=\s]",
     _I | re.MULTILINE,
 )
 _PICK = (
@@ -188,9 +189,9 @@ def picks(text: str, example: Example, asked: str) -> bool:
     spoken = parts(asked)
     for choice in example.choices:
         label = re.escape(choice.label)
-        if re.search(rf"\b(?i:{_PICK})\s+\W?{label}\b(?!['’])", text) or re.fullmatch(
-            rf"\W*{label}\W*", text.strip()
-        ):
+        if re.fullmatch(rf"\W*{label}\W*", text):
+            return True
+        if re.search(rf"\b(?i:{_PICK})\s+\W?{label}\b(?!['’])", text):
             return True
         if re.search(rf"\b[Oo]ption\s+{label}\b|\b{label}\s+is\s+(?:right|correct|the)\b", text):
             return True

@@ -166,5 +166,5 @@ def scenes(conversation: Conversation, example: Example, protocol: ProtocolSpec)
 
 def _bare(texts: list[str]) -> tuple[str, ...]:
     """Return the texts, and those that are code without its comments too."""
-    plain = (re.sub(r"[ \t]*#[^\n]*", "", text) for text in texts)
+    plain = (re.sub(r"(?<![ \t])[ \t]*+#[^\n]*", "", text) for text in texts)
     return tuple(dict.fromkeys((*texts, *plain)))

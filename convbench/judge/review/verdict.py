@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from convbench.engine.caller import Caller
+from convbench.engine.offload import offload
 from convbench.errors import DataError
 from convbench.judge import model
 from convbench.judge.ask import ask, judge_messages
@@ -21,6 +23,7 @@ from convbench.judge.review.scene import Scene, humans, scenes
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work, plain
 from convbench.schema import Verdict
+from convbench.views import texts
 
 REVIEWED = "reviewed"
 """In a verdict's details: how many turns there were to look at."""
@@ -44,7 +47,7 @@ async def score(case: Case, tools: Tools) -> Verdict:
     critical."""
     judge, talk = case.judge, case.conversation
     seen = list(scenes(talk, case.example, case.protocol))
-    found = _by_rules(case)
+    found = await offload(partial(_by_rules, case), texts(talk))
     usage: dict[str, Any] = {"details": {}}
     if tools.held is not None and seen and all(one.severity == "minor" for one in found):
         more, usage = await _by_model(case, tools, seen)

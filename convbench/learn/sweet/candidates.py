@@ -56,7 +56,7 @@ def histories(selection: Selection, settings: Sweet) -> Iterator[tuple[Logged, i
             if item.conversation_id not in taken:
                 continue
             for turn in policy_turns(protocol, item.conversation):
-                for rounds in range(len(item.conversation.turns[turn].rounds) + 1):
+                for rounds in range(item.conversation.turns[turn].replies):
                     before = seen_before(protocol, item.conversation, turn, rounds)
                     mark = json.dumps([name, before], default=str)
                     if mark not in seen:

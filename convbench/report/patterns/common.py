@@ -50,13 +50,11 @@ def frequencies(found: Sequence[Response]) -> dict[str, dict[str, float]]:
 def is_common(shares: Sequence[float]) -> bool:
     """Return whether a word with these frequencies, one a policy, is common by frequency.
 
-    Two policies: the ratio of their frequencies lies in [0.8, 1.2] one way or the other, whichever
-    is named first. More: the largest over the smallest counts, and is at most 1.2.
+    The largest over the smallest is at most 1.2. Of two policies their ratio then lies in Appendix
+    E's [0.8, 1.2] whichever is named first; one of 0.8 would be 1.25 the other way round.
     """
     if max(shares) < FREQUENCY or min(shares) == 0:
         return False
-    if len(shares) == 2:
-        return _at_most(1 - RATIO, min(shares) / max(shares))
     return _at_most(max(shares) / min(shares), 1 + RATIO)
 
 

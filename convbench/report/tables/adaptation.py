@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -14,12 +14,12 @@ from convbench.judge.adaptation.accuracies import (
     Values,
     tie_warning,
 )
-from convbench.judge.few_shot.baselines import ORACLE
+from convbench.judge.few_shot.baselines import CONTROL, ORACLE
 from convbench.judge.kinds import Measure, kind_of
 from convbench.report.document import Cell, Column, Table
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, number
+from convbench.report.tables.cells import number, span_cell, with_interval
 from convbench.stats.estimate import ErrorKind, Estimate, estimate
 from convbench.store.shape import read_object
 
@@ -43,22 +43,24 @@ SOLVED = Words(
     "Success after self-edits", Column("Success rate", "Success"), Column("tasks", "tasks"),
     "Share of self-edits after which every test grid of the task is among two attempts, mean ± "
     "standard error; differences paired by task, Student's t over tasks. Nothing: in-context "
-    "learning, the base policy as it is, with the same views and vote.",
+    "learning, the base policy as it is, with the same views and vote. One edit for all tasks: "
+    "what the edits of solved train tasks ask for most often; what SEAL solves beyond it, it owes "
+    "to edits that fit their tasks.",
 )  # fmt: skip
 WORDS: Mapping[Measure, Words] = {"adaptations": TAUGHT, "solutions": SOLVED}
 
 
 def adaptations(section: Section, judge: str | None) -> dict[str, Values]:
     """Return accuracies by what was trained on: nothing, the passage alone or the best known
-    settings (where `train seal` measured them), the base policy's edits, then every other
-    policy's; empty for another judge."""
+    settings and the control (where `train seal` measured them), the base policy's edits, then every
+    other policy's; empty for another judge."""
     spec = judge_spec(section.policies, judge)
     if judge is None or spec is None or kind_of(spec).measures not in WORDS:
         return {}
     found: dict[str, Values] = {}
     if section.base is not None:
         found[NOTHING] = _scores(section.base, judge, before=True)
-        found |= {name: _left(section.base, name) for name in (PASSAGE, ORACLE)}
+        found |= {name: _left(section.base, name) for name in (PASSAGE, ORACLE, CONTROL)}
         found[UNTRAINED] = _scores(section.base, judge)
     learnt = sorted((p for p in section.policies if not p.is_base), key=lambda p: p.name)
     found |= {policy.name: _scores(policy, judge) for policy in learnt}
@@ -94,9 +96,34 @@ def taught_table(
     ties = {name: tie_warning(values) for name, values in tied.items()}
     notes = (
         words.note,
+        *_unequal_means(found, words.unit.head),
         *(f"{name}: {said}." for name, said in ties.items() if said),
     )
     return Table(words.title, columns, tuple(rows), notes, "self-edits")
+
+
+def _unequal_means(found: Mapping[str, Values], units: str) -> Iterator[str]:
+    """Yield that differences are not those of the means, where they are not."""
+    below = found.get(UNTRAINED, [])
+    if not below:
+        return
+    mean = fmean(value for _, value in below)
+    names = [
+        name for name, values in found.items()
+        if name != UNTRAINED and (paired := _change(values, _by_passage(below))) is not None
+        and abs(fmean(v for _, v in values) - mean - paired.mean) >= 5e-4
+    ]  # fmt: skip
+    if names:
+        yield (
+            f"Differences count each of the {units} that both have once, means every adaptation: "
+            f"so they are not the differences of the means ({', '.join(names)})."
+        )
+
+
+def _change(values: Values, below: Mapping[str, float]) -> Estimate | None:
+    """Return the mean difference to `below` over the passages of both."""
+    other = _by_passage(values)
+    return estimate((key, other[key] - below[key]) for key in other.keys() & below.keys())
 
 
 def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) -> Table | None:
@@ -132,13 +159,12 @@ def kind_table(sections: Sequence[Section], judge: str | None, kind: ErrorKind) 
 
 def _figures(values: Values, below: Mapping[str, float], kind: ErrorKind) -> tuple[Cell, ...]:
     """Return the mean with its interval, and what it is above `below`, passage by passage."""
-    other = _by_passage(values)
-    mean = estimate(values, kind)
-    change = estimate((key, other[key] - below[key]) for key in other.keys() & below.keys())
+    mean, change = estimate(values, kind), _change(values, below)
     return (
-        number(mean, 3), _interval(mean, ""),
-        Cell(f"{change.mean:+.3f}") if change else NONE, _interval(change, "+"),
-    )  # fmt: skip
+        number(mean, 3),
+        span_cell(mean.interval if mean else None, 3),
+        *with_interval(change, 3),
+    )
 
 
 def _scores(policy: Policy, judge: str, *, before: bool = False) -> Values:
@@ -170,10 +196,3 @@ def _by_passage(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     for group, value in values:
         groups.setdefault(group, []).append(value)
     return {group: fmean(found) for group, found in groups.items()}
-
-
-def _interval(found: Estimate | None, sign: str) -> Cell:
-    if found is None or found.interval is None:
-        return NONE
-    low, high = found.interval
-    return Cell(f"[{low:{sign}.3f}, {high:{sign}.3f}]")

@@ -8,7 +8,17 @@ from convbench.report.paired import Paired, by_temperature, paired
 from convbench.report.policies import judge_spec
 from convbench.report.rows import at
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, column, headline, measures_of, number, p_text
+from convbench.report.tables.cells import (
+    NONE,
+    column,
+    headline,
+    measures_of,
+    number,
+    p_text,
+    scales,
+    with_interval,
+)
+from convbench.report.tables.results import ERRORS
 from convbench.stats.estimate import ErrorKind
 
 
@@ -41,22 +51,15 @@ def difference_table(section: Section, judge: str | None, kind: ErrorKind) -> Ta
     notes = (
         "Paired over conversations about the same question with the same sample and temperature; "
         f"Student's t over {unit}; p adjusted by Holm over the methods.",
+        *scales(shown),
     )
     title = f"Differences to {base}, paired"
     return Table(title, tuple(columns), tuple(map(tuple, rows.values())), notes, slug(title))
 
 
 def _difference(found: Paired, digits: int) -> list[Cell]:
-    estimate = found.estimate
-    if estimate is None:
-        return [NONE, NONE, NONE, Cell("0")]
-    interval = estimate.interval
-    return [
-        Cell(f"{estimate.mean:+.{digits}f}"),
-        Cell(f"[{interval[0]:+.{digits}f}, {interval[1]:+.{digits}f}]") if interval else NONE,
-        Cell(p_text(found.adjusted)),
-        Cell(str(found.n)),
-    ]
+    cells = with_interval(found.estimate, digits, p=found.adjusted)
+    return [*cells, Cell(p_text(found.adjusted)), Cell(str(found.n))]
 
 
 def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | None:
@@ -96,7 +99,11 @@ def temperature_table(section: Section, judge: str | None, kind: ErrorKind) -> T
                     if test else [NONE] * 4
                 )  # fmt: skip
             rows.append(tuple(cells))
-    notes = ["Temperatures are not repeats of one another, so each has its own line."]
+    notes = [
+        "Temperatures are not repeats of one another, so each has its own line.",
+        f"Mean ± {ERRORS[kind]}.",
+        *scales(shown),
+    ]
     if tests:
         notes.append(
             "McNemar's exact test on pairs about the same question; Holm over the methods at "

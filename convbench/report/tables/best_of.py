@@ -13,6 +13,7 @@ from convbench.report.measures import reward
 from convbench.report.policies import Policy
 from convbench.report.sections import Section
 from convbench.report.tables.cells import number
+from convbench.report.tables.results import ERRORS
 from convbench.stats.estimate import ErrorKind, estimate
 from convbench.store.credit import credit_by_source
 
@@ -54,7 +55,7 @@ def best_of_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
         "Expected reward of the conversation with the largest sum of its turns' advantages among N "
         "of a question's, drawn without putting back; N = 1 is the mean. A critic sees the hidden "
         "reference, so this says what its credit is worth, not what a policy can reach. Questions "
-        f"with at least {max(sizes)} credited and judged conversations.",
+        f"with at least {max(sizes)} credited and judged conversations. Mean ± {ERRORS[kind]}.",
     )
     return Table(f"Best of N ({judge})", columns, tuple(rows), notes, "best-of-n")
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from convbench.report.document import Cell, Column, Rank
+from convbench.report.document import Cell, Column, Figure, Rank
 from convbench.report.measures import ACCURACY, REASONED, THINKING, Measure, judge_measures
 from convbench.report.sections import Section
 from convbench.stats.estimate import Estimate
@@ -15,7 +16,8 @@ NONE = Cell("-")
 def measures_of(section: Section, judge: str | None) -> list[Measure]:
     """Return the columns of a section's table: what somebody has a number for."""
     more = judge_measures(section.policies, judge) if judge is not None else []
-    plain = [m for m in (ACCURACY, THINKING) if any(m.of(p) for p in section.policies)]
+    tags = (THINKING,) if section.mode == "thinking" else ()  # nobody is asked for them elsewhere
+    plain = [m for m in (ACCURACY, *tags) if any(m.of(p) for p in section.policies)]
     if any(row.reasoned for p in section.policies for row in p.rows):
         plain.append(REASONED)
     return [*plain, *more]
@@ -31,12 +33,64 @@ def column(measure: Measure) -> Column:
     return Column(measure.head, measure.short)
 
 
+def figure(found: Estimate, scale: float = 1.0, p: float | None = None) -> Figure:
+    """Return an estimate's numbers, times `scale`."""
+    span = found.interval
+    return Figure(
+        found.mean * scale,
+        None if found.error is None else found.error * scale,
+        None if span is None else (span[0] * scale, span[1] * scale),
+        p,
+        found.n,
+    )
+
+
+def scales(measures: Iterable[Measure]) -> tuple[str, ...]:
+    """Return a note on the scales of these measures; nothing where none has one."""
+    found: dict[str, list[str]] = {}
+    for measure in measures:
+        if measure.limits is not None:
+            low, high = measure.limits
+            found.setdefault(f"{low:g} to {high:g}", []).append(measure.head)
+    spans = "; ".join(f"{', '.join(names)}: {span}" for span, names in found.items())
+    return (f"Scales: {spans}.",) if spans else ()
+
+
 def number(found: Estimate | None, digits: int, rank: Rank = 0) -> Cell:
     """Return the cell of an estimate: mean and standard error, rounded alike."""
     if found is None:
         return NONE
     error = None if found.error is None else f"{found.error:.{digits}f}"
-    return Cell(f"{found.mean:.{digits}f}", error, rank)
+    return Cell(f"{found.mean:.{digits}f}", error, rank, figure=figure(found))
+
+
+def with_interval(
+    found: Estimate | None, digits: int = 2, *, sign: str = "+", p: float | None = None
+) -> tuple[Cell, Cell]:
+    """Return the cells of an estimate and of its 95% interval; `sign` is "" for what is no
+    difference, `p` is noted with the figure."""
+    if found is None:
+        return NONE, NONE
+    form = f"{sign}.{digits}f"
+    return (
+        Cell(f"{found.mean:{form}}", figure=figure(found, p=p)),
+        span_cell(found.interval, digits, sign),
+    )
+
+
+def decimal(
+    value: float | None, digits: int, *, sign: str = "", span: tuple[float, float] | None = None
+) -> Cell:
+    """Return the cell of a number without an error; `span` is its 95% interval, for the figure."""
+    if value is None:
+        return NONE
+    return Cell(f"{value:{sign}.{digits}f}", figure=Figure(value, interval=span))
+
+
+def span_cell(span: tuple[float, float] | None, digits: int, sign: str = "") -> Cell:
+    """Return the cell of an interval."""
+    form = f"{sign}.{digits}f"
+    return NONE if span is None else Cell(f"[{span[0]:{form}}, {span[1]:{form}}]")
 
 
 def percent(found: Estimate | None, span: tuple[float, float] | None) -> Cell:
@@ -44,7 +98,8 @@ def percent(found: Estimate | None, span: tuple[float, float] | None) -> Cell:
     if found is None:
         return NONE
     ends = "" if span is None else f" [{100 * span[0]:.1f}, {100 * span[1]:.1f}]"
-    return Cell(f"{100 * found.mean:.1f}{ends}")
+    shown = replace(figure(found, 100.0), interval=span and (100 * span[0], 100 * span[1]))
+    return Cell(f"{100 * found.mean:.1f}{ends}", figure=shown)
 
 
 def p_text(p: float | None) -> str:

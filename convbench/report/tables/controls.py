@@ -5,7 +5,7 @@ from __future__ import annotations
 from convbench.judge.controls import Told, tried, unfit
 from convbench.report.document import Cell, Column, Table
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE
+from convbench.report.tables.cells import NONE, decimal
 
 
 def controls_of(section: Section, judge: str) -> dict[str, list[Told]]:
@@ -38,7 +38,7 @@ def control_table(section: Section, judge: str | None) -> Table | None:
 
 
 def _row(name: str, one: Told) -> tuple[Cell, ...]:
-    scores = (Cell(f"{one.score:.2f}"), Cell(f"{one.own:.2f}")) if one.examples else (NONE, NONE)
+    scores = (decimal(one.score, 2), decimal(one.own, 2)) if one.examples else (NONE, NONE)
     return (
         Cell(name), Cell(one.control), *scores, Cell(str(one.examples)), Cell(str(one.failed)),
         Cell("above" if one.above else ""),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.pairwise import Meeting, Tournament, flips
-from convbench.report.tables.cells import NONE, p_text, percent
+from convbench.report.tables.cells import NONE, decimal, figure, p_text, percent, span_cell
 from convbench.stats.bradley_terry import Bound, odds
 from convbench.stats.estimate import Estimate, holm
 from convbench.stats.shares import share_interval
@@ -25,7 +25,7 @@ def meeting_table(found: Tournament, others: Sequence[tuple[str, Tournament]] = 
     for meeting, p in zip(found.meetings, adjusted, strict=True):
         total = meeting.wins
         rows.append((
-            Cell(f"{meeting.one.name} over {meeting.other.name}"), Cell(_rate(meeting)),
+            Cell(f"{meeting.one.name} over {meeting.other.name}"), _rate(meeting, p),
             _interval(meeting), _p(p, flips=_names(meeting) in flipped), Cell(str(total.wins)),
             Cell(str(total.ties)), Cell(str(total.losses)),
             percent(total.flips, share_interval(total.flips)),
@@ -89,15 +89,15 @@ def _p(p: float | None, *, flips: bool) -> Cell:
     return Cell("flips" if flips else p_text(p))
 
 
-def _rate(meeting: Meeting) -> str:
-    decision = meeting.decision
-    return f"{meeting.wins.rate.mean if decision is None else decision.mean:.3f}"
+def _rate(meeting: Meeting, p: float | None) -> Cell:
+    if meeting.decision is not None:
+        return decimal(meeting.rate, 3, span=meeting.interval)
+    return Cell(f"{meeting.rate:.3f}", figure=figure(meeting.wins.rate, p=p))
 
 
 def _interval(meeting: Meeting) -> Cell:
-    decision = meeting.decision
-    ends = meeting.wins.rate.interval if decision is None else (decision.low, decision.high)
-    return NONE if ends is None else Cell(f"[{max(ends[0], 0):.3f}, {min(ends[1], 1):.3f}]")
+    ends = meeting.interval
+    return span_cell(ends and (max(ends[0], 0), min(ends[1], 1)), 3)
 
 
 def _against_half(rate: Estimate) -> float | None:
@@ -111,8 +111,11 @@ def _bound(bound: Bound | None, *, reference: bool) -> list[Cell]:
         return [NONE, NONE, NONE]
     if reference:
         return [Cell("0"), NONE, NONE]
-    ends = NONE if bound.low is None else Cell(f"[{bound.low:+.2f}, {bound.high:+.2f}]")
-    return [Cell(f"{bound.value:+.2f}"), ends, Cell(f"{odds(bound.value):.3f}")]
+    ends = None if bound.low is None or bound.high is None else (bound.low, bound.high)
+    return [
+        decimal(bound.value, 2, sign="+", span=ends), span_cell(ends, 2, "+"),
+        decimal(odds(bound.value), 3),
+    ]  # fmt: skip
 
 
 def _notes(found: Tournament) -> list[str]:

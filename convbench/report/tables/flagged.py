@@ -10,7 +10,8 @@ from convbench.report.measures import ACCURACY
 from convbench.report.policies import Policy
 from convbench.report.rows import Observation
 from convbench.report.sections import Section
-from convbench.report.tables.cells import column, headline, measures_of, number
+from convbench.report.tables.cells import column, headline, measures_of, number, scales
+from convbench.report.tables.results import ERRORS
 from convbench.stats.estimate import ErrorKind
 
 
@@ -47,7 +48,8 @@ def flagged_table(section: Section, judge: str | None, kind: ErrorKind) -> Table
     notes = (
         "Failed conversations count nowhere. Which conversations are flagged differs from method "
         "to method, so the unflagged ones are about other questions: compare along a line, not "
-        "down a column.",
+        f"down a column. Mean ± {ERRORS[kind]}.",
+        *scales(measures),
     )
     caption = "With and without flagged conversations"
     return Table(caption, tuple(columns), tuple(lines), notes, "flagged")

@@ -11,8 +11,9 @@ from convbench.judge.gold.units import Gold
 from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.gold import GoldDifference, GoldReport, GoldRow
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE
-from convbench.stats.estimate import Estimate
+from convbench.report.starts import foreign_starts
+from convbench.report.tables.cells import NONE, span_cell, with_interval
+from convbench.schema import JudgeSpec
 from convbench.stats.ppi import FEW
 from convbench.words import SplitChoice
 
@@ -26,7 +27,8 @@ def gold_part(section: Section, found: GoldReport) -> Part:
     if found.differences:
         tables.append(_differences(section, found))
     title = f"{section.title}, judge {found.judge}: people's labels"
-    return Part(title, tables=tuple(tables), notes=tuple(_notes(section, found)))
+    facts = tuple(foreign_starts(section.policies))
+    return Part(title, facts, tuple(tables), notes=tuple(_notes(section, found)))
 
 
 def _means(section: Section, found: GoldReport) -> Table:
@@ -40,19 +42,34 @@ def _means(section: Section, found: GoldReport) -> Table:
         "corrected: people's mean, moved by what the judge says of the rest (PPI++, tuned, "
         "clustered by group, Student's t over labelled groups); bias: the judge less people; "
         "saved: how many more labels an interval as narrow would take without the judge.",
+        *_scale(found),
     )
-    rows = tuple(_mean_row(row) for row in found.rows)
+    rows = tuple(_mean_row(row, found.spec) for row in found.rows)
     return Table("Judge's scores, corrected by people's labels", columns, rows, notes, "gold")
 
 
-def _mean_row(row: GoldRow) -> tuple[Cell, ...]:
-    raw = NONE if row.raw is None else Cell(f"{row.raw.mean:.2f}")
+def _scale(found: GoldReport) -> Iterator[str]:
+    if found.spec is not None:
+        low, high = found.spec.limits(found.metric)
+        yield (
+            f"Scores of {found.metric} are from {low:g} to {high:g}; the interval of a corrected "
+            "mean ends where its metric's scale does."
+        )
+
+
+def _mean_row(row: GoldRow, spec: JudgeSpec | None) -> tuple[Cell, ...]:
+    raw = with_interval(row.raw, sign="")[0]
     head = (Cell(row.metric), Cell(row.policy), raw)
     if row.found is None:
         return (*head, NONE, NONE, NONE, NONE, Cell(str(row.labels)), NONE)
     saved = row.found.saved
+    mean, _ = with_interval(row.found.estimate, sign="")
+    span = row.found.estimate.interval
+    if span is not None and spec is not None:
+        low, high = spec.limits(row.metric)
+        span = (max(span[0], low), min(span[1], high))
     return (
-        *head, *_cells(row.found.estimate), *_cells(row.found.bias, sign=True),
+        *head, mean, span_cell(span, 2), *with_interval(row.found.bias),
         Cell(str(row.labels)), NONE if saved is None else Cell(f"{saved:.0f}"),
     )  # fmt: skip
 
@@ -84,17 +101,9 @@ def _differences(section: Section, found: GoldReport) -> Table:
 def _difference_row(one: GoldDifference) -> tuple[Cell, ...]:
     check = "own labels" if one.check is None else one.check.passed
     return (
-        Cell(one.policy), *_cells(one.raw, sign=True), *_cells(one.corrected, sign=True),
+        Cell(one.policy), *with_interval(one.raw), *with_interval(one.corrected),
         Cell(check), Cell(one.winner),
     )  # fmt: skip
-
-
-def _cells(found: Estimate | None, *, sign: bool = False) -> tuple[Cell, Cell]:
-    if found is None:
-        return NONE, NONE
-    form, span = "+.2f" if sign else ".2f", found.interval
-    shown = Cell(f"[{span[0]:{form}}, {span[1]:{form}}]") if span else NONE
-    return Cell(f"{found.mean:{form}}"), shown
 
 
 def _notes(section: Section, found: GoldReport) -> Iterator[str]:
@@ -145,11 +154,11 @@ def _proposal(section: Section, found: GoldReport) -> Iterator[str]:
         return
     if saved >= 0.05:
         yield (
-            f"Label next: convbench gold {run.path} --draw {NEXT} --by optimal takes about "
+            f"Label next: convbench gold RUN --draw {NEXT} --by optimal takes about "
             f"{saved:.0%} off the labels' variance that {NEXT} at random would leave."
         )
     else:
         yield (
-            f"Label next: any (convbench gold {run.path} --draw {NEXT}); by need would save "
+            f"Label next: any (convbench gold RUN --draw {NEXT}); by need would save "
             f"{max(saved, 0):.0%} of the variance: people are about as far from the judge all over."
         )

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from convbench.report.document import Cell, Column, Table
 from convbench.report.judges import PanelOf
-from convbench.report.tables.cells import NONE
-from convbench.stats.estimate import Estimate
+from convbench.report.tables.cells import NONE, decimal, with_interval
 
 FEW = 40
 """Labels below which people's scores say little."""
@@ -26,8 +25,8 @@ def panel_tables(found: PanelOf) -> Iterator[Table]:
 def _agreement(found: PanelOf) -> Table:
     rows = [
         (
-            Cell(f"{one.first} / {one.second}"), Cell(str(one.common)), _plain(one.equal),
-            _plain(one.kappa), _plain(one.correlation), *_cells(one.apart, 3),
+            Cell(f"{one.first} / {one.second}"), Cell(str(one.common)), decimal(one.equal, 2),
+            decimal(one.kappa, 2), decimal(one.correlation, 2), *with_interval(one.apart, 3),
         )
         for one in found.agreed
     ]  # fmt: skip
@@ -51,7 +50,7 @@ def _worth(found: PanelOf) -> Table:
     sign = "" if found.by_people else "at least "
     ends = NONE if worth.low is None else Cell(f"[{worth.low:.2f}, {worth.high:.2f}]")
     row = (
-        Cell(f"{worth.judges} judges"), Cell(f"{worth.correlation:+.2f}"),
+        Cell(f"{worth.judges} judges"), decimal(worth.correlation, 2, sign="+"),
         Cell(f"{sign}{worth.votes:.2f}"), ends, Cell(str(worth.conversations)),
         Cell(str(worth.groups)),
     )  # fmt: skip
@@ -77,8 +76,8 @@ def _worth(found: PanelOf) -> Table:
 def _moved(found: PanelOf) -> Table:
     rows = [
         (
-            Cell(one.judge), Cell(one.against), Cell(str(one.n)), *_cells(one.length, 3),
-            *_cells(one.own, 3), *_cells(one.first, 3, sign=""),
+            Cell(one.judge), Cell(one.against), Cell(str(one.n)), *with_interval(one.length, 3),
+            *with_interval(one.own, 3), *with_interval(one.first, 3, sign=""),
         )
         for one in found.moved
     ]  # fmt: skip
@@ -97,16 +96,3 @@ def _moved(found: PanelOf) -> Table:
         "the first of two (judge --pairwise), 0.5 being no bias.",
     )
     return Table("What moves a judge", columns, tuple(rows), notes, "moved")
-
-
-def _plain(value: float | None) -> Cell:
-    return NONE if value is None else Cell(f"{value:.2f}")
-
-
-def _cells(found: Estimate | None, digits: int, sign: str = "+") -> tuple[Cell, Cell]:
-    if found is None:
-        return NONE, NONE
-    ends = found.interval
-    form = f"{sign}.{digits}f"
-    shown = NONE if ends is None else Cell(f"[{ends[0]:{form}}, {ends[1]:{form}}]")
-    return Cell(f"{found.mean:{form}}"), shown

@@ -9,7 +9,7 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY, Measure, reward
 from convbench.report.policies import Policy
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, number
+from convbench.report.tables.cells import NONE, decimal, number
 from convbench.report.tables.results import ERRORS, ranks_of
 from convbench.stats.estimate import ErrorKind, Estimate
 
@@ -77,4 +77,4 @@ def _mean(values: Sequence[Estimate | None], measure: Measure) -> Cell:
     there = [value.mean for value in values if value is not None]
     if len(there) < len(values):
         return NONE
-    return Cell(f"{fmean(there):.{measure.digits}f}")
+    return decimal(fmean(there), measure.digits)

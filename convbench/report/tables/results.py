@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from convbench.report.document import Cell, Column, Rank, Table
+from convbench.report.document import Cell, Column, Figure, Rank, Table
 from convbench.report.measures import Measure
 from convbench.report.naming import plain_name
 from convbench.report.policies import Policy, judge_spec
@@ -22,7 +22,8 @@ from convbench.report.published import (
 )
 from convbench.report.references import reference_of
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE, column, measures_of, number
+from convbench.report.starts import model_names
+from convbench.report.tables.cells import NONE, column, measures_of, number, scales
 from convbench.stats.constant import constant_answer
 from convbench.stats.estimate import ErrorKind, Estimate, over
 from convbench.store.keys import Names
@@ -39,7 +40,11 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     beside = paper_table(section.task, section.mode, section.protocol, section.turns, judge)
     found = [[m.of(policy, kind) for m in measures] for policy in section.policies]
     ranks = [ranks_of([row[i] for row in found], m) for i, m in enumerate(measures)]
-    notes = [f"Mean ± {ERRORS[kind]}; {_size(section)}."]
+    notes = [
+        f"Mean ± {ERRORS[kind]}; {_size(section)}.",
+        *scales(measures),
+        f"{model_names(section.policies)}.",
+    ]
     size = _printed_size(section, kind, beside)
     if size is not None:
         found = [[over(e, size) for e in line] for line in found]
@@ -72,6 +77,11 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
         )
     elif paper and reference_of(section.protocol) is None:
         notes.append(f"The paper has no table for {section.title}.")
+    if single := [e.n for line in found for e in line if e is not None and e.error is None]:
+        units = "one" if kind == "naive" else "of one group"
+        notes.append(
+            f"No error is given where conversations ({max(single):,}) are {units}: it needs two."
+        )
     if any(e is not None and e.error == 0 and e.n > 1 for line in found for e in line[:1]):
         notes.append("An error of 0 says that all groups agree, not that the mean is certain.")
     floor = constant_answer(_judged(section, judge)) if judge else None
@@ -149,6 +159,7 @@ def printed_cells(numbers: Mapping[str, Number], measures: Sequence[Measure]) ->
                 f"{theirs.mean:.{measure.digits}f}",
                 f"{theirs.error:.{measure.digits}f}",
                 quiet=True,
+                figure=Figure(theirs.mean, theirs.error),
             )
         )
 

@@ -8,7 +8,7 @@ from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import Measure
 from convbench.report.policies import Policy, round_of
 from convbench.report.sections import Section
-from convbench.report.tables.cells import column, measures_of, number
+from convbench.report.tables.cells import column, measures_of, number, scales
 from convbench.report.tables.results import ERRORS
 from convbench.stats.estimate import ErrorKind
 
@@ -43,6 +43,7 @@ def rounds_table(section: Section, judge: str | None, kind: ErrorKind) -> Table 
     notes = (
         f"Mean ± {ERRORS[kind]}; round 0 is Base. Learnt from: training rows, of which so many of "
         "earlier rounds' logs (`replay`).",
+        *scales(measures),
     )
     return Table("Rounds", columns, rows, notes, "rounds")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from convbench.report.document import Cell, Column, Table
 from convbench.report.measures import ACCURACY
 from convbench.report.sections import Section
-from convbench.report.tables.cells import headline, measures_of, number
+from convbench.report.tables.cells import headline, measures_of, number, scales
 from convbench.stats.estimate import Estimate, estimate
 
 
@@ -31,7 +31,10 @@ def run_table(section: Section, judge: str | None) -> Table | None:
             row.append(number(estimate(means), measure.digits))
     seeds = {m.family: m.run.manifest.seed for p in section.policies for m in p.members}
     listed = ", ".join(f"{name}: seed {seeds[family]}" for family, name in names.items())
-    notes = (f"{listed}. Over runs: mean ± standard error with every run as one observation.",)
+    notes = (
+        f"{listed}. Over runs: mean ± standard error with every run as one observation.",
+        *scales(measures),
+    )
     return Table("By run", tuple(columns), tuple(map(tuple, rows)), notes, "by-run")
 
 

@@ -10,7 +10,7 @@ from convbench.report.policies import Policy
 from convbench.report.rows import Scored
 from convbench.report.sections import Section
 from convbench.report.simulators import Apart, TwoSimulators
-from convbench.report.tables.cells import NONE, percent
+from convbench.report.tables.cells import decimal, percent, span_cell, with_interval
 from convbench.stats.estimate import Estimate, estimate
 from convbench.stats.shares import share_interval
 
@@ -92,9 +92,10 @@ def simulators_part(found: TwoSimulators) -> Part:
         f"1st: simulator {one}; 2nd: {other}. Paired over the same question, sample and "
         "temperature in all four runs; Student's t over groups.",
         "share: half the distance of the two differences over their mean, (1st - 2nd) / (1st + "
-        "2nd): how much of what both show hangs on who plays the human. Beyond 100 % the ranking "
-        "flips. No interval: the mean difference cannot be told from 0 (Fieller's interval has no "
-        "end). Better or worse is said only where both intervals lie on one side of 0.",
+        "2nd): how much of what both show hangs on who plays the human. Beyond 100 % the two "
+        "means have opposite signs. No interval: the mean difference cannot be told from 0 "
+        "(Fieller's interval has no end). Better or worse is said only where both intervals lie on "
+        "one side of 0, flips only where they lie on opposite sides.",
     ]
     flips = [row for row in found.rows if row.said == "flips"]
     if flips:
@@ -106,18 +107,12 @@ def simulators_part(found: TwoSimulators) -> Part:
 
 
 def _line(row: Apart) -> tuple[Cell, ...]:
-    digits, span = row.measure.digits, row.share.interval
-    value = row.share.value
+    digits, span, value = row.measure.digits, row.share.interval, row.share.value
+    percents = None if span is None else (100 * span[0], 100 * span[1])
     return (
         Cell(row.policy), Cell(row.measure.head),
-        *_cells(row.first, digits), *_cells(row.second, digits), *_cells(row.apart, digits),
-        NONE if value is None else Cell(f"{100 * value:+.0f}"),
-        NONE if span is None else Cell(f"[{100 * span[0]:+.0f}, {100 * span[1]:+.0f}]"),
+        *with_interval(row.first, digits), *with_interval(row.second, digits),
+        *with_interval(row.apart, digits),
+        decimal(value and 100 * value, 0, sign="+", span=percents), span_cell(percents, 0, "+"),
         Cell(row.said),
     )  # fmt: skip
-
-
-def _cells(found: Estimate, digits: int) -> tuple[Cell, Cell]:
-    span = found.interval
-    shown = Cell(f"[{span[0]:+.{digits}f}, {span[1]:+.{digits}f}]") if span else NONE
-    return Cell(f"{found.mean:+.{digits}f}"), shown

@@ -1,4 +1,4 @@
-"""The report's part on one trained policy: real, gaming or undecided, and the evidence."""
+"""The report's part on one trained policy: the word, and the evidence."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from convbench.report.deciding import above
 from convbench.report.document import Cell, Column, Part, Table
 from convbench.report.lacking import lacking
+from convbench.report.moved import FAR
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE
+from convbench.report.starts import foreign_starts
+from convbench.report.tables.cells import NONE, with_interval
 from convbench.report.verdict import Verdicted
 from convbench.stats.estimate import Estimate
 from convbench.stats.ppi import FEW
-
-FAR = 0.2
-"""Drift, in standard deviations, that is worth a line."""
 
 
 def verdict_part(section: Section, found: Verdicted) -> Part:
     """Return the part: the word and why, a table of evidence, what moved beside it."""
     return Part(
-        f"{section.title} · {found.policy}: {found.decided.word}",
-        facts=(f"{found.decided.word}: {found.decided.why}.",),
+        f"{section.title} · {found.policy}: {found.decided.headline}",
+        facts=(
+            f"{found.decided.headline}: {found.decided.why}.",
+            *foreign_starts(section.policies),
+        ),
         tables=(_table(section, found),),
         notes=tuple(_notes(found)),
     )
@@ -36,31 +38,28 @@ def _table(section: Section, found: Verdicted) -> Table:
         Column("pairs or labels", "n"),
     )  # fmt: skip
     rows = [_row(f"judge {found.judge}, which trained it", found.evidence.gain, None)]
-    rows += [_row(one.name, one.gain, one.over) for one in found.evidence.truths]
+    for one in found.evidence.truths:
+        rows.append(_row(one.name, one.gain, one.over))
+        if one.style is not None:
+            rows.append(_row(f"{one.name}, at equal length and style", one.style.gain, None))
     rows += [
         _row(f"drift: {name} (sd)", moved, None)
         for name, moved in found.drifts.items()
         if abs(moved.mean) >= FAR or name == "words"
     ]
     notes = (
+        "Differences are in the unit of each measure (a judge's own scale, accuracy from 0 to 1). "
         "overpaid: how much more the training judge's gain is than this one's; by people the "
-        "judge's bias here less that on Base, by another judge in Base's standard deviations. The "
-        "rule is in docs/howto/gold.md.",
+        "judge's bias here less that on Base, by another judge in Base's standard deviations. "
+        "At equal length and style: what a regression within questions leaves to the policy; only "
+        "that of another judge's gain counts. The rule is in docs/howto/gold.md.",
     )
     return Table("What speaks of it", columns, tuple(rows), notes, "verdict")
 
 
 def _row(name: str, gain: Estimate | None, over: Estimate | None) -> tuple[Cell, ...]:
     n = NONE if gain is None else Cell(str(gain.n))
-    return (Cell(name), *_cells(gain), *_cells(over), n)
-
-
-def _cells(found: Estimate | None) -> tuple[Cell, Cell]:
-    if found is None:
-        return NONE, NONE
-    span = found.interval
-    shown = Cell(f"[{span[0]:+.2f}, {span[1]:+.2f}]") if span else NONE
-    return Cell(f"{found.mean:+.2f}"), shown
+    return (Cell(name), *with_interval(gain), *with_interval(over), n)
 
 
 def _notes(found: Verdicted) -> Iterator[str]:

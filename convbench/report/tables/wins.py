@@ -10,7 +10,7 @@ from convbench.report.measures import Measure, metric
 from convbench.report.paired import pairs
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.sections import Section
-from convbench.report.tables.cells import NONE
+from convbench.report.tables.cells import NONE, figure
 from convbench.stats.estimate import ErrorKind, estimate
 
 
@@ -41,7 +41,7 @@ def win_table(section: Section, judge: str | None, kind: ErrorKind) -> Table | N
         low, high = rate.interval or (None, None)
         rows.append((
             Cell(f"{one.name} over {two.name}"), *(Cell(str(count)) for count in counts),
-            Cell(f"{rate.mean:.3f}"),
+            Cell(f"{rate.mean:.3f}", figure=figure(rate)),
             NONE if low is None or high is None
             else Cell(f"[{max(low, 0):.3f}, {min(high, 1):.3f}]"),
             Cell(str(rate.n)), Cell(str(rate.groups)),

@@ -80,23 +80,24 @@ def written(one: Grid, style: Style = "lists") -> str:
     return "\n".join("".join(map(str, row)) for row in one)
 
 
-_LISTS = re.compile(r"\[\s*\[[\d,\s\[\]]*\]\s*\]")
-_DIGITS = re.compile(r"\d+(?:\n\d+)*")
-_PLACES = re.compile(r"r\d\d?c\d\d?=\d(?: r\d\d?c\d\d?=\d)*")
+_LISTS = re.compile(r"(?P<grid>\[\s*+\[[\d,\s\[\]]*\]\s*+\])|\[\s*+\[[\d,\s\[\]]*+")
+_DIGITS = re.compile(r"(?P<grid>\d+(?:\n\d+)*)")
+_PLACES = re.compile(r"(?P<grid>r\d\d?c\d\d?=\d(?: r\d\d?c\d\d?=\d)*)")
 _FINDS = {"lists": _LISTS, "digits": _DIGITS, "places": _PLACES}
 
 
 def read(text: str, style: Style = "lists") -> Grid | None:
     """Return the first grid that a text holds; None where there is none that is one."""
-    found = _FINDS[style].search(text[:20_000])
+    tried = _FINDS[style].finditer(text[:20_000])
+    found = next((one["grid"] for one in tried if one["grid"]), None)
     if found is None:
         return None
     try:
         if style == "lists":
-            return grid(json.loads(found[0]))
+            return grid(json.loads(found))
         if style == "places":
-            return _placed(found[0])
-        return grid([[int(cell) for cell in row] for row in found[0].split("\n")])
+            return _placed(found)
+        return grid([[int(cell) for cell in row] for row in found.split("\n")])
     except ValueError:
         return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 _NUMBER = r"\d[\d,]*(?:\.\d+)?"
-_LINE = re.compile(rf"(?P<sign>-?)\s*\$?\s*(?P<digits>{_NUMBER})\s*[%.]?")
+_LINE = re.compile(rf"(?P<sign>-?)\s*+(?:\$\s*+)?(?P<digits>{_NUMBER})\s*[%.]?")
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ export function methods(about) {
     h(
       "p",
       { class: "hint" },
-      "Mean ± standard error, by group: the independent unit. The line is two standard errors to each side, on a scale from 0 to 1.",
+      "Mean ± standard error, by group: the independent unit. The line is two standard errors to each side, on a scale from 0 to 1, to which judges' scores are brought.",
     ),
     h(
       "div",

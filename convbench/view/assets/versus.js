@@ -128,6 +128,10 @@ function card(about, row) {
 
 const signed = (value, show) => (value < 0 ? "−" : "+") + show(Math.abs(value));
 
+/** `[−0.05, +0.10]`: the ends of the 95% interval; ± stands for a standard error elsewhere. */
+const bounds = (one, show) =>
+  `[${[-1, 1].map((side) => signed(one.difference + side * one.margin, show)).join(", ")}]`;
+
 function measure(name, one, show) {
   return h(
     "tr",
@@ -139,7 +143,7 @@ function measure(name, one, show) {
       "td",
       { class: "num figure", title: `${words(one.n, "pair")} in ${words(one.groups, "group")}` },
       h("b", null, signed(one.difference, show)),
-      one.margin !== null && h("span", { class: "error" }, " ± ", show(one.margin)),
+      one.margin !== null && h("span", { class: "error" }, " ", bounds(one, show)),
     ),
     h("td", null, interval(one)),
     h("td", { class: "num" }, one.adjusted === null ? "–" : one.adjusted < 0.001 ? "<.001" : fixed(one.adjusted, 3)),

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from convbench.models.guard import die_with_parent
+from convbench.regular import open_to_append
 from convbench.store.jsonl import disk_error
 from convbench.workers.on import Crew, Place
 
@@ -89,7 +90,7 @@ class Processes:
     def _one(self) -> subprocess.Popen[bytes]:
         self._number += 1
         log = Path(self._folder) / f"{os.getpid()}-{self._number}.log"
-        with log.open("ab") as file:
+        with open_to_append(log) as file:
             return subprocess.Popen(  # noqa: S603 - our own command
                 self._command, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 start_new_session=True, preexec_fn=die_with_parent,

@@ -13,7 +13,7 @@ import torch
 from convbench.errors import DataError
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.hand import Hand
-from convbench.judge.few_shot.baselines import ORACLE, baselines
+from convbench.judge.few_shot.baselines import CONTROL, ORACLE, baselines, commonest_edit
 from convbench.judge.few_shot.runner import outputs_of, problem_of
 from convbench.judge.few_shot.solve import Problem, Solver, Trial
 from convbench.judge.few_shot.worker import MODULE
@@ -22,7 +22,7 @@ from convbench.judge.resolve import Judge
 from convbench.options.shared import CallOptions
 from convbench.schema import Verdict
 from convbench.store import Run
-from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
+from convbench.tasks.arc_agi.edit import SelfEdit, Strategy, self_edit
 from tests.judge.few_shot import runs
 
 OUTPUT: Strategy = "train_using_output_tokens"
@@ -132,8 +132,9 @@ def test_a_process_on_a_device_gives_the_same(
 def test_baselines_stand_beside(done: tuple[Run, Judge, list[Verdict]]) -> None:
     run, judge, _ = done
     size = (run.path / "few-shot.jsonl").stat().st_size
+    assert commonest_edit(run, judge) == self_edit(GOOD)
     found = baselines(run, judge)
-    assert list(found) == ["nothing", ORACLE]
+    assert list(found) == ["nothing", ORACLE, CONTROL]
     assert all(len(values) == 1 and values[0][1] in (0.0, 1.0) for values in found.values())
     after = (run.path / "few-shot.jsonl").stat().st_size
     assert after > size, "the oracle was tried"

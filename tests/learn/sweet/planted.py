@@ -8,6 +8,7 @@ the three it is, and what the others ask, is chance.
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ def _talk(
     last = f"I guess. I WANT TO ANSWER: {rng.choice(LETTERS)}"
     turns.append(Turn(speaker="assistant", step="work", content=last))
     return Conversation(
-        key=name, conversation_id=f"{run.manifest.id}:{name}", example_id=example.example_id,
+        key=name, conversation_id=re.sub(r"\W", "-", f"{run.manifest.id}-{name}"),
+        example_id=example.example_id,
         sample=int(name.partition("#")[2].partition("~")[0]), turns=tuple(turns), stop="marker",
         ended="2026-01-01T00:00:00.000", systems={"assistant": "", "human": ""}, branch=branch,
     )  # fmt: skip

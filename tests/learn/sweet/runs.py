@@ -47,7 +47,7 @@ def talk(name: str, sample: int, replies: Sequence[str]) -> Conversation:
             turns.append(Turn(speaker="human", step="respond", content=f"answer {number}"))
         turns.append(Turn(speaker="assistant", step="work", content=text))
     return Conversation(
-        key=f"{name}#{sample}", conversation_id=f"run:{name}#{sample}", example_id=name,
+        key=f"{name}#{sample}", conversation_id=f"run-{name}-{sample}", example_id=name,
         sample=sample, turns=tuple(turns), stop="marker", ended="2026-01-01T00:00:00.000",
         systems={"assistant": "You help.", "human": f"You know {SENTINEL} {name}."},
     )  # fmt: skip

@@ -125,7 +125,7 @@ def test_pairs_come_from_the_halves() -> None:
 def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
     made = selection(tmp_path, ("q", ["one?", "I WANT TO ANSWER: x"], 1.0), ("q", ["y"], 0.0))
     turns = {
-        ("run:q#0", turn, 0): [Candidate(Reply(f"c{i}", False), float(i)) for i in range(4)]
+        ("run-q-0", turn, 0): [Candidate(Reply(f"c{i}", False), float(i)) for i in range(4)]
         for turn in (1, 3)
     }
     pairs = policy_pairs(made, turns, ALL, 0)
@@ -136,7 +136,7 @@ def test_stage_2_never_sees_the_hidden_text(tmp_path: Path) -> None:
         assert list(pair.messages) == messages(protocol(), talk, "assistant", 3)
         assert pair.chosen.text > pair.rejected.text
     with pytest.raises(TrainError, match="no pair of candidates"):
-        policy_pairs(made, {("run:q#0", 1, 0): [Candidate(Reply("same", False), 1.0)] * 4}, ALL, 0)
+        policy_pairs(made, {("run-q-0", 1, 0): [Candidate(Reply("same", False), 1.0)] * 4}, ALL, 0)
 
 
 class Recorder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .dialects import Refusal
@@ -42,6 +42,16 @@ def check_key(plan: Plan, headers: Mapping[str, str]) -> None:
     if given not in plan.api_keys:
         message = f"Incorrect API key provided: {given[:3]}***"
         raise Refusal(401, BAD_REQUEST, message, "invalid_api_key")
+
+
+def check_beta(headers: Mapping[str, str], bodies: Iterable[Mapping[str, Any]]) -> None:
+    """Raises Refusal for what Anthropic takes only with its beta's name in a header, and for fields
+    that it does not know."""
+    beta = headers.get("anthropic-beta", "")
+    for body in bodies:
+        if "json_mode" in body or ("output_format" in body and "structured-outputs" not in beta):
+            name = "json_mode" if "json_mode" in body else "output_format"
+            raise Refusal(400, BAD_REQUEST, f"{name}: Extra inputs are not permitted")
 
 
 def check(plan: Plan, call: Call, body: Mapping[str, Any]) -> None:

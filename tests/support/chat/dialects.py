@@ -27,6 +27,14 @@ class Refusal(Exception):
 class Dialect(Protocol):
     """One API's wire format."""
 
+    def incoming(self, body: dict[str, Any], path: str) -> dict[str, Any]:
+        """The request as OpenAI's or Anthropic's API writes it."""
+        return body
+
+    def outgoing(self, reply: Any) -> Any:
+        """A reply of those APIs as this one writes it."""
+        return reply
+
     def read(self, body: Mapping[str, Any]) -> Call:
         """The request; raises Refusal for a malformed one."""
 
@@ -68,7 +76,7 @@ def token_logprobs(text: str | None) -> object:
     }
 
 
-class OpenAI:
+class OpenAI(Dialect):
     """`POST /v1/chat/completions`."""
 
     def read(self, body: Mapping[str, Any]) -> Call:
@@ -121,7 +129,7 @@ class OpenAI:
         }
 
 
-class Anthropic:
+class Anthropic(Dialect):
     """`POST /v1/messages`."""
 
     KINDS: ClassVar = {
@@ -163,6 +171,12 @@ class Anthropic:
         """See `Dialect.error`."""
         fallback = "api_error" if refusal.status >= 500 else "invalid_request_error"
         kind, message = self.KINDS.get(refusal.status, fallback), refusal.message
+        if refusal.code == "unsupported_parameter":
+            message = (
+                f"`{refusal.param}` is deprecated for this model."
+                if refusal.param in ("temperature", "top_p")
+                else f"{refusal.param}: Extra inputs are not permitted"
+            )
         if refusal.code == "context_length_exceeded":
             message = f"prompt is too long: {message}"
         return {"type": "error", "error": {"type": kind, "message": message}}

@@ -37,7 +37,7 @@ def results(body: Any) -> list[str]:
     for message in body["messages"]:
         if message["role"] == "tool":
             out.append(message["content"])
-        elif isinstance(message["content"], list):
+        elif isinstance(message.get("content"), list):
             blocks = [b for b in message["content"] if b.get("type") == "tool_result"]
             out += [_text(block["content"]) for block in blocks]
     return out

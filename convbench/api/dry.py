@@ -1,0 +1,46 @@
+"""From what commands preview to what Python returns of a dry run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from convbench.api.handles import DryRun
+from convbench.judge.all import JudgePreview
+from convbench.rollout.preview import Preview
+
+_TOKENS = re.compile(r"tokens: ([\d,]++)")
+
+
+def dry_run(shown: Preview | None, judges: Sequence[JudgePreview] = ()) -> DryRun:
+    """Return a build or an evaluation with its judges, or judges alone, as a dry run."""
+    found = [_of_judge(one) for one in judges]
+    if shown is not None:
+        messages = [dict(one) for call in shown.calls for one in call.messages]
+        tokens = shown.prompt_tokens + shown.completion_tokens
+        found.insert(0, DryRun(messages, shown.total_calls, tokens, shown.usd))
+    return together(found)
+
+
+def dry_training(lines: Sequence[str]) -> DryRun:
+    """Return what a dry run of `train` prints, with the tokens that it counts."""
+    found = (match for line in lines if (match := _TOKENS.fullmatch(line)))
+    tokens = sum(int(match[1].replace(",", "")) for match in found)
+    return DryRun([], 0, tokens, 0.0, list(lines))
+
+
+def together(found: Iterable[DryRun]) -> DryRun:
+    """Return several dry runs as one."""
+    parts = list(found)
+    dollars = [one.dollars for one in parts]
+    return DryRun(
+        [message for one in parts for message in one.messages],
+        sum(one.calls for one in parts),
+        sum(one.tokens for one in parts),
+        None if None in dollars else sum(usd or 0.0 for usd in dollars),
+    )
+
+
+def _of_judge(one: JudgePreview) -> DryRun:
+    messages = [dict(message) for message in one.messages]
+    return DryRun(messages, one.calls, one.prompt_tokens + one.completion_tokens, one.usd)

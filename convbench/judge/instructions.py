@@ -1,0 +1,54 @@
+"""What a rubric's own prompts leave out: its criteria, their ranges, and the form of a reply.
+
+A rubric of one's own is a few sentences and a list of metrics. A judge that answers in text has to
+be given the labels that its reply is read by; one that answers by a schema gains the ranges and
+what each metric asks.
+"""
+
+from __future__ import annotations
+
+import re
+
+from convbench.schema import JudgeSpec, Metric
+
+SCORES = "Give each of these scores exactly once, as a number in its range:"
+FORM = "A reply in text MUST be formatted EXACTLY as follows, with these exact labels:"
+_MARKS = r"[\"'*_`]*+\s*+:"
+"""What stands between a label and the colon that sets it apart from a word in a sentence."""
+
+
+def names_every_label(spec: JudgeSpec) -> bool:
+    """Return whether a rubric's own prompts say of every metric how a reply writes it, as in
+    `Overall: [score]`; a template's text counts, what it is filled with does not."""
+    text = f"{spec.system or ''}\n{spec.prompt or ''}"
+    return all(
+        any(re.search(rf"(?<!\w){re.escape(word)}{_MARKS}", text, re.IGNORECASE) for word in words)
+        for words in ((one.label, one.name, *one.aliases) for one in spec.metrics)
+    )
+
+
+def with_instructions(spec: JudgeSpec, system: str) -> str:
+    """Return a rubric's system prompt with criteria, ranges and form, where it appends them."""
+    if spec.criteria != "appended":
+        return system
+    criteria = [_criterion(spec, metric) for metric in spec.metrics]
+    return "\n\n".join([system, "\n".join([SCORES, *criteria]), FORM, _form(spec)])
+
+
+def _criterion(spec: JudgeSpec, metric: Metric) -> str:
+    low, high = spec.limits(metric.name)
+    about = f": {metric.about}" if metric.about else ""
+    if spec.per == "pair" and metric.name == spec.reward.metric:
+        about += (
+            f" ({low:g} where conversation 1 is clearly better, {high:g} where conversation 2 is, "
+            f"{(low + high) / 2:g} where neither is)"
+        )
+    return f"- {metric.label} ({low:g} to {high:g}){about}"
+
+
+def _form(spec: JudgeSpec) -> str:
+    words = "justification" if spec.justification == "required" else "justification, optional"
+    scores = "\n\n".join(f"{one.label}: [score]\n[{words}]" for one in spec.metrics)
+    if spec.per != "group":
+        return scores
+    return f"Conversation 1\n{scores}\n\nConversation 2\n{scores}\n\nand so on, each once."

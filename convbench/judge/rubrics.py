@@ -1,0 +1,99 @@
+"""Which rubric a judge model that is named alone is put to, and the rubrics that a run kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from convbench import catalog
+from convbench.errors import ConvbenchError, SpecError
+from convbench.judge.kinds import kind_of
+from convbench.schema import JudgeSpec, TaskSpec
+from convbench.store import Run
+
+PAPER = "rubric"
+"""The rubric of section E.3, about a multiple-choice question with its correct answer."""
+
+
+def kept_rubrics(run: Run | None) -> Mapping[str, Sequence[JudgeSpec]]:
+    """Return the rubrics that a run was judged by, by name, without the models that were asked:
+    each version once, where it was judged by several of one name."""
+    found: dict[str, list[JudgeSpec]] = {}
+    for spec in run.judge_specs().values() if run is not None else ():
+        if _asks_by_rubric(spec):
+            plain = spec.model_copy(update={"model": None, "api_base": None})
+            if run is not None and run.manifest.pulled_from is not None:
+                from convbench.store.portable import within_limits
+
+                plain = within_limits(plain)
+            versions = found.setdefault(spec.name, [])
+            versions += [plain] if plain not in versions else []
+    return found
+
+
+def rubric_of_model(
+    model: str, task: TaskSpec | None, run: Run | None = None, specs: Sequence[Path] = ()
+) -> str:
+    """Return the rubric that a model named alone is put to.
+
+    That is the one it was put to in this run before, else the run's only rubric, else the task's
+    own, else the paper's for the paper's tasks. Raises SpecError with the rubrics there are.
+    """
+    task = run.manifest.task if run is not None else task
+    kept = kept_rubrics(run)
+    if run is not None and (before := _before(model, run)) is not None:
+        return before
+    own = _rubric_of_task(task, specs)
+    if len(kept) == 1:
+        return next(iter(kept))
+    if own is not None and (own in kept or not kept):
+        return own
+    where = f"task {task.name}" if task is not None else "this run"
+    why = "was judged by several rubrics" if kept else "has no rubric of its own"
+    known = [f"{name}@{model}" for name in dict.fromkeys([*kept, *_names(specs)])]
+    raise SpecError(
+        f"--judge {model}: {where} {why}; expected one of {', '.join(known)}, or a rubric of yours "
+        "(convbench init judge NAME)"
+    )
+
+
+def _before(model: str, run: Run) -> str | None:
+    """Return the rubric by which this judge, named so, scored the run."""
+    specs = run.judge_specs()
+    marks = [mark for judge, mark in run.judged_by() if judge == model and mark in specs]
+    return specs[marks[-1]].name if marks else None
+
+
+def _rubric_of_task(task: TaskSpec | None, specs: Sequence[Path]) -> str | None:
+    """Return the rubric that a task names as its judge, else the paper's where its questions are
+    those of a shipped task of multiple-choice; None where there is neither."""
+    if task is None:
+        return PAPER
+    if task.judge is not None:
+        try:
+            if _asks_by_rubric(catalog.load(JudgeSpec, "judges", task.judge, specs=specs)):
+                return task.judge
+        except ConvbenchError:  # a run may name a judge that lies elsewhere
+            pass
+    return PAPER if task.answer.kind == "choice" and _is_shipped(task) else None
+
+
+def _is_shipped(task: TaskSpec) -> bool:
+    """Return whether a task comes with convbench, or is laid over one that does."""
+    files = sorted((catalog.shipped() / "tasks").glob("*.yaml"))
+    if task.name in (file.stem for file in files):
+        return True
+    sources = (catalog.load(TaskSpec, "tasks", str(file)).source for file in files)
+    own = task.source.hub, task.source.config, task.source.rows
+    return any(own) and own in ((one.hub, one.config, one.rows) for one in sources)
+
+
+def _names(specs: Sequence[Path]) -> list[str]:
+    """Return the names of all rubrics that score conversations."""
+    loaded = (catalog.load(JudgeSpec, "judges", one, specs=specs)
+              for one in catalog.names("judges", specs))  # fmt: skip
+    return [spec.name for spec in loaded if _asks_by_rubric(spec)]
+
+
+def _asks_by_rubric(spec: JudgeSpec) -> bool:
+    return "model" in kind_of(spec).needs and spec.per != "pair"

@@ -1,0 +1,87 @@
+"""Plain files, opened so that nothing else ever is.
+
+A folder may come from anywhere, and a name in it may lead to what is no file: a pipe that never
+ends, a device, a link to another file of the user's, a few bytes that claim to be a terabyte.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader, BufferedWriter, FileIO
+from pathlib import Path
+
+from convbench.errors import NotRegularError
+
+SPARE, RATIO = 64 << 20, 512
+"""A file may hold SPARE bytes, and beyond them RATIO times what it takes of the disk."""
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFLNK: "a link",
+}  # fmt: skip
+
+
+def open_to_read(path: Path) -> BufferedReader:
+    """Open a plain file, one that a link leads to as well. Raises OSError: NotRegularError for
+    anything else, and for a file of holes that takes far less of the disk than it is long."""
+    return open(path, "rb", opener=_open)
+
+
+def open_to_append(path: Path) -> FileIO:
+    """Open a plain file for reading and appending, unbuffered; it is made where it is not there.
+    Raises OSError: NotRegularError for anything else, a link too."""
+    return FileIO(path, "ab+", opener=_open)
+
+
+def open_lock(path: Path) -> int:
+    """Return the descriptor of a lock's file, which may be written: a plain one under this name
+    alone, or it is another file. Raises OSError: NotRegularError for any other."""
+    descriptor = _open(path, os.O_RDWR | os.O_CREAT)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise _not_regular(path, "another name of a file")
+    return descriptor
+
+
+def open_new(path: Path) -> BufferedWriter:
+    """Make a file, in the place of a link or a leftover of this name. Raises OSError."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def _open(path: str | Path, flags: int) -> int:
+    """Open as `open` does, without waiting for a pipe's other end; through links to read alone."""
+    path, writes = Path(path), flags & (os.O_WRONLY | os.O_RDWR)
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if writes else 0), 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise _not_regular(path, _kind(path.lstat())) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path, _kind(os.fstat(descriptor)))
+        if not writes:
+            _refuse_holes(path, descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _kind(known: os.stat_result) -> str:
+    return _KINDS.get(stat.S_IFMT(known.st_mode), "something else")
+
+
+def _refuse_holes(path: Path, descriptor: int) -> None:
+    known = os.fstat(descriptor)
+    if known.st_size <= SPARE + RATIO * 512 * known.st_blocks:
+        return
+    if os.lseek(descriptor, 0, os.SEEK_HOLE) < known.st_size:  # else the disk compresses
+        raise _not_regular(path, f"a file of holes, {known.st_size:,} bytes long")
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _not_regular(path: Path, found: str) -> NotRegularError:
+    return NotRegularError(errno.EINVAL, f"found {found}; expected a plain file", str(path))

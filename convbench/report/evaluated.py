@@ -1,0 +1,74 @@
+"""Whether a run's evaluations are of the checkpoints that lie here, and under their own names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from convbench.judge.evaluate import EVALUATION
+from convbench.models.fingerprint import weights_fingerprint
+from convbench.models.where import folder_of
+from convbench.store import Run
+from convbench.store.checkpoint import Checkpoint
+
+WITHIN = (5, 2)
+"""Parts of a checkpoint's path within its run: rounds/RECIPE/N/checkpoints/NAME, or
+checkpoints/NAME."""
+
+
+def misplaced_evaluations(run: Run) -> Iterator[tuple[Run, str]]:
+    """Yield (evaluation, what is wrong): its checkpoint holds other weights or another recipe than
+    it was evaluated with, or its folder is not the one that it was made as."""
+    children = run.children()
+    for child in children:
+        for text in (_other_weights(child, run), _other_name(child, children)):
+            if text is not None:
+                yield child, text
+
+
+def _other_weights(child: Run, run: Run) -> str | None:
+    """Return how the checkpoint is not what was evaluated. The fingerprint is over the weights and
+    the checkpoint's seal, which is over every file of it."""
+    member = child.manifest.cast.get(child.manifest.protocol.policy)
+    folder = _checkpoint(child, run)
+    if member is None or member.fingerprint is None or folder is None:
+        return None
+    found = weights_fingerprint(folder)
+    if found == member.fingerprint:
+        return None
+    return (
+        f"evaluated a checkpoint of fingerprint {member.fingerprint}, and {folder.name} has "
+        f"{found}: its weights or its seal were changed since"
+    )
+
+
+def _checkpoint(child: Run, run: Run) -> Path | None:
+    """Return the folder of the checkpoint that was evaluated: within the run as it lies today,
+    where it was trained in it; None where it is gone, or was none."""
+    if child.manifest.checkpoint is None:
+        return None
+    then = folder_of(child.manifest.checkpoint).expanduser()
+    today = [run.path.joinpath(*then.parts[-size:]) for size in WITHIN]
+    rounds = (Run.open(file.parent) for file in run.path.glob("rounds/*/*/run.json"))
+    own = {run.manifest.id, *(one.manifest.id for one in rounds)}
+    within = [place for place in today if Checkpoint(place).training.get("run") in own]
+    elsewhere = Checkpoint(then).training.get("run") not in (None, *own)
+    places = [then] if elsewhere else [*within, then]
+    return next((place for place in places if Checkpoint(place).finished), None)
+
+
+def _other_name(child: Run, children: Sequence[Run]) -> str | None:
+    """Return how the folder is not named as it was made; where that was not written down, whether
+    it has the name of another evaluation's checkpoint."""
+    name, made_as = child.path.name, child.manifest.extra.get(EVALUATION)
+    if made_as is None:
+        others = {_default_name(one) for one in children if one is not child}
+        if _default_name(child) in (None, name) or name not in others:
+            return None
+        made_as = _default_name(child)
+    return None if name == made_as else f"was made as {made_as}; its folder is named {name}"
+
+
+def _default_name(child: Run) -> str | None:
+    checkpoint = child.manifest.checkpoint
+    return None if checkpoint is None else folder_of(checkpoint).name

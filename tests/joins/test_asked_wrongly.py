@@ -1,0 +1,174 @@
+"""What cannot be asked is said in one line, before anything is sent or written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import convbench
+from convbench.commands.build import build
+from convbench.engine import jobs
+from convbench.errors import ConvbenchError, FatalModelError, SpecError
+from convbench.judge.evaluate import evaluate
+from convbench.models.aliases import resolve
+from convbench.options.build import BuildOptions
+from convbench.options.evaluate import EvalOptions
+from convbench.options.shared import CallOptions, Shape
+from convbench.store import Run
+from tests.rollout.cli import convbench as typed
+from tests.support.chat.plan import Plan
+from tests.support.provider import Provider
+
+BAD = ["http://[", "http://h:99999/v1", "http://h:x/v1", "h:8000/v1", "ftp://h/v1", "http://",
+       "http://h:0/v1", "https://me:secret@h:99999/v1?key=secret"]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_BASE", "CONVBENCH_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("more", [
+    [], ["--model", "openai/gpt-4o"], ["--model", "claude-opus", "--temperatures", "1"],
+    ["--model", "hosted_vllm/mine"], ["--model", "local:nowhere"],
+])  # fmt: skip
+def test_a_dry_run_of_what_could_not_begin_says_so(here: Path, more: list[str]) -> None:
+    """After the messages and the estimate: why, and no next line that would fail."""
+    done = typed(here, "build", "demo", "--tasks", "2", *more, "--dry-run")
+    real = typed(here, "build", "demo", "--tasks", "2", *more)
+    assert (done.code, real.code) == (1, 1)
+    assert "conversations  6" in done.out
+    assert "next:" not in done.out
+    assert done.err == real.err
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    if not more:
+        assert "$0.00" not in done.out
+    assert list(here.rglob("run.json")) == []
+
+
+def test_a_dry_run_of_what_can_begin_names_it(here: Path) -> None:
+    words = ("build", "demo", "--tasks", "2", "--model", "openai/gpt-4o", "--dry-run")
+    done = typed(here, *words, extra={"OPENAI_API_KEY": "k"})
+    assert done.code == 0
+    assert "next: convbench build demo --tasks 2 --model openai/gpt-4o" in done.out
+
+
+def test_a_judge_without_a_key_is_told_by_its_dry_run(here: Path) -> None:
+    build(BuildOptions("demo", tasks=2, model="scripted:policy", run=here / "run",
+                       calls=CallOptions(quiet=True)))  # fmt: skip
+    done = typed(here, "judge", "--judge", "gpt-4o", "--run", "run", "--dry-run")
+    assert done.code == 1
+    assert "verdicts" in done.out
+    assert "next:" not in done.out
+    assert "set the environment variable OPENAI_API_KEY" in done.err
+
+
+def test_a_dry_run_remembers_no_address(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    typed(here, "build", "demo", "--tasks", "2", "--model", "openai/x",
+          "--api-base", "http://192.0.2.1/v1", "--dry-run")  # fmt: skip
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", BAD)
+def test_an_address_that_is_none(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = r"expected http\(s\)://HOST\[:PORT\]/v1"
+    with pytest.raises(FatalModelError, match=f"^--api-base: found .*{expected}") as found:
+        convbench.build("demo", model="openai/x", api_base=address, run="run")
+    assert "secret" not in str(found.value)
+    monkeypatch.setenv("OPENAI_API_BASE", address)
+    with pytest.raises(FatalModelError, match=f"^OPENAI_API_BASE: found .*{expected}"):
+        convbench.build("demo", model="openai/x", run="run")
+    assert not Path("run").exists()
+
+
+def test_an_address_in_a_run_that_is_none(here: Path) -> None:
+    with Provider() as server:
+        calls = CallOptions(api_base=server.api_base, quiet=True)
+        build(BuildOptions("demo", tasks=1, model="openai/x", run=here / "run", calls=calls))
+    file = here / "run" / "run.json"
+    file.write_text(file.read_text().replace(server.api_base, "http://h:99999/v1"))
+    with pytest.raises(
+        ConvbenchError, match=r"openai/x: its address in the run: found 'http://h:9"
+    ):
+        build(BuildOptions(run=here / "run", calls=CallOptions(quiet=True)))
+
+
+@pytest.mark.parametrize("name", ["openai/", "anthropic/", "hosted_vllm/ ", " "])
+@pytest.mark.parametrize("base", [None, "http://127.0.0.1:9/v1"])
+def test_a_provider_alone_is_no_model(name: str, base: str | None) -> None:
+    with pytest.raises(FatalModelError, match="expected a name too: PROVIDER/NAME"):
+        resolve(name, api_base=base)
+
+
+@pytest.mark.parametrize("said", [{"timeout": 1e308}, {"concurrency": 10**9}, {"top_p": 1.5},
+                                  {"timeout": float("nan")}])  # fmt: skip
+def test_python_has_the_bounds_of_the_command_line(said: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=f"{next(iter(said))}: found .*; expected .* to "):
+        convbench.build("demo", model="scripted:policy", run="run", **said)
+
+
+@pytest.mark.parametrize("words", [
+    ["build", "demo", "--model", "scripted:policy", "--timeout", "1e308"],
+    ["build", "demo", "--model", "scripted:policy", "--concurrency", "1000000000"],
+    ["query", "select 1", "--timeout", "1e308"],
+])  # fmt: skip
+def test_a_number_beyond_reason_is_a_usage_error(here: Path, words: list[str]) -> None:
+    done = typed(here, *words)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    assert "less than or equal to" in done.err
+
+
+def test_there_are_no_more_workers_than_jobs(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many: list[int] = []
+    real = jobs._all
+
+    async def counted(tasks: Any, gate: Any) -> None:
+        many.append(len(tasks))
+        await real(tasks, gate)
+
+    monkeypatch.setattr(jobs, "_all", counted)
+    build(BuildOptions("demo", tasks=3, model="scripted:policy", run=here / "run",
+                       shape=Shape(samples=2, temperatures=(0.7,)),
+                       calls=CallOptions(quiet=True, concurrency=10_000)))  # fmt: skip
+    assert many == [6]
+
+
+def test_the_nucleus_is_sent_recorded_and_evaluated_alike(here: Path) -> None:
+    shape = Shape(samples=1, temperatures=(0.7,), top_p=0.9)
+    with Provider(Plan(keep_requests=99)) as server:
+        calls = CallOptions(api_base=server.api_base, quiet=True)
+        options = BuildOptions("demo", tasks=5, model="openai/x", run=here / "run", shape=shape,
+                               calls=calls)  # fmt: skip
+        build(options)
+        build(BuildOptions("demo", tasks=5, model="openai/x", run=here / "run", shape=shape,
+                           calls=calls))  # fmt: skip
+        child = evaluate(EvalOptions("openai/y", (here / "run",), calls=calls)).run
+        assert {body.get("top_p") for body in server.requests} == {0.9}
+    for run in (Run.open(here / "run"), child):
+        assert run.manifest.cast["assistant"].sampling.top_p == 0.9
+
+
+def test_what_weights_cut_by_themselves_is_recorded(here: Path) -> None:
+    weights = here / "weights"
+    shutil.copytree(Path(str(resources.files("convbench"))) / "pocket" / "weights", weights)
+    config = weights / "generation_config.json"
+    said = json.loads(config.read_text()) if config.exists() else {}
+    config.write_text(json.dumps({**said, "top_p": 0.8, "top_k": 20}))
+    run = build(BuildOptions("pocket", tasks=1, model=f"local:{weights}", run=here / "run",
+                             shape=Shape(samples=1, temperatures=(0.7,), max_tokens=4),
+                             calls=CallOptions(quiet=True)))  # fmt: skip
+    policy = run.manifest.cast[run.manifest.protocol.policy]
+    assert policy.own_sampling == {"top_p": 0.8, "top_k": 20}
+    assert policy.sampling.top_p is None

@@ -1,0 +1,219 @@
+"""Every shipped short name in every part, at a provider that refuses whatever it can.
+
+Eight calls are in flight when the first refusal comes, through the real client libraries with
+their own checks, on the wires of Anthropic, Google and OpenAI. Each parameter without which a model
+still answers is refused, one after the other, and no call may fail for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convbench.commands.build import build
+from convbench.commands.judge import judge
+from convbench.engine.caller import Caller, RetryPolicy
+from convbench.errors import SpecError
+from convbench.judge.dispatch import judge_conversation
+from convbench.judge.group import Group, score_group
+from convbench.judge.pair import Shown, prefer
+from convbench.judge.resolve import Judge, resolve_judge
+from convbench.judge.work import Tools
+from convbench.models.aliases import aliases
+from convbench.models.model import Model
+from convbench.models.open import open_model
+from convbench.options.build import BuildOptions
+from convbench.options.judge import JudgeOptions
+from convbench.options.shared import CallOptions, Shape
+from convbench.schema import Conversation
+from convbench.store import Run
+from tests.judge.test_dispatch import EXAMPLE, PROTOCOL, conversation
+from tests.support.chat.plan import Plan
+from tests.support.chat.replies import Call, scripted_reply
+from tests.support.provider import Provider
+
+MANY = 8
+REFUSED = {
+    "anthropic": ("temperature", "top_p", "thinking", "output_config", "output_format"),
+    "gemini": ("temperature", "top_p", "seed", "logprobs", "reasoning_effort", "response_format"),
+    "deepseek": ("temperature", "top_p", "seed", "logprobs", "thinking", "reasoning_effort",
+                 "response_format"),
+    "openai": ("temperature", "top_p", "seed", "logprobs", "reasoning_effort", "response_format",
+               "tool_choice", "max_tokens"),
+}  # fmt: skip
+"""Optional parameters of each wire; all are refused, one in each reply."""
+
+
+def served() -> Iterator[tuple[str, str]]:
+    """Yield (short name, the provider whose wire it speaks) of all that somebody serves."""
+    for name, alias in aliases().models.items():
+        scheme, _, rest = (alias.ref or "").partition(":")
+        if scheme == "vllm":
+            yield f"hosted_vllm/{rest}", "openai"
+        elif alias.ref and scheme != "local":
+            yield name, alias.ref.partition("/")[0]
+
+
+SERVED = list(served())
+parts = pytest.mark.parametrize(("name", "provider"), SERVED, ids=[name for name, _ in SERVED])
+
+
+def by_form(call: Call) -> str:
+    """Reply to a judge's call: by the schema where it has one, else in the rubric's text."""
+    schema = _schema(call.body)
+    if schema is not None:
+        return json.dumps(_filled(schema))
+    if "Preference:" in call.system:
+        return "Preference: 1\nThe first one reasons."
+    if "Conversation 1" in call.system:
+        return "\n\n".join(f"Conversation {n}\nOverall: 6\nFine." for n in (1, 2))
+    return scripted_reply(call)
+
+
+def _schema(body: Any) -> dict[str, Any] | None:
+    found = body.get("output_format") or body.get("response_format", {}).get("json_schema")
+    return found["schema"] if found else None
+
+
+def _filled(schema: dict[str, Any]) -> Any:
+    if schema["type"] == "object":
+        return {name: _filled(one) for name, one in schema["properties"].items()}
+    return 1.5 if schema["type"] == "number" else "It reasons."
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in REFUSED:
+        monkeypatch.setenv(f"{name.upper()}_API_KEY", "k")
+
+
+def serving(provider: str, **more: Any) -> Provider:
+    refused = dict.fromkeys(REFUSED[provider], "unsupported_parameter")
+    return Provider(Plan(refuse=refused, latency_s=0.01, keep_requests=400), **more)
+
+
+def base(server: Provider, provider: str) -> str:
+    return server.url if provider in ("anthropic", "gemini") else server.api_base
+
+
+def rubric(name: str, spec: str) -> Judge:
+    """A judge that is to reason, so that its effort is refused too."""
+    found = resolve_judge(f"{spec}@{name}")
+    return replace(found, spec=found.spec.model_copy(update={"reasoning_effort": "low"}))
+
+
+async def scored(name: str, caller: Caller, model: Model, number: int) -> Sequence[Any]:
+    """Return the verdicts of one conversation, one couple and one group."""
+    tools = Tools(caller, MANY, model)
+    talks = [
+        conversation().model_copy(update={"conversation_id": f"c{number}{place}"})
+        for place in range(2)
+    ]
+    example = EXAMPLE.model_copy(update={"example_id": f"e{number}"})
+    one = await judge_conversation(
+        caller, model, rubric(name, "rubric"), talks[0], example, PROTOCOL
+    )
+    shown = Shown(talks[0], talks[1], example)
+    couple = await prefer(rubric(name, "pairwise"), shown, PROTOCOL, tools)
+    group = Group(tuple(talks), example)
+    return [one, couple, *await score_group(rubric(name, "relative"), group, PROTOCOL, tools)]
+
+
+@parts
+def test_as_a_judge_of_one_of_two_and_of_a_group(name: str, provider: str) -> None:
+    notes: list[str] = []
+
+    async def go(address: str) -> list[Sequence[Any]]:
+        model = open_model(name, api_base=address, note=notes.append)
+        caller = Caller(retry=RetryPolicy(concurrency=MANY, tries=1, backoff_s=0.0))
+        try:
+            return await asyncio.gather(*(scored(name, caller, model, n) for n in range(MANY)))
+        finally:
+            await model.aclose()
+
+    with serving(provider, reply=by_form) as server:
+        verdicts = [one for some in asyncio.run(go(base(server, provider))) for one in some]
+        answered = [body for body in server.requests if not set(REFUSED[provider]) & set(body)]
+        assert server.stats.peak_in_flight > 1
+    assert len(verdicts) == 4 * MANY
+    assert {one.failure for one in verdicts} == {None}
+    assert {one.attempts for one in verdicts} == {1}
+    assert {"temperature", "reasoning_effort"} == set(verdicts[0].details["left_out"])
+    assert len(answered) == 3 * MANY
+    assert len(notes) == len(set(notes))
+
+
+@parts
+def test_as_a_policy_with_its_own_teacher(name: str, provider: str, tmp_path: Path) -> None:
+    talks = built(tmp_path, name, provider, "demo", protocol="clarifying", teacher=name)
+    assert {talk.failure for talk in talks} == {None}
+    for speaker in ("assistant", "teacher"):
+        assert "temperature" in talks[0].sent[speaker].left_out
+
+
+@parts
+def test_as_a_policy_that_calls_tools(name: str, provider: str, tmp_path: Path) -> None:
+    talks = built(tmp_path, name, provider, "market")
+    assert {talk.failure for talk in talks} == {None}
+    assert {len(talk.turns[-1].rounds) for talk in talks} == {2}
+
+
+def built(folder: Path, name: str, provider: str, task: str, **more: Any) -> Sequence[Conversation]:
+    shape = Shape(samples=1, temperatures=(0.7,), reasoning_effort="low")
+    with serving(provider) as server:
+        calls = CallOptions(api_base=base(server, provider), quiet=True, concurrency=MANY)
+        build(
+            BuildOptions(
+                task, model=name, tasks=MANY, run=folder / "run", shape=shape, calls=calls,
+                logprobs=True, **more,
+            )
+        )  # fmt: skip
+        assert server.stats.peak_in_flight > 1
+    return list(Run.open(folder / "run").conversations())
+
+
+@pytest.mark.parametrize("name", ["claude-opus", "claude-sonnet"])
+def test_the_judges_of_the_first_line_reach_the_end(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`convbench judge --judge claude-opus`, to the last conversation and in one call each."""
+    shape = Shape(samples=2, temperatures=(0.7,))
+    quiet = CallOptions(quiet=True)
+    run = build(
+        BuildOptions("demo", model="scripted:policy", tasks=6, run=tmp_path / "run", shape=shape,
+                     calls=quiet)
+    ).path  # fmt: skip
+    assert run is not None
+    with Provider(Plan(latency_s=0.02, keep_requests=40), reply=by_form) as server:
+        calls = replace(quiet, api_base=server.api_base, concurrency=MANY)
+        (judged,) = judge(JudgeOptions((name,), run, calls=calls)).judged
+        assert server.stats.calls == 12
+        assert not any({"temperature", "tools"} & set(body) for body in server.requests)
+    assert (judged.jobs.done, judged.failed, judged.jobs.stopped) == (12, 0, None)
+    for verdict in Run.open(run).verdicts():
+        assert verdict.details["left_out"] == ["temperature"]
+    assert "fetch" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["claude-opus", "gpt-5"])
+def test_a_policy_without_a_temperature_is_not_asked_at_three(name: str, tmp_path: Path) -> None:
+    with Provider(Plan()) as server:
+        provider = "anthropic" if "claude" in name else "openai"
+        options = BuildOptions(
+            "demo", model=name, tasks=2, run=tmp_path / "run",
+            calls=CallOptions(api_base=base(server, provider), quiet=True),
+        )  # fmt: skip
+        with pytest.raises(SpecError, match=r"found 0\.3, 0\.7, 1 for .*--temperatures 1"):
+            build(options)
+        assert server.stats.calls == 0
+        assert not (tmp_path / "run").exists()
+        one = Shape(samples=3, temperatures=(1.0,))
+        built = build(replace(options, shape=one)).built
+        assert built is not None
+        assert built.jobs.failed == 0

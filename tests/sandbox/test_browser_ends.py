@@ -1,0 +1,166 @@
+"""A browser, or its driver, that ends or falls silent at any step: no wait on it is for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from convbench.errors import RunError
+from convbench.sandbox import browser, chromium, launch
+from convbench.sandbox.browser import shoot
+from convbench.sandbox.chromium import Way, ways
+from convbench.sandbox.looks import visible
+from convbench.sandbox.watch import Most, below, kill
+from tests.sandbox.stand_in import STEPS, WORDS, stand_in
+from tests.sandbox.test_frontend import renders
+
+pytestmark = renders
+MOST = Most(1 << 30)
+PAGE = "<html><body><h1>Here I am</h1></body></html>"
+BARE = Way(wall=False, user=False, inner=False)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No way was tried yet, and no browser runs."""
+    monkeypatch.setattr(launch, "_known", [])
+    monkeypatch.setattr(browser._Thread.get(), "shared", None)
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, program: str) -> tuple[str, float]:
+    """Return the error of starting a program as Chromium, and the seconds until it came."""
+    monkeypatch.setattr(launch, "chromium", lambda: program)
+    began = time.monotonic()
+    with pytest.raises(RunError) as raised:
+        asyncio.run(shoot(PAGE))
+    return str(raised.value), time.monotonic() - began
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_browser_that_ends_at_a_step_is_one_line_with_its_last_words(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "ways", lambda: [ways()[0], BARE])
+    line, _ = refused(monkeypatch, stand_in(tmp_path, step))
+    assert line.startswith(f"{tmp_path / 'chromium'} does not start: Chromium ended while ")
+    assert WORDS in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_browser_that_falls_silent_at_a_step_has_a_bound(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "START_S", 3.0)
+    line, seconds = refused(monkeypatch, stand_in(tmp_path, step, silent=True))
+    assert "no answer within 3 s while" in line
+    assert seconds < 40, "two tries in the safest way, and none in another"
+
+
+def test_a_browser_whose_child_holds_its_pipes_is_seen_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver does not see it, for nothing was closed."""
+    monkeypatch.setattr(launch, "ways", lambda: [BARE])
+    line, seconds = refused(monkeypatch, stand_in(tmp_path, "opening a tab", child_s=20))
+    assert f"Chromium ended while opening its first tab, saying: {WORDS}" in line
+    assert seconds < 20
+
+
+def test_a_driver_that_falls_silent_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = tmp_path / "node"
+    node.write_text("#!/bin/sh\nexec sleep 600\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", str(node))
+    monkeypatch.setattr(launch, "START_S", 1.0)
+    line, seconds = refused(monkeypatch, str(node))
+    assert "driver" in line
+    assert seconds < 30
+    kill([pid for pid in below(os.getpid()) if _command(pid).startswith("sleep 600")])
+
+
+def _command(pid: int) -> str:
+    """Return what a process runs; empty for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def test_a_less_safe_way_is_told_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The safest way ends at its first tab, the last one works."""
+    fails, works = Way(True, True, True), ways()[-2]
+    programs = {fails: stand_in(tmp_path, "opening a tab"), works: chromium.chromium()}
+    monkeypatch.setattr(launch, "ways", lambda: [fails, works])
+    started = launch._started
+    tried = []
+
+    async def start(program: str, way: Way, most: Most) -> launch.Browser:
+        tried.append(way)
+        return await started(programs[way], way, most)
+
+    monkeypatch.setattr(launch, "_started", start)
+    asyncio.run(shoot(PAGE))
+    assert tried == [fails, fails, works], "what failed is tried once more"
+    [line] = [one for one in capfd.readouterr().err.splitlines() if "note:" in one]
+    assert line.startswith(f"note: pages are rendered without {works.lacks()}: Chromium ended")
+    assert line.endswith(WORDS)
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_what_a_way_lacks(root: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chromium.os, "geteuid", lambda: 0 if root else 1000)
+    monkeypatch.setattr(chromium.shutil, "which", lambda name: name)
+    found = [way.lacks() for way in ways()]
+    assert found[0] == "", "the first is the safest"
+    assert all(found[1:])
+    assert "bubblewrap" in found[-1]
+
+
+KINDS = {
+    "driver": r"run-driver",
+    "wall": r"^\S*bwrap ",
+    "browser": r"^\S*chrom\S* (?!.*--type=)",
+    "zygote": r"^\S*chrom.*--type=zygote",
+    "graphics": r"^\S*chrom.*--type=gpu-process",
+    "network": r"^\S*chrom.*NetworkService",
+    "tab": r"^\S*chrom.*--type=renderer",
+}
+"""The processes of a browser, by their commands."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind: str) -> None:
+    """One process of the first browser is killed as soon as it is seen."""
+    killed: list[int] = []
+
+    def strike() -> None:
+        until = time.monotonic() + 60
+        while not killed and time.monotonic() < until:
+            time.sleep(0.01)
+            for pid in list(below(os.getpid()))[::-1]:
+                if not killed and re.search(KINDS[kind], _command(pid)):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    if kind == "wall" and not ways()[0].wall:
+        pytest.skip("no bubblewrap on this machine")
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        found = asyncio.run(asyncio.wait_for(shoot(PAGE), 200))
+    finally:
+        thread.join(70)
+    assert killed
+    assert "Here I am" in visible(found.boxes)
