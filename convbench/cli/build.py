@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from convbench.cli.answers.runs import BuildAnswer, Tokens
+from convbench.cli.carried import carrying
 from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give, wanted
 from convbench.cli.foreseen import answer_foreseen, say_foreseen
@@ -20,7 +21,6 @@ from convbench.cli.say import (
     note,
     of_run,
     path_of,
-    said_again,
     say_had,
     say_preview,
     shown,
@@ -138,11 +138,10 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
         left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
         note(f"rows left out: {left}")
     batch = " --batch" * options.calls.batch
-    resume = f"convbench build --run {name}{batch}{said_again(options.specs)}"
+    resume = carrying(f"convbench build --run {name}{batch}")
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")
     if unrecorded or options.calls.fails(built.lost, built.lost + built.jobs.done):
         raise typer.Exit(1)  # what was asked for is not there
-    more = f"{of_run(path)}{said_again(options.specs)}"
-    next_command(to_judge(manifest, options.specs, more))
+    next_command(to_judge(manifest, options.specs, of_run(path)))

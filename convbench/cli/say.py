@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.judge.loop import Judged
     from convbench.judge.panel import JudgeMeans, Panel
-    from convbench.options.shared import SpecOptions
     from convbench.report.document import Document
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
@@ -197,12 +196,6 @@ SHORT = {
     "confidence": "conf.",
 }  # fmt: skip
 """Heads of the rubric's metrics where there is little room."""
-
-
-def said_again(specs: SpecOptions) -> str:
-    """Return the options that a next command needs to find what this one found."""
-    said = {"--specs": specs.folders, "--plugin": specs.plugins}
-    return "".join(f" {flag} {shown(one)}" for flag, paths in said.items() for one in paths)
 
 
 def path_of(path: Path) -> str:
