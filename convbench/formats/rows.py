@@ -26,7 +26,8 @@ TABLES = (".parquet", ".csv", ".json")
 LARGEST = 4 << 30
 """Bytes of a gzipped file, unpacked."""
 Row = tuple[str, int, Any]
-"""(place in words, number from 1, the row)."""
+"""(place in words, number from 1, the row; in its place the DataError of a line that is no
+JSON)."""
 
 
 def logged_rows(place: str, left_out: list[str]) -> tuple[Iterator[Row], str]:
@@ -117,6 +118,13 @@ def _numbered(
         yield where, number, from_text(found, where) if texts else found
 
 
+def _loaded(line: bytes, where: str) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return DataError(f"{where}: not JSON: {error}; expected one object a line")
+
+
 def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
     """JSON lines, read twice: what the file holds and what it is called belong together."""
     try:
@@ -132,12 +140,7 @@ def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
                 again.update(line)
                 if line.strip():
                     where = f"{path}:{number}"
-                    try:
-                        yield where, number, orjson.loads(line)
-                    except orjson.JSONDecodeError as error:
-                        raise DataError(
-                            f"{where}: not JSON: {error}; expected one object a line"
-                        ) from None
+                    yield where, number, _loaded(line, where)
         if again.hexdigest() != mark:
             raise DataError(f"{path}: was changed while it was read; import it again")
 
