@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -87,10 +86,14 @@ def to_judge(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
         except ConvbenchError:
             return "convbench init judge my-rubric   (then: --judge my-rubric@MODEL)"
         return f"convbench judge --judge {USUAL_JUDGE}{more}   (offline: --judge rules)"
-    with suppress(ConvbenchError):
+    try:
         spec = catalog.load(JudgeSpec, "judges", name, specs=folders)
-        if "model" in kind_of(spec).needs and spec.model is None:
-            name = f"{name}@{USUAL_JUDGE}"
+    except ConvbenchError:  # it lies in a folder that was not named this time
+        return (
+            f"convbench judge --specs DIR --judge {shlex.quote(name)}{more}   (DIR: where it lies)"
+        )
+    if "model" in kind_of(spec).needs and spec.model is None:
+        name = f"{name}@{USUAL_JUDGE}"
     return f"convbench judge --judge {shlex.quote(name)}{more}"
 
 
