@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from typing import Any
 
 CARRIED = ("--specs", "--plugin", "--judge")
 """Where specs and functions are found, and whose verdicts count."""
 
+FlagsOf = Callable[[str], set[str]]
+"""The flags that a command takes, by its word."""
+
+_flags_of: list[FlagsOf] = []
 _typed: dict[str, tuple[str, ...]] = {}
 """Of CARRIED, what the command under way was typed with."""
 
 
-def keep_typed(word: str, values: Mapping[str, Any], flags: Mapping[str, str]) -> None:
+def keep_typed(
+    word: str, values: Mapping[str, Any], flags: Mapping[str, str], flags_of: FlagsOf
+) -> None:
     """Keep what a command was typed with, for what it prints. `values` and `flags` are by
-    parameter. Of `judge` its judges are left out: it says whom to ask, the others whose verdicts
-    count."""
+    parameter; `flags_of` is asked of the commands that it prints. Of `judge` its judges are left
+    out: it says whom to ask, the others whose verdicts count."""
     _typed.clear()
+    _flags_of[:] = [flags_of]
     for name, flag in flags.items():
         if flag in CARRIED and not (word == "judge" and flag == "--judge"):
             value = values.get(name)
@@ -32,19 +38,9 @@ def carrying(command: str) -> str:
     words = shlex.split(command)
     if words[:1] != ["convbench"] or not any(_typed.values()):
         return command
-    taken = _flags_of(words[1])
+    taken = _flags_of[0](words[1])
     said = {word.partition("=")[0] for word in words}
     missing = [flag for flag in _typed if flag in taken - said]
     return command + "".join(
         f" {flag} {shlex.quote(value)}" for flag in missing for value in _typed[flag]
     )
-
-
-def _flags_of(word: str) -> set[str]:
-    """Return the flags that a command takes."""
-    from convbench.cli.command import options_of
-    from convbench.cli.main import file_of
-    from convbench.options.declare import flat, said_as
-
-    import_module(f"convbench.cli.{file_of(word)}")
-    return {f"--{said_as(one)}" for one in flat(options_of(word))}

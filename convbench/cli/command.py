@@ -19,7 +19,7 @@ from convbench.cli.carried import keep_typed
 from convbench.cli.complete import completer
 from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
-from convbench.cli.main import app, panel_of
+from convbench.cli.main import app, load, panel_of
 from convbench.cli.narrow import fold
 from convbench.errors import SpecError
 from convbench.options.declare import WHERE, Flat, flat, from_flat, said_as
@@ -101,16 +101,11 @@ class OneRun(TyperCommand):
             _say_whose(ctx, error)
             raise
         flags = {str(one.name): flag for one in self.params for flag in one.opts}
-        keep_typed(str(ctx.info_name), ctx.params, flags)
+        keep_typed(str(ctx.info_name), ctx.params, flags, _flags_of)
         _take_either(ctx)
         found = (name for name in ctx.params if _of_a_file(ctx, name))
         _filed[:] = [(str(ctx.info_name), name, ctx.params[name]) for name in found]
         return rest
-
-
-def options_of(word: str) -> type[Any]:
-    """Return the class of options of a command whose file is loaded."""
-    return _options[word]
 
 
 JSON = "json"
@@ -159,6 +154,11 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         return run
 
     return register
+
+
+def _flags_of(word: str) -> set[str]:
+    load([word])
+    return {f"--{said_as(one)}" for one in flat(_options[word])}
 
 
 def _say_defaults() -> None:

@@ -41,20 +41,14 @@ PANELS = {
 """The commands in the order in which `--help` shows them, by panel, and the file of each."""
 
 
-def file_of(word: str) -> str | None:
-    """Return the file of a command; None for what is no command."""
-    found = (files[word] for files in PANELS.values() if word in files)
-    return next(found, None)
-
-
 def load(typed: Sequence[str] = ()) -> None:
     """Register the command that these words begin with; all commands where they name none, but to
     say the version."""
     if typed and typed[0] == "--version":
         return
-    named = file_of(next((one for one in typed if not one.startswith("-")), ""))
-    every = dict.fromkeys(file for files in PANELS.values() for file in files.values())
-    for file in [named] if named else every:
+    files = {word: file for words in PANELS.values() for word, file in words.items()}
+    word = next((one for one in typed if not one.startswith("-")), "")
+    for file in [files[word]] if word in files else dict.fromkeys(files.values()):
         import_module(f"convbench.cli.{file}")
 
 
