@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
 
 from convbench.cli.answers.runs import BuildAnswer, Tokens
+from convbench.cli.carried import carrying
 from convbench.cli.command import as_typed, command
 from convbench.cli.envelope import give, wanted
 from convbench.cli.foreseen import answer_foreseen, say_foreseen
@@ -20,7 +20,6 @@ from convbench.cli.say import (
     note,
     of_run,
     path_of,
-    said_again,
     say_had,
     say_preview,
     shown,
@@ -87,10 +86,14 @@ def to_judge(manifest: RunManifest, specs: SpecOptions, more: str) -> str:
         except ConvbenchError:
             return "convbench init judge my-rubric   (then: --judge my-rubric@MODEL)"
         return f"convbench judge --judge {USUAL_JUDGE}{more}   (offline: --judge rules)"
-    with suppress(ConvbenchError):
+    try:
         spec = catalog.load(JudgeSpec, "judges", name, specs=folders)
-        if "model" in kind_of(spec).needs and spec.model is None:
-            name = f"{name}@{USUAL_JUDGE}"
+    except ConvbenchError:  # it lies in a folder that was not named this time
+        return (
+            f"convbench judge --specs DIR --judge {shlex.quote(name)}{more}   (DIR: where it lies)"
+        )
+    if "model" in kind_of(spec).needs and spec.model is None:
+        name = f"{name}@{USUAL_JUDGE}"
     return f"convbench judge --judge {shlex.quote(name)}{more}"
 
 
@@ -138,11 +141,10 @@ def say_build(result: BuildResult, options: BuildOptions) -> None:
         left = ", ".join(f"{n} {why}" for why, n in sorted(result.loaded.rejected.items()))
         note(f"rows left out: {left}")
     batch = " --batch" * options.calls.batch
-    resume = f"convbench build --run {name}{batch}{said_again(options.specs)}"
+    resume = carrying(f"convbench build --run {name}{batch}")
     ended(built.jobs, path, resume)
     if built.lost:
         note(f"try the failed ones again: {resume}")
     if unrecorded or options.calls.fails(built.lost, built.lost + built.jobs.done):
         raise typer.Exit(1)  # what was asked for is not there
-    more = f"{of_run(path)}{said_again(options.specs)}"
-    next_command(to_judge(manifest, options.specs, more))
+    next_command(to_judge(manifest, options.specs, of_run(path)))

@@ -7,20 +7,22 @@ import inspect
 import shlex
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
+from convbench.cli.carried import keep_typed
 from convbench.cli.complete import completer
 from convbench.cli.defaults import keys_of_env, known, origin
 from convbench.cli.envelope import Answer, answering
-from convbench.cli.main import app, panel_of
+from convbench.cli.main import app, load, panel_of
 from convbench.cli.narrow import fold
 from convbench.errors import ConvbenchError, RunError, SpecError
-from convbench.options.declare import Flat, flat, from_flat, said_as
+from convbench.options.declare import WHERE, Flat, flat, from_flat, said_as
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[[Any], None])
@@ -51,6 +53,32 @@ def _say_whose(ctx: Any, error: typer.BadParameter) -> None:
         raise SpecError(f"{where}: {error.format_message()}") from None
 
 
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _folders(value: Any) -> set[Path]:
+    return {Path(one).resolve() for one in _several(value)}
+
+
+def _take_either(ctx: Any) -> None:
+    """Put a run that was named the other way where the command looks for it. A file's default gives
+    way to it; what was typed both ways must be the same."""
+    for name in [name for name in ctx.params if name.endswith(OTHER_WAY)]:
+        own, other = name.removesuffix(OTHER_WAY), ctx.params.pop(name)
+        if not other:
+            continue
+        typed = None if _of_a_file(ctx, own) else ctx.params[own]
+        if typed and _folders(typed) != _folders(other):
+            both = " and ".join(" ".join(map(str, _several(one))) for one in (typed, other))
+            raise SpecError(
+                f"{ctx.info_name}: found {both}, one behind --run and one without; expected each "
+                "run named once"
+            )
+        ctx.params[own] = other
+        ctx.set_parameter_source(own, ctx.get_parameter_source(name))
+
+
 class OneRun(TyperCommand):
     """A command that refuses a second `--run` where it works on one, instead of taking the last."""
 
@@ -72,12 +100,17 @@ class OneRun(TyperCommand):
         except typer.BadParameter as error:
             _say_whose(ctx, error)
             raise
+        flags = {str(one.name): flag for one in self.params for flag in one.opts}
+        keep_typed(str(ctx.info_name), ctx.params, flags, _flags_of)
+        _take_either(ctx)
         found = (name for name in ctx.params if _of_a_file(ctx, name))
         _filed[:] = [(str(ctx.info_name), name, ctx.params[name]) for name in found]
         return rest
 
 
 JSON = "json"
+OTHER_WAY = "_otherwise"
+"""Behind the name of an option: the same, named the other way (`Opt.either`)."""
 _options: dict[str, type[Any]] = {}
 ANSWERS: dict[str, type[Answer]] = {}
 """What each word gives with `--json`."""
@@ -94,6 +127,7 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
         each = next((one for one in listed if one.opt.each), None)
 
         def typed(**values: Any) -> None:
+            values = {key: one for key, one in values.items() if not key.endswith(OTHER_WAY)}
             with answering(name, values.pop(JSON)), _naming_files():
                 work(values)
 
@@ -109,7 +143,8 @@ def command(name: str, options: type[T], answer: type[Answer]) -> Callable[[F], 
                     run([dataclasses.replace(asked, **one) for one in both])
 
         typed.__doc__ = _paragraphs(options.__doc__ or "")
-        parameters = [*(_parameter(one) for one in listed), _json_parameter()]
+        other = [_other_way(one) for one in listed if one.opt.either]
+        parameters = [*(_parameter(one) for one in listed), *other, _json_parameter()]
         typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         typed.__annotations__ = {one.name: one.annotation for one in parameters}
         ANSWERS[name], _options[name] = answer, options
@@ -132,6 +167,11 @@ def _naming_files() -> Iterator[None]:
         if error.filename is None:
             raise
         raise RunError(f"{error.filename}: {error.strerror}") from error
+
+
+def _flags_of(word: str) -> set[str]:
+    load([word])
+    return {f"--{said_as(one)}" for one in flat(_options[word])}
 
 
 def _say_defaults() -> None:
@@ -174,6 +214,18 @@ def _parameter(one: Flat) -> inspect.Parameter:
     return inspect.Parameter(
         one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_annotation(one)
     )
+
+
+def _other_way(one: Flat) -> inspect.Parameter:
+    """Return the option behind `--run` for an argument, the argument for an option."""
+    way = (
+        {"argument": False, "flag": "--run", "metavar": "DIR", "panel": WHERE}
+        if one.opt.argument
+        else {"argument": True, "metavar": "RUN", "panel": None}
+    )
+    said = "The same as --run." if way["argument"] else "The same as RUN."
+    opt = dataclasses.replace(one.opt, help=said, **way)  # type: ignore[arg-type]
+    return _parameter(dataclasses.replace(one, name=one.name + OTHER_WAY, opt=opt))
 
 
 def _json_parameter() -> inspect.Parameter:

@@ -62,11 +62,11 @@ def publish(options: PublishOptions) -> None:
     if isinstance(done, Published):
         assert run is not None
         give(answer_published(options.repo, done))
-        say_published(options.repo, run, done)
+        say_published(options.repo, run, done, private=options.private)
     else:
         assert options.checkpoint is not None
         give(answer_checkpoint(options.repo, done))
-        say_checkpoint(options.repo, options.checkpoint, done)
+        say_checkpoint(options.repo, options.checkpoint, done, private=options.private)
 
 
 @command("pull", PullOptions, RunAnswer)
@@ -168,7 +168,12 @@ def answer_checkpoint(repo: str, done: PublishedCheckpoint) -> PublishAnswer:
     )  # fmt: skip
 
 
-def say_published(repo: str, run: Run, done: Published) -> None:
+def _say_who_sees(private: bool) -> None:
+    """Say who may read what a new repository will hold."""
+    fact("open to", "you alone" if private else "everybody (to you alone: --private)")
+
+
+def say_published(repo: str, run: Run, done: Published, *, private: bool) -> None:
     """Print where the set lies, or would."""
     fact("run", shown(run.path))
     for config, splits in done.laid.rows.items():
@@ -179,14 +184,16 @@ def say_published(repo: str, run: Run, done: Published) -> None:
         note(text)
     if done.uploaded is None:
         fact("folder", shown(done.laid.folder))
-        next_command(f"convbench publish {repo} --run {shown(run.path)}")
+        _say_who_sees(private)
+        alone = " --private" * private
+        next_command(f"convbench publish {repo} --run {shown(run.path)}{alone}")
         return
     state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
     fact("dataset", f"{done.uploaded.url} ({state})")
     next_command(f"convbench pull {repo}")
 
 
-def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint) -> None:
+def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint, *, private: bool) -> None:
     """Print where the model lies, or would."""
     fact("checkpoint", shown(folder))
     size = sum(done.files.values()) / 1e6
@@ -195,7 +202,9 @@ def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint) -> None:
         note(text)
     if done.uploaded is None:
         fact("folder", shown(done.folder))
-        next_command(f"convbench publish {repo} --checkpoint {shown(folder)}")
+        _say_who_sees(private)
+        alone = " --private" * private
+        next_command(f"convbench publish {repo} --checkpoint {shown(folder)}{alone}")
         return
     state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
     fact("model", f"{done.uploaded.url} ({state})")

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from convbench.cli.answers.judged import JudgeAnswer, JudgedRun, JudgeScores
 from convbench.cli.answers.runs import Tokens
+from convbench.cli.carried import carrying
 from convbench.cli.command import as_typed, command
 from convbench.cli.console import err, out
 from convbench.cli.envelope import INTERRUPTED, give, wanted
@@ -24,7 +25,6 @@ from convbench.cli.say import (
     note,
     of_run,
     path_of,
-    said_again,
     say_failures,
     say_means,
     say_messages,
@@ -129,8 +129,8 @@ def say_judge(result: JudgeResult, options: JudgeOptions, *, goes_on: bool = Tru
     typed = dict.fromkeys(options.judges) or [judged.name for judged in result.judged]
     for judged, asked in zip(result.judged, typed, strict=False):
         say_failures(judged)
-        more = " --batch" * options.calls.batch + said_again(options.specs)
-        again = f"convbench judge --judge {shlex.quote(asked)} --run {name}{more}"
+        batch = " --batch" * options.calls.batch
+        again = carrying(f"convbench judge --judge {shlex.quote(asked)} --run {name}{batch}")
         ended(judged.jobs, result.run.path, again)
         if judged.failed:
             err.print(f"try the failed ones again: {escape(again)}", soft_wrap=True)

@@ -92,21 +92,28 @@ def say_list(found: Listing) -> None:
         return
     if found.runs or alone:
         out.print("[underline]runs[/]")
-        say_runs(found.runs)
+        say_runs(found.runs, _none(found))
     held = next((one for one in found.runs if one.conversations), None)
     if held is not None:
         name = shown(held.run.path)
         next_command(f"convbench report {name}", f"convbench view {name}")
+    elif found.untagged:
+        next_command("convbench list runs")
     else:
         next_command("convbench build demo --model scripted:policy")
 
 
-def say_runs(runs: Sequence[Overview]) -> None:
+def _none(found: Listing) -> str:
+    """Return what is said where no run is listed."""
+    return f"none with this tag, {found.untagged} without it" if found.untagged else "none here"
+
+
+def say_runs(runs: Sequence[Overview], empty: str = "none here") -> None:
     """Print runs, the newest first: one a line where there is room, else two."""
     from convbench.commands.listing import newest
 
     if not runs:
-        out.print("none here")
+        out.print(empty)
         return
     latest = newest()
     lines = [(_run_name(one, latest), *_run_facts(one)) for one in runs]

@@ -51,7 +51,7 @@ from convbench.printable import printable
 if TYPE_CHECKING:
     from convbench.commands.doctor import Finding
     from convbench.commands.show import ConversationShown, SpecShown
-    from convbench.schema import Verdict
+    from convbench.schema import ToolRound, Verdict
 
 WIDEST = 100
 """Columns that text is set in on a wide terminal."""
@@ -264,6 +264,8 @@ def say_conversation(found: ConversationShown) -> None:
         _head(turn.speaker, f" · {number} · {turn.step}{cut}")
         if turn.reasoning is not None and turn.reasoning.text.strip():
             _said(Text(printable(turn.reasoning.text.strip()), style="dim"))
+        for one in turn.rounds:
+            _say_round(one)
         words = printable(text_of(turn.content))
         if turn.speaker == m.protocol.policy:
             _said(_dimmed(words, left_open(earlier)))
@@ -274,6 +276,21 @@ def say_conversation(found: ConversationShown) -> None:
         _say_verdict(verdict)
     run = shown(found.run.path)
     next_command(f"convbench view {run}        (the same in the browser, with the exact prompts)")
+
+
+def _say_round(one: ToolRound) -> None:
+    """Print what a turn called of tools, and what came of each call."""
+    if one.reasoning is not None and one.reasoning.text.strip():
+        _said(Text(printable(one.reasoning.text.strip()), style="dim"))
+    if one.content.strip():
+        _said(Text(printable(one.content.strip())))
+    results = {result.id: result for result in one.results}
+    for call in one.calls:
+        _said(Text.assemble((f"calls {printable(call.name)}: ", "bold"), printable(call.arguments)))
+        result = results.get(call.id)
+        head = "error: " if result is not None and result.error else "result: "
+        said = "(none)" if result is None else result.content
+        _said(Text.assemble((head, "bold"), printable(said)))
 
 
 def _say_verdict(verdict: Verdict) -> None:

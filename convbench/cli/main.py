@@ -132,8 +132,11 @@ def main() -> None:
     except KeyboardInterrupt:
         _interrupted()
     except BrokenPipeError:
-        sys.stdout = None  # the reader has gone; nothing more can be said to it
-        sys.exit(141)
+        _unread()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # typer's own way to end then
+            _unread()
+        raise
 
 
 def _run(arguments: list[str], debug: bool) -> None:
@@ -152,6 +155,12 @@ def _run(arguments: list[str], debug: bool) -> None:
     with debugging(arguments) as path:
         err.print(f"debug log: {path}", markup=False)
         app(args=arguments, default_map=default_map())
+
+
+def _unread() -> NoReturn:
+    """End as a program does whose reader has gone: nothing more can be said to it."""
+    sys.stdout = None
+    sys.exit(141)
 
 
 def _interrupted() -> NoReturn:

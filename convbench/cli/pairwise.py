@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.answers.judged import Duels
+from convbench.cli.carried import carrying
 from convbench.cli.console import err, out
 from convbench.cli.say import (
     ended,
@@ -20,7 +21,6 @@ from convbench.cli.say import (
     next_command,
     note,
     of_run,
-    said_again,
     say_failures,
     shown,
     table,
@@ -65,7 +65,7 @@ def say_compared(result: JudgeResult, options: JudgeOptions) -> None:
     run = f" --run {shown(options.run)}" if options.run else ""
     for one in result.compared:
         asked = f"--judge {shlex.quote(one.judged.name)}"
-        again = f"convbench judge {typed} {asked}{run}{said_again(options.specs)}"
+        again = carrying(f"convbench judge {typed} {asked}{run}")
         say_failures(one.judged)
         ended(one.judged.jobs, one.home.path, again)
         if one.judged.failed:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 IMPORTED = "imported"
 """Judge of rewards that came with a log: nobody can be asked for more of them."""
+PICTURES = (".pdf", ".svg", ".png")
 SHOWN = 4
 """Files named one by one."""
 
@@ -143,6 +144,7 @@ def _files(result: ReportResult | PatternResult, files: Sequence[Path]) -> None:
     pages = [path for path in files if path.suffix in (".html", ".md", ".tex", ".csv")]
     for path in pages[:SHOWN]:
         err.print(f"[bold]written[/] {escape(shown(path))}", soft_wrap=True)
-    if len(files) > len(pages):
-        folder = escape(shown(files[0].parent))
-        err.print(f"[bold]written[/] {len(files) - len(pages)} pictures in {folder}")
+    pictures = [path for path in files if path.suffix in PICTURES]
+    if pictures:
+        folder = escape(shown(pictures[0].parent))
+        err.print(f"[bold]written[/] {len(pictures)} pictures in {folder}")

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from convbench.cli.carried import carrying
 from convbench.cli.console import err, out
 from convbench.cli.envelope import named_next, noted, spent
 from convbench.printable import printable
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from convbench.engine import Summary
     from convbench.judge.loop import Judged
     from convbench.judge.panel import JudgeMeans, Panel
-    from convbench.options.shared import SpecOptions
     from convbench.report.document import Document
     from convbench.rollout.loop import Built
     from convbench.rollout.preview import Preview
@@ -85,12 +85,15 @@ def say_document(document: Document) -> None:
 
 
 def next_command(*commands: str) -> None:
-    """Print what to type next. A remark may stand after three spaces."""
+    """Print what to type next, with what this command was typed with and the next one needs too
+    (`carrying`). A remark may stand after three spaces."""
     out.print()
     for text in commands:
         command, _, remark = printable(text).partition("   ")
+        command = carrying(command)
         named_next(command)
-        fits = not out.is_terminal or len("next: ") + cell_len(text) <= out.width
+        whole = f"next: {command}   {remark.strip()}"
+        fits = not out.is_terminal or cell_len(whole.rstrip()) <= out.width
         gap = "   " if fits else "\n      "
         line = Text.assemble(("next: ", "dim"), command, (gap + remark.strip(), "dim"))
         line.rstrip()
@@ -103,6 +106,7 @@ def ended(summary: Summary, path: Path, command: str) -> None:
 
     if summary.interrupted or summary.stopped is not None:
         _under_way(path)
+    command = carrying(command)
     if summary.interrupted:
         err.print(f"interrupted; finished work is kept. Resume: {escape(command)}", soft_wrap=True)
         raise typer.Exit(130)
@@ -192,12 +196,6 @@ SHORT = {
     "confidence": "conf.",
 }  # fmt: skip
 """Heads of the rubric's metrics where there is little room."""
-
-
-def said_again(specs: SpecOptions) -> str:
-    """Return the options that a next command needs to find what this one found."""
-    said = {"--specs": specs.folders, "--plugin": specs.plugins}
-    return "".join(f" {flag} {shown(one)}" for flag, paths in said.items() for one in paths)
 
 
 def path_of(path: Path) -> str:

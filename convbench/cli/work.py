@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convbench.cli.answers.shards import MergeAnswer, WorkAnswer, WorkerAnswer
+from convbench.cli.carried import carrying
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give
@@ -96,7 +97,7 @@ def say_work(result: WorkResult) -> None:
         note(f"{worked.lost} of its shards were taken over by others meanwhile")
     for trouble in worked.troubles[:3]:
         note(trouble)
-    again = f"convbench work {name}"
+    again = carrying(f"convbench work {name}")
     if worked.interrupted:
         err.print(f"interrupted; finished work is kept. Resume: {escape(again)}", soft_wrap=True)
         raise typer.Exit(130)

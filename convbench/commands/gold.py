@@ -61,6 +61,11 @@ def _read(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
         if options.draw is not None:
             raise SpecError(f"gold {words[0]}: found --draw too; expected one at a time")
         return words[0], options.run, Path(words[1])
-    if len(words) > 1 or (words and options.run is not None):
+    if len(words) > 1:
         raise SpecError(f"gold: found {' '.join(words)!r}; expected one run, or export or import")
+    if words and options.run is not None and Path(words[0]).resolve() != options.run.resolve():
+        raise SpecError(
+            f"gold: found {options.run} and {words[0]}, one behind --run and one without; expected "
+            "each run named once"
+        )
     return None, Path(words[0]) if words else options.run, None

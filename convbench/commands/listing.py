@@ -32,6 +32,8 @@ class Listing:
     """Specs and models by kind."""
     runs: list[Overview] | None = None
     """Runs here, the newest first; None where they were not asked for."""
+    untagged: int = 0
+    """Runs here that have not all the tags that were asked for."""
     notes: list[str] = field(default_factory=list)
     """Runs that cannot be read."""
 
@@ -85,6 +87,8 @@ def _runs(found: Listing, tags: set[str]) -> None:
             continue
         if tags <= set(one.label.tags):
             runs.append(one)
+        else:
+            found.untagged += 1
     found.runs = sorted(runs, key=_born, reverse=True)
 
 

@@ -18,7 +18,7 @@ from convbench.report.gold import gold_report
 from convbench.report.layout import document, judges_of
 from convbench.report.pairwise import tournaments
 from convbench.report.plots.style import Page
-from convbench.report.sections import Section, sections, with_baseline
+from convbench.report.sections import Section, policy_name, sections, with_baseline
 from convbench.report.simulators import siblings
 from convbench.report.tables import gold_part, verdict_part
 from convbench.report.verdict import verdicts
@@ -55,8 +55,8 @@ def report(options: ReportOptions) -> ReportResult:
     _check_judge(options.judge, found, pairwise=options.pairwise)
     if options.baseline is not None:
         found = with_baseline(found, options.baseline, "--baseline")
-    for name in options.against:
-        with_baseline(found, name, "--against")
+    against = [policy_name(found, name, "--against") for name in options.against]
+    options = replace(options, against=tuple(dict.fromkeys(against)))
     made = replace(_document(found, options), columns=options.columns, runs=folders(runs))
     return ReportResult(runs, found, made)
 

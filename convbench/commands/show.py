@@ -108,6 +108,12 @@ def _named(text: str, folders: Sequence[Path]) -> tuple[str, str]:
     if slash:
         return "tasks", text
     having = [kind for kind in catalog.KINDS if text in catalog.names(kind, folders)]
+    if not having and not _is_model(text, folders):
+        raise SpecError(
+            f"{text}: found no spec, model or conversation of this name; see: convbench list "
+            "(a conversation by the start of its id, of at least "
+            f"{SHORTEST} signs; of another folder's run with --run DIR)"
+        )
     if "tasks" in having or not having:
         return ("tasks", text) if having or not _is_model(text, folders) else ("models", text)
     if len(having) > 1:

@@ -36,6 +36,10 @@ ROLES = {
     **dict.fromkeys(ASSISTANTS, "assistant"),
 }  # fmt: skip
 """Who speaks, by the names in use (OpenAI, ShareGPT and others)."""
+PICTURES = ("image_url", "image", "input_image")
+"""Types of parts that are pictures, by the names in use."""
+IMAGE = "[image]"
+"""What stands for a picture in a text."""
 NO_REPLY = "no reply"
 """Why a row is left out in which no assistant says or calls anything."""
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -56,6 +60,8 @@ class Said:
     """Log-probabilities of an assistant's message, by the message's place."""
     calls_alone: frozenset[int]
     """Places of an assistant's messages that hold no words: its turn ended with its calls."""
+    pictures: int = 0
+    """How many parts are pictures; each stands in the text as `[image]`."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +170,7 @@ def _messages(row: Mapping[str, Any], where: str) -> Said:
         called,
         {i - first: found for i, found in probs.items()},
         alone,
+        sum(_is_picture(part) for item in items for part in _parts(item)),
     )
 
 
@@ -213,10 +220,20 @@ def _message(item: object, where: str) -> tuple[str, str]:
 def _joined(parts: list[Any], where: str) -> str:
     """Return the text of a content of several parts."""
     for part in parts:
-        if not (isinstance(part, dict) and isinstance(part.get("text"), str)):
+        text = part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str) and not _is_picture(part):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise DataError(f"{where}: found a part of type {kind!r}; expected text parts only")
-    return "\n".join(part["text"] for part in parts)
+            raise DataError(f"{where}: found a part of type {kind!r}; expected text and pictures")
+    return "\n".join(IMAGE if _is_picture(part) else part["text"] for part in parts)
+
+
+def _parts(item: Mapping[str, Any]) -> list[Any]:
+    content = item.get("content", item.get("value"))
+    return content if isinstance(content, list) else []
+
+
+def _is_picture(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") in PICTURES
 
 
 def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str, float]]:

@@ -37,7 +37,7 @@ _ALLOWED = re.compile(
     r"run/(?:run\.json|(?:examples|conversations|verdicts)(?:\.jsonl|-\d{5,9}\.jsonl\.zst)"
     r"|judges/[0-9a-f]{1,64}\.json|media/[A-Za-z0-9][\w.-]{0,199})"
 )
-_REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*):[A-Za-z_]\w*")
+_REF = re.compile(r"(?:rule:)?([A-Za-z_][\w.]*|[^:]+\.py):[A-Za-z_]\w*")
 
 
 def check_names(repo: str, files: dict[str, int]) -> list[str]:
@@ -187,7 +187,7 @@ def _refuse_functions(value: Any, where: str) -> None:
         keys = re.findall(r"[\w-]+", way)
         named = bool(keys) and (keys[-1] in FUNCTIONS or "speakers" in keys)
         match = _REF.fullmatch(text) if named else None
-        if match is None or match[1].startswith("convbench."):
+        if match is None or (match[1].startswith("convbench.") and not match[1].endswith(".py")):
             continue
         is_model = keys[-1] in ("model", "default") or "speakers" in keys
         if is_model and not text.startswith("rule:"):

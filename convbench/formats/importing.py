@@ -51,6 +51,8 @@ SHOWN = 12
 JUDGE = "imported"
 """Name of the judge whose verdicts are the file's rewards."""
 POLICY = "imported"
+MOST_WRONG = 20
+"""Rows that are wrong, told at once."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Seen:
     """Rows whose last message is nobody's reply."""
     calls_alone: int = 0
     """Rows with calls of tools that no words of the assistant follow."""
+    pictures: int = 0
     lettered: int = 0
     """Rows with choices."""
     thinks: bool = False
@@ -107,6 +110,7 @@ class Seen:
         self.late_system += any(role == "system" for role, _ in said.messages)
         self.unanswered += said.messages[-1][0] != "assistant"
         self.calls_alone += bool(said.calls_alone)
+        self.pictures += said.pictures
         self.lettered += bool(chat.choices)
         self.thinks = self.thinks or any("<thinking" in text for _, text in said.messages)
         self.replies += replies
@@ -125,19 +129,43 @@ def read_chats(
 ) -> Iterator[Chat]:
     """Yield the conversations of rows. `names` maps the names known here to those of the rows.
     Those that nothing can be made of are told in `left_out`, one line each, where it is given.
-    Raises DataError naming the line."""
-    for where, number, row in rows:
-        if not isinstance(row, dict):
-            read_chat(row, where, number)  # which says what is expected
-        refuse_deep(row, where)
-        named = renamed(row, names, where) if names else row
-        for one in chats_of(named, where):
-            try:
-                yield read_chat(one, where, number)
-            except Unusable as error:
-                if left_out is None:
-                    raise
-                left_out.append(f"{where}: {error.reason}")
+    Raises DataError naming the lines that are wrong, MOST_WRONG at most; the rows behind the first
+    of them are read for that alone."""
+    wrong: list[str] = []
+    for row in rows:
+        try:
+            chats = list(_chats(row, names, left_out))
+        except DataError as error:
+            wrong.append(str(error))
+            if len(wrong) == MOST_WRONG:
+                break
+        else:
+            if not wrong:
+                yield from chats
+    if len(wrong) > 1:
+        more = " or more" * (len(wrong) == MOST_WRONG)
+        raise DataError(f"{len(wrong)}{more} rows cannot be read: {'; '.join(wrong)}")
+    if wrong:
+        raise DataError(wrong[0])
+
+
+def _chats(
+    found: Row, names: Mapping[str, str] | None, left_out: list[str] | None
+) -> Iterator[Chat]:
+    where, number, row = found
+    if isinstance(row, DataError):
+        raise row
+    if not isinstance(row, dict):
+        read_chat(row, where, number)  # which says what is expected
+    refuse_deep(row, where)
+    named = renamed(row, names, where) if names else row
+    for one in chats_of(named, where):
+        try:
+            yield read_chat(one, where, number)
+        except Unusable as error:
+            if left_out is None:
+                raise
+            left_out.append(f"{where}: {error.reason}")
 
 
 def import_file(
@@ -393,6 +421,10 @@ def _notes(seen: Seen, questions: int) -> list[str]:
         )
     if seen.late_system:
         notes.append(f"{seen.late_system} rows have system messages behind others: context")
+    if seen.pictures:
+        notes.append(
+            f"pictures: {seen.pictures}, each stands as [image]; what they show is not kept"
+        )
     if seen.hidden:
         told = ", ".join(f"{name} ({count})" for name, count in seen.hidden.most_common())
         notes.append(f"hidden fields, which critics and judges may see and the policy not: {told}")

@@ -25,7 +25,8 @@ TABLES = (".parquet", ".csv", ".json")
 LARGEST = 4 << 30
 """Bytes of a gzipped file, unpacked."""
 Row = tuple[str, int, Any]
-"""(place in words, number from 1, the row)."""
+"""(place in words, number from 1, the row; in its place the DataError of a line that is no
+JSON)."""
 
 
 def logged_rows(place: str, left_out: list[str]) -> tuple[Iterator[Row], str]:
@@ -116,6 +117,13 @@ def _numbered(
         yield where, number, from_text(found, where) if texts else found
 
 
+def _loaded(line: bytes, where: str) -> Any:
+    try:
+        return read_json(line, where)
+    except DataError as error:
+        return error
+
+
 def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
     """JSON lines, read twice: what the file holds and what it is called belong together."""
     try:
@@ -131,7 +139,7 @@ def _of_lines(path: Path) -> tuple[Iterator[Row], str]:
                 again.update(line)
                 if line.strip():
                     where = f"{path}:{number}"
-                    yield where, number, read_json(line, where)
+                    yield where, number, _loaded(line, where)
         if again.hexdigest() != mark:
             raise DataError(f"{path}: was changed while it was read; import it again")
 

@@ -35,6 +35,8 @@ class Opt:
     most: float | None = None
     argument: bool = False
     """Stands alone on the command line, first in Python."""
+    either: bool = False
+    """On the command line it may stand alone or behind `--run`, whichever way it is declared."""
     parse: Callable[[str], Any] | None = None
     """From the command line's text to the value, where the type alone does not say; ValueError
     names what was expected."""

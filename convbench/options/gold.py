@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, ClassVar
 
-from convbench.options.declare import Opt
-from convbench.options.shared import MOST_EACH, SEEDS, RunDir
+from convbench.options.declare import WHERE, Opt
+from convbench.options.shared import MOST_EACH, SEEDS
 from convbench.words import DrawBy, SplitChoice
 
 
@@ -62,4 +63,7 @@ class GoldOptions:
         Opt("Seed of the draw; without it each draw has its own.", least=SEEDS[0], most=SEEDS[1]),
     ] = None
     rater: Annotated[str, Opt("Person whose queue is exported.")] = ""
-    run: RunDir = None
+    run: Annotated[
+        Path | None,
+        Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
+    ] = None

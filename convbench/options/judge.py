@@ -38,6 +38,7 @@ class JudgeOptions(Asking):
         Opt(
             "Run directory, several times for several runs; without it the newest run.",
             "--run", "DIR", WHERE, each=True, names="runs",
+            either=True,
         ),
     ] = None  # fmt: skip
     pairwise: Annotated[

@@ -129,6 +129,7 @@ class VerifyOptions:
             metavar="WHAT",
             argument=True,
             names="runs",
+            either=True,
         ),
     ] = None
     revision: Annotated[str | None, Opt("Of a dataset: branch, tag or commit.")] = None
@@ -215,6 +216,7 @@ class ViewOptions:
             metavar="RUN",
             argument=True,
             names="runs",
+            either=True,
         ),
     ] = ()
     static: Annotated[

@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 
 RunDir = Annotated[
     Path | None,
-    Opt("Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs"),
-]
+    Opt(
+        "Run directory; without it the newest run.", "--run", "DIR", WHERE, names="runs",
+        either=True,
+    ),
+]  # fmt: skip
 RunArgument = Annotated[
     Path | None,
-    Opt("Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs"),
-]
+    Opt(
+        "Run directory; without it the newest run.", metavar="RUN", argument=True, names="runs",
+        either=True,
+    ),
+]  # fmt: skip
 RunDirs = Annotated[
     tuple[Path, ...],
     Opt(
         "Run directory, several times for several runs; without it the newest run.",
-        "--run", "DIR", WHERE, names="runs",
+        "--run", "DIR", WHERE, names="runs", either=True,
     ),
 ]  # fmt: skip
 Runs = Annotated[
@@ -37,6 +43,7 @@ Runs = Annotated[
         metavar="RUN",
         argument=True,
         names="runs",
+        either=True,
     ),
 ]
 Allowed = Annotated[
@@ -111,7 +118,7 @@ class SpecOptions:
     plugins: Annotated[
         tuple[Path, ...],
         Opt(
-            "Python file whose functions specs may name as FILESTEM:function.",
+            "Python file whose functions specs name as FILE.py:function; wherever it lies.",
             "--plugin", "FILE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip

@@ -52,7 +52,7 @@ class TrainOptions(AskingOfRuns):
         Opt(
             "Run directory, several times to learn from several runs as one log; without it the "
             "newest run.",
-            "--run", "DIR", WHERE, names="runs",
+            "--run", "DIR", WHERE, names="runs", either=True,
         ),
     ] = ()  # fmt: skip
     model: Annotated[

@@ -96,15 +96,32 @@ def grouped(
 def with_baseline(found: Sequence[Section], name: str, option: str) -> list[Section]:
     """Return the sections with this policy as what the others are compared with; a section that
     lacks it keeps its own. Raises RunError where none has it."""
-    names = list(dict.fromkeys(policy.name for section in found for policy in section.policies))
-    if name not in names:
-        raise RunError(f"{option} {name}: found no such policy; expected one of {', '.join(names)}")
+    name = policy_name(found, name, option)
     return [
         replace(section, compared_with=name)
         if any(policy.name == name for policy in section.policies)
         else section
         for section in found
     ]
+
+
+def policy_name(found: Sequence[Section], said: str, option: str) -> str:
+    """Return the name in the tables of a policy that is called by it in any case, by its recipe, or
+    by its evaluation's folder. Raises RunError where that is none's, or several policies'."""
+    policies = [policy for section in found for policy in section.policies]
+    names = list(dict.fromkeys(policy.name for policy in policies))
+    if said in names:
+        return said
+    meant = list(dict.fromkeys(one.name for one in policies if said.casefold() in _called(one)))
+    if len(meant) == 1:
+        return meant[0]
+    what = f"several policies, {', '.join(meant)}" if meant else "no such policy"
+    raise RunError(f"{option} {said}: found {what}; expected one of {', '.join(names)}")
+
+
+def _called(policy: Policy) -> set[str]:
+    named = (policy.name, str(policy.recipe.get("name", "")), policy.run.path.name)
+    return {one.casefold() for one in named if one}
 
 
 def _section(

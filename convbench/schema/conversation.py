@@ -11,7 +11,7 @@ from convbench.errors import ConvbenchError
 from convbench.schema.chat import Content, FinishReason
 from convbench.schema.noun import ConversationId, Count, Dollars, Noun, Seed
 from convbench.schema.reasoning import Reasoning, Replay
-from convbench.schema.tools import ToolRound
+from convbench.schema.tools import ToolCall, ToolResult, ToolRound
 
 LONGEST = 1000
 """Characters of a failure's words."""
@@ -47,6 +47,16 @@ class Turn(Noun):
     """Tokens of the reply, as the provider counts."""
     cost_usd: Dollars | None = None
     """Price of the call in dollars; null where unknown."""
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """What it called of tools before it was said, in order: `tool_calls` of `query`."""
+        return tuple(call for one in self.rounds for call in one.calls)
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        """What came of them, in the calls' order: `tool_results` of `query`."""
+        return tuple(result for one in self.rounds for result in one.results)
 
     @property
     def calls_alone(self) -> bool:

@@ -156,9 +156,9 @@ class JudgeSpec(Noun):
         if self.kind == "rubric" and not (self.system and self.prompt and self.metrics):
             raise ValueError("a rubric needs system, prompt and metrics")
         if self.kind == "rules" and not self.function:
-            raise ValueError("a rules judge needs function: pkg.mod:fn")
+            raise ValueError("a rules judge needs function: FILE.py:fn")
         if self.kind == "review" and not (self.function and self.system and self.prompt):
-            raise ValueError("a review needs function: pkg.mod:fn, system and prompt")
+            raise ValueError("a review needs function: FILE.py:fn, system and prompt")
         able = ("rubric",) if self.per == "group" else ("rubric", "rules")
         if self.per != "conversation" and self.kind not in able:
             raise ValueError(f"per: {self.per} needs kind {' or '.join(able)}; found {self.kind}")

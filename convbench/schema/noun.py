@@ -19,9 +19,12 @@ Text = str | dict[Mode, str]
 """A Jinja template, or one for each mode."""
 
 PythonRef = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=200)
+    str,
+    StringConstraints(
+        pattern=r"^([A-Za-z_][\w.]*|[^:\x00-\x1f]+\.py):[A-Za-z_]\w*$", max_length=200
+    ),
 ]
-"""`package.module:function`, taken from installed packages or an explicit `--plugin` file."""
+"""`package.module:function` of an installed package, or `FILE.py:function`."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 """A spec's name: lower case, digits, dot, dash, underscore."""

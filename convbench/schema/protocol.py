@@ -194,7 +194,8 @@ class ProtocolSpec(Noun):
             raise ValueError(f"exactly one speaker must have policy: true; found {policies}")
         unknown = {step.speaker for step in self.all_steps()} - set(self.speakers)
         if unknown:
-            raise ValueError(f"steps name unknown speakers {sorted(unknown)}")
+            known = ", ".join(self.speakers)
+            raise ValueError(f"steps: no speaker {', '.join(sorted(unknown))}; expected {known}")
         ids = [step.id for step in self.all_steps()]
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:

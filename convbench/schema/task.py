@@ -149,7 +149,7 @@ class TaskSpec(Noun):
     """Protocol when none is asked for; that of a task whose rows have no options is `chat` where
     it says nothing."""
     speakers: dict[str, str] = Field(default_factory=dict)
-    """Model of a speaker other than the policy, e.g. `teacher: rule:pkg.mod:fn`."""
+    """Model of a speaker other than the policy, e.g. `teacher: rule:FILE.py:fn`."""
     judge: str | None = None
     """Judge when none is asked for."""
     licence: Licence = Licence()

@@ -44,6 +44,10 @@ ORDERS = 16
 """Answers of `order` that are kept, and of `having`."""
 ORDERED = 16 << 20
 """Bytes of answers of `order` that are kept."""
+SPOKEN = """CASE WHEN t.rounds IS NULL THEN [said(t.content)] ELSE list_concat(
+  t.rounds->>'$[*].content', t.rounds->>'$[*].calls[*].name', t.rounds->>'$[*].calls[*].arguments',
+  t.rounds->>'$[*].results[*].content', [said(t.content)]) END"""
+"""The texts of a turn, in SQL: what it called of tools and what came of it, then what was said."""
 Say = Callable[[str], None]
 T = TypeVar("T")
 
@@ -389,8 +393,8 @@ def _statements(judges: Sequence[str], rows: int) -> Iterator[str]:
         yield f"""
         {"INSERT INTO indexed" if start else "CREATE TABLE indexed AS"}
         SELECT c.* EXCLUDE (q, spot{given}), x.question, c.q,
-          lower(concat_ws(chr(10), c.example_id, x.question, array_to_string(
-            [said(t.content) FOR t IN k.turns IF t.finish_reason <> 'scripted'], chr(10)))) AS text
+          lower(concat_ws(chr(10), c.example_id, x.question, array_to_string(flatten(
+            [{SPOKEN} FOR t IN k.turns IF t.finish_reason <> 'scripted']), chr(10)))) AS text
           {given}
         FROM raw.conversations k JOIN joined c ON c.spot = k.rowid
           LEFT JOIN asked x ON x.run_no = c.run_no AND x.example_id = c.example_id

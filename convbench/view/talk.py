@@ -17,7 +17,9 @@ from convbench.schema import (
     Content,
     Conversation,
     Example,
+    ImagePart,
     JudgeSpec,
+    Message,
     Reasoning,
     RedactedBlock,
     TextPart,
@@ -211,15 +213,31 @@ def parts(content: Content, number: int, *, rendered: bool = False) -> list[dict
 
 
 def whole(index: Index, conversation_id: str) -> list[dict[str, Any]]:
-    """Return the conversation as chat messages, as its policy saw and said them: role, content,
-    and what it called of tools. A picture stands as the name of its file."""
+    """Return the conversation as its policy saw and said it, in the shape of the chat API:
+    `tool_calls` of assistants, results as messages of role `tool`. A picture stands as the name of
+    its file."""
     run, conversation, _ = index.conversation(conversation_id)
     protocol = run.manifest.protocol
-    found: list[dict[str, Any]] = []
-    for message in messages(protocol, conversation, protocol.policy):
-        plain = {k: v for k, v in message.items() if k != "stable"}
-        found.append(orjson.loads(orjson.dumps(plain, default=lambda noun: noun.model_dump())))
-    return found
+    return [_as_sent(one) for one in messages(protocol, conversation, protocol.policy)]
+
+
+def _as_sent(message: Message) -> dict[str, Any]:
+    content = message["content"]
+    out: dict[str, Any] = {
+        "role": message["role"],
+        "content": content if isinstance(content, str) else [_part(part) for part in content],
+    }
+    if "reasoning" in message:
+        out["reasoning_content"] = message["reasoning"].text
+    if message.get("tool_calls"):
+        out["tool_calls"] = [call.wire for call in message["tool_calls"]]
+    return out | {name: message[name] for name in ("tool_call_id", "name") if name in message}
+
+
+def _part(part: TextPart | ImagePart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": part.file}}
 
 
 def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
@@ -235,6 +253,8 @@ def prompts(index: Index, conversation_id: str) -> dict[str, Any]:
                     "role": message["role"],
                     "parts": parts(message["content"], number),
                     "reasoning": message["reasoning"].text if "reasoning" in message else None,
+                    "name": message.get("name"),
+                    "calls": [[one.name, one.arguments] for one in message.get("tool_calls", ())],
                 }
                 for message in seen
             ]

@@ -117,7 +117,10 @@ WRONG = {
     ],
     ProtocolSpec: [
         (PROTOCOL.replace(POLICY, ""), ["exactly one speaker must have policy: true"]),
-        (PROTOCOL.replace("speaker: teacher", "speaker: tutor"), ["unknown speakers ['tutor']"]),
+        (
+            PROTOCOL.replace("speaker: teacher", "speaker: tutor"),
+            ["no speaker tutor"],
+        ),
         (PROTOCOL.replace("id: a", "id: q"), ["used twice: ['q']"]),
         (PROTOCOL.replace("say: hello", "say: x, ask: y"), [STEP, "both say (scripted) and ask"]),
         (PROTOCOL.replace("say: hello", "sai: x"), [f"{STEP}.sai: unknown key", "say, ask, words"]),

@@ -13,6 +13,7 @@ import pytest
 from convbench.cli import main
 from convbench.cli.command import ANSWERS
 from convbench.cli.envelope import schema
+from tests.support.next_lines import check_next, next_words
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Typist:
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         found = self._capfd.readouterr()
+        check_next(words, next_words(found.out, found.err))
         return Said(code, found.out, found.err)
 
     def json(self, *words: str) -> dict[str, Any]:
@@ -49,4 +51,5 @@ class Typist:
         jsonschema.validate(found, schema(ANSWERS[words[0]]))
         assert found["command"] == words[0]
         assert found["exit_code"] == said.code
+        check_next(words, next_words("", more=found["next"]))
         return found

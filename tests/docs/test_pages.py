@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,6 +40,26 @@ def commands(page: Path, *languages: str) -> list[list[str]]:
             text = block.replace("\\\n", " ")
             found += [words for line in text.splitlines() for words in _words(line)]
     return found
+
+
+def files_of(page: Path) -> dict[str, str]:
+    """Return the files that a page writes out, by path: blocks whose first line is `# PATH`."""
+    found = {}
+    for _, block in BLOCK.findall(page.read_text()):
+        named = re.match(r"# ([\w/.-]+\.(?:py|yaml))\n", block)
+        if named:
+            found[named[1]] = block
+    return found
+
+
+def write_files(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a page's files here; modules that are made of them are forgotten after the test."""
+    for path, text in files_of(page).items():
+        if path.endswith(".py"):  # put and taken away: undone, there is none
+            monkeypatch.setitem(sys.modules, Path(path).stem, sys)
+            monkeypatch.delitem(sys.modules, Path(path).stem)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text)
 
 
 def _words(line: str) -> list[list[str]]:
@@ -87,6 +108,7 @@ def test_the_commands_of_a_page_run_as_printed(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_files(page, monkeypatch)
     for words in commands(page, "console"):
         if words[0] not in LATER:
             done = CliRunner().invoke(app, words)

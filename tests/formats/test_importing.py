@@ -121,8 +121,8 @@ BAD = [
     ({"messages": ["hi"]}, r"messages\[0\]: found str"),
     ({"messages": [{"role": "judge", "content": "x"}]}, r"messages\[0\]: role 'judge'"),
     ({"messages": [{"role": "user", "content": 3}]}, r"messages\[0\]: content is int"),
-    ({"messages": [USER, {"role": "assistant", "content": [{"type": "image_url"}]}]},
-     "part of type 'image_url'"),
+    ({"messages": [USER, {"role": "assistant", "content": [{"type": "input_audio"}]}]},
+     "part of type 'input_audio'"),
     (row(reward="high"), ":2: reward: found 'high'; expected a number of at most"),
     (row(reward=True), "reward: found 'True'"),
     ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
-from convbench.cli import app
 from tests.rollout.cli import Done, convbench
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
+from tests.support.next_lines import next_words
 from tests.support.provider import Provider
 
-NEXT = re.compile(r"^next: (convbench .*?)(?:   .*)?$", re.M)
-AGAIN = re.compile(r"(?:again|Resume): (convbench .*)$", re.M)
 BUILD = ("--tasks", "5", "--samples", "1", "--temperatures", "0.5")
 
 
@@ -35,13 +30,9 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Provid
 
 
 def hints(done: Done) -> list[list[str]]:
-    """The commands a command printed, as words; each is one that the command line takes."""
-    lines = [*NEXT.findall(done.out), *AGAIN.findall(done.err)]
-    assert lines, done.out + done.err
-    found = [shlex.split(line)[1:] for line in lines]
-    for words in found:
-        command = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
-        command.make_context(words[0], words[1:])
+    """The commands a command printed, as words."""
+    found = next_words(done.out, done.err)
+    assert found, done.out + done.err
     return found
 
 

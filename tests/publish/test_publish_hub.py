@@ -258,6 +258,9 @@ def test_hostile_set_is_refused_and_leaves_nothing(case: str, hub: Client, tmp_p
     ("task.speakers.teacher", {"task": {"speakers": {"teacher": "rule:os:system"}}}),
     ("cast.teacher.model", {"cast": {"teacher": {"model": "rule:os:system"}}}),
     ("protocol.checks", {"protocol": {"checks": [{"function": "os:system"}]}}),
+    ("check-file", {"protocol": {"checks": [{"function": "evil.py:f"}]}}),
+    ("check-shipped-file", {"protocol": {"checks": [{"function": "convbench.evil.py:f"}]}}),
+    ("rule-file", {"cast": {"teacher": {"model": "rule:../evil.py:f"}}}),
 ])  # fmt: skip
 def test_functions_named_by_a_set_are_refused(
     way: str, change: dict[str, Any], hub: Client, tmp_path: Path

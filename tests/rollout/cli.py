@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.commands import run_command
+from tests.support.next_lines import check_next, next_words
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "convbench"]
@@ -74,7 +75,14 @@ def finish(process: subprocess.Popen[str], longest: float | None = None) -> Done
 
 
 def convbench(cwd: Path, *arguments: str, **popen: Any) -> Done:
-    """Run a command to its end; one that is to be started otherwise starts from nothing."""
+    """Run a command to its end; what it prints to be typed next can be typed. One that is to be
+    started otherwise starts from nothing."""
+    done = _done(cwd, *arguments, **popen)
+    check_next(arguments, next_words(done.out, done.err))
+    return done
+
+
+def _done(cwd: Path, *arguments: str, **popen: Any) -> Done:
     if popen:
         return finish(start(cwd, *arguments, **popen))
     code, out, err = run_command(arguments, cwd, environment(), LONG_S)

@@ -8,7 +8,7 @@ export function copier(load) {
     {
       type: "button",
       class: "copy",
-      title: "Copy as messages: role and content, as the policy saw and said them (y)",
+      title: "Copy as messages: as the policy saw and said them, in the chat API's shape (y)",
       onclick: async () => {
         try {
           const text = JSON.stringify(await load(), null, 2);

@@ -136,7 +136,9 @@ function round(one) {
         "details",
         { class: "think call" },
         h("summary", null, `Calls ${call.name}`, call.error && h("span", { class: "flag" }, "failed")),
+        h("p", { class: "hint" }, "Arguments"),
         h("div", { class: "said exact" }, call.arguments),
+        h("p", { class: "hint" }, call.error ? "Result: an error" : "Result"),
         h("div", { class: "said exact" }, call.result === null ? "(no result)" : call.result),
       ),
     ),
@@ -161,7 +163,7 @@ function messages(all, speaker) {
       "dl",
       null,
       all.map((message) => [
-        h("dt", null, message.role),
+        h("dt", null, message.role, message.name && ` ${message.name}`),
         h(
           "dd",
           null,
@@ -170,6 +172,9 @@ function messages(all, speaker) {
             part.image
               ? h("img", { src: part.image, alt: "image in the prompt" })
               : h("div", { class: "said exact" }, part.text),
+          ),
+          message.calls.map(([name, text]) =>
+            h("div", { class: "said exact" }, h("b", null, `Calls ${name} `), text),
           ),
         ),
       ]),

@@ -1,0 +1,46 @@
+"""Options that a printed command needs because the command that prints it was typed with them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+CARRIED = ("--specs", "--plugin", "--judge")
+"""Where specs and functions are found, and whose verdicts count."""
+
+FlagsOf = Callable[[str], set[str]]
+"""The flags that a command takes, by its word."""
+
+_flags_of: list[FlagsOf] = []
+_typed: dict[str, tuple[str, ...]] = {}
+"""Of CARRIED, what the command under way was typed with."""
+
+
+def keep_typed(
+    word: str, values: Mapping[str, Any], flags: Mapping[str, str], flags_of: FlagsOf
+) -> None:
+    """Keep what a command was typed with, for what it prints. `values` and `flags` are by
+    parameter; `flags_of` is asked of the commands that it prints. Of `judge` its judges are left
+    out: it says whom to ask, the others whose verdicts count."""
+    _typed.clear()
+    _flags_of[:] = [flags_of]
+    for name, flag in flags.items():
+        if flag in CARRIED and not (word == "judge" and flag == "--judge"):
+            value = values.get(name)
+            several = value if isinstance(value, list | tuple) else (value,)
+            _typed[flag] = tuple(str(one) for one in several if one is not None)
+
+
+def carrying(command: str) -> str:
+    """Return a command with the options of CARRIED that it takes, that were typed, and that it
+    does not say itself."""
+    words = shlex.split(command)
+    if words[:1] != ["convbench"] or not any(_typed.values()):
+        return command
+    taken = _flags_of[0](words[1])
+    said = {word.partition("=")[0] for word in words}
+    missing = [flag for flag in _typed if flag in taken - said]
+    return command + "".join(
+        f" {flag} {shlex.quote(value)}" for flag in missing for value in _typed[flag]
+    )

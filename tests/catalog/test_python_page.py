@@ -1,0 +1,119 @@
+"""The page for people who write Python: each of its functions is called as it says, from a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import convbench
+from convbench import catalog
+from convbench.catalog import python
+from convbench.errors import SpecError
+from convbench.store import Run
+from tests.cli.conftest import typist as typist
+from tests.cli.typed import Typist
+from tests.docs.test_pages import ROOT, write_files
+
+PAGE = ROOT / "docs" / "howto" / "python.md"
+
+
+@pytest.fixture
+def towns(typist: Typist, monkeypatch: pytest.MonkeyPatch) -> Typist:
+    """A folder with the files that the page writes out, and the run that it builds."""
+    write_files(PAGE, monkeypatch)
+    said = typist("build", "towns", "--model", "rule:mine.py:pupil", "--run", "runs/towns")
+    assert said.code == 0, said.err
+    assert "1 the last one" in said.err, "what the maker left out is counted"
+    return typist
+
+
+def query(typist: Typist, sql: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = typist.json("query", sql, "--run", "runs/towns")["result"]["rows"]
+    return rows
+
+
+def test_rows_maker_rule_tool_and_check(towns: Typist) -> None:
+    run = Run.open(Path("runs/towns"))
+    assert {one.inputs["town"] for one in run.examples.values()} == {
+        "Bath", "Ulm", "Prague", "Cork",
+    }  # fmt: skip
+    for talk in run.conversations():
+        town, turn = run.examples[talk.example_id].inputs["town"], talk.turns[-1]
+        if town == "Ulm":
+            assert (turn.tool_calls, talk.flags) == ((), ("assistant:shouts",))
+            continue
+        (call,), (result,) = turn.tool_calls, turn.tool_results
+        assert (call.name, result.name, talk.flags) == ("count_letters", "count_letters", ())
+        assert town in call.arguments
+        assert f'"letters": {len(town)}' in result.content
+        assert f'"asked about": "{town}"' in result.content
+    (row,) = query(towns, "select tool_calls from turns where tool_calls != '[]' limit 1")
+    assert "count_letters" in str(row)
+
+
+def test_judge_with_metrics_and_details_and_a_judge_of_pairs(towns: Typist) -> None:
+    assert towns("judge", "--judge", "brief", "--run", "runs/towns").code == 0
+    scored = {(v.scores["overall"], v.scores["tools"], v.details["mode"])
+              for v in Run.open(Path("runs/towns")).verdicts()}  # fmt: skip
+    assert scored == {(10.0, 5.0, "standard"), (5.0, 5.0, "standard"), (10.0, 0.0, "standard")}
+    towns("eval", "scripted:echo", "--name", "echo", "--run", "runs/towns")
+    said = towns("judge", "--pairwise", "base", "echo", "--judge", "shorter", "--run", "runs/towns")
+    assert said.code == 0, said.err
+    (found,) = towns.json("report", "runs/towns", "--pairwise")["result"]["runs"]
+    assert found == "runs/towns"
+    lines = Path("runs/towns/comparisons.jsonl").read_text().splitlines()
+    assert {json.loads(line)["judge"] for line in lines} == {"shorter"}
+
+
+def test_a_learner_of_a_file(towns: Typist) -> None:
+    towns("judge", "--judge", "brief", "--run", "runs/towns")
+    said = towns("train", "ranked", "--model", "local:pocket", "--run", "runs/towns", "--dry-run")
+    assert said.code == 0, said.err
+    assert "18 conversations about 6 questions" in said.out
+    assert "left out: 9 flagged" in said.out, "the check of the page flags a shout"
+
+
+def test_python_takes_files_too(towns: Typist) -> None:
+    convbench.judge(Path("runs/towns"), "brief", quiet=True)
+    assert len(list(Run.open(Path("runs/towns")).verdicts())) == 33
+
+
+def test_a_file_is_run_once_and_a_plugin_of_its_name_stands_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "_files", {})
+    (tmp_path / "lib").mkdir()
+    file = tmp_path / "lib" / "counted_once.py"
+    file.write_text("calls = []\ncalls.append(1)\ndef f():\n    return len(calls)\n")
+    monkeypatch.chdir(tmp_path)
+    try:
+        with pytest.raises(SpecError, match=r"no file counted_once.py in .*--plugin FOLDER"):
+            catalog.function("counted_once.py:f")
+        catalog.plugin(file)
+        for ref in ("counted_once.py:f", "lib/counted_once.py:f", f"{file}:f", "counted_once:f"):
+            assert catalog.function(ref)() == 1
+    finally:
+        python.sys.modules.pop("counted_once", None)
+    with pytest.raises(SpecError, match="has no function 'g'"):
+        catalog.function(f"{file}:g")
+    python.sys.modules.pop("counted_once", None)
+    (tmp_path / "json.py").write_text("def f(): ...\n")
+    with pytest.raises(SpecError, match="a module named 'json' exists; rename the file"):
+        catalog.function("json.py:f")
+
+
+@pytest.mark.parametrize("ref", ["mine.py:f", "convbench.tasks.py:f", "convbench.tasks./mine.py:f",
+                                 "/etc/mine.py:f", "convbench.judge.x/../mine.py:f"])  # fmt: skip
+def test_no_file_is_run_for_a_downloaded_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path(ref.partition(":")[0])
+    if not file.is_absolute():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("raise SystemError('run')\n")
+    with pytest.raises(SpecError, match="named by a downloaded spec"):
+        catalog.function(ref, downloaded=True)

@@ -1,0 +1,85 @@
+"""What commands say where there is nothing, somebody, or one too few."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.typed import Typist
+from tests.rollout.cli import COMMAND, environment
+
+
+@pytest.fixture
+def run(typist: Typist) -> Path:
+    path = Path("runs/a")
+    build = ("build", "demo", "--model", "scripted:policy", "--tasks", "8", "--run", str(path))
+    assert typist(*build, "--tag", "first").code == 0
+    assert typist("judge", "--judge", "rules", "--run", str(path)).code == 0
+    return path
+
+
+def test_an_unknown_tag_is_told_from_no_runs(typist: Typist, run: Path) -> None:
+    said = typist("list", "runs", "--tag", "nosuch").out
+    assert "none with this tag, 1 without it" in said
+    assert "next: convbench list runs" in said
+    assert "none with" not in typist("list", "runs", "--tag", "first").out
+
+
+def test_what_nothing_is_called_is_no_task(typist: Typist, run: Path) -> None:
+    said = typist("show", "abcdef12", "--run", str(run))
+    assert said.err.startswith("error: abcdef12: found no spec, model or conversation of this name")
+
+
+def test_a_dry_run_says_who_will_see_it_and_goes_on_alike(typist: Typist, run: Path) -> None:
+    words = ("publish", "me/set", str(run), "--dry-run")
+    said = typist(*words).out
+    assert "open to        everybody (to you alone: --private)" in said
+    assert "--private\n" not in said.partition("next:")[2]
+    private = typist(*words, "--private", "--judge", "rules").out
+    assert "open to        you alone" in private
+    assert f"next: convbench publish me/set --run {run} --private --judge rules" in private
+
+
+def test_pictures_are_counted_without_what_lies_beside_them(typist: Typist, run: Path) -> None:
+    pytest.importorskip("matplotlib")
+    said = typist("report", str(run), "--split", "all", "--plots", "--out", "drawn")
+    drawn = [path for path in Path("drawn").rglob("*") if path.suffix in (".png", ".svg", ".pdf")]
+    assert drawn
+    assert f"{len(drawn)} pictures in" in said.err
+
+
+@pytest.mark.parametrize("said", ["echo", "ECHO"])
+def test_a_policy_is_called_by_its_folder_in_any_case(typist: Typist, run: Path, said: str) -> None:
+    typist("eval", "scripted:echo", "--name", "Echo", "--run", str(run))
+    done = typist("report", str(run), "--against", said)
+    assert done.code == 0, done.err
+    assert done.out == typist("report", str(run), "--against", "Echo").out
+    wrong = typist("report", str(run), "--against", "nosuch")
+    assert "found no such policy; expected one of Base, Echo" in wrong.err
+
+
+def test_a_judge_that_is_not_found_is_named_with_where_it_lies(typist: Typist) -> None:
+    for kind, text in (("tasks", "extends: demo\njudge: mine\n"),
+                       ("judges", "extends: rules\ntitle: mine\n")):  # fmt: skip
+        Path("own", kind).mkdir(parents=True)
+        Path("own", kind, "mine.yaml").write_text(text)
+    build = ("build", "mine", "--model", "scripted:policy", "--tasks", "4", "--run", "runs/a")
+    said = typist(*build, "--specs", "own").out
+    assert "next: convbench judge --judge mine --specs own" in said
+    again = typist("build", "--run", "runs/a").out
+    assert "next: convbench judge --specs DIR --judge mine   (DIR: where it lies)" in again
+
+
+def test_a_reader_that_has_gone_is_no_mistake() -> None:
+    """As with any program in a pipe: the code of SIGPIPE, and not a word."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "list"], stdout=write, stderr=subprocess.PIPE, env=environment(), check=False,
+        timeout=60,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
