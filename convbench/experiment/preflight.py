@@ -294,7 +294,7 @@ def _some(who: Sequence[str]) -> str:
     return shown if len(who) <= SHOWN else f"{shown} and {len(who) - SHOWN} more"
 
 
-INSISTS = re.compile(r" \(for \S+ [^)]*--launch [^)]*\)")
+INSISTS = re.compile(r" \(for [^\s()]++ [^()]*--launch [^()]*+\)")
 """What a note of `train` says of an option that an experiment has not."""
 FLAGS: Mapping[str, str] = {
     r"--set (task|protocol)\.(?=\S)": r"--set per_task.{task}.sets.\1.",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convbench import __version__
+from convbench.answers.enclosed import enclosed
 from convbench.options.report import ReportOptions
 from convbench.report.data import FIGURE, as_data
 from convbench.report.document import Document
@@ -26,7 +27,7 @@ SAID = ("split", "judge", "kind", "baseline", "paper", "pairwise", "pool", "allo
 """Options that change figures."""
 MOST = 20
 """Differences that are told one by one."""
-_SVG = re.compile(r"<svg[^>]*>.*?</svg>", re.DOTALL)
+_SVG, _SVG_END = re.compile(r"<svg[^<>]*+>"), re.compile(r"</svg>")
 
 
 def seal_report(
@@ -89,10 +90,18 @@ def unequal_pages(made: Document, folder: Path, names: Collection[str]) -> Itera
             yield from islice(_unequal_lines(name, said, again), MOST)
 
 
+def _without_drawings(page: str) -> str:
+    parts, at = list[str](), 0
+    for begin, end in enclosed(page, _SVG, _SVG_END):
+        parts += (page[at : begin.start()], "<svg>")
+        at = end.end()
+    return "".join([*parts, page[at:]])
+
+
 def _unequal_lines(name: str, said: str, again: str) -> Iterator[str]:
     """Yield lines that are not the same; what pictures draw is left out, for another version of
     the drawing library draws otherwise."""
-    one, two = (_SVG.sub("<svg>", page).split("\n") for page in (said, again))
+    one, two = (_without_drawings(page).split("\n") for page in (said, again))
     for number, (a, b) in enumerate(zip_longest(one, two, fillvalue=""), 1):
         if a != b:
             same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b)))  # noqa: B905

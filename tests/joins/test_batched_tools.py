@@ -22,8 +22,8 @@ __all__ = ["_quick"]
 def says(call: Call) -> str:
     """A judge scores as it is asked to; the policy shops."""
     if "expert evaluator" in call.system:
-        schema = json.dumps(call.body.get("response_format") or call.body.get("tools"))
-        assert "overall" in schema
+        forms = ("response_format", "output_format", "output_config")
+        assert "overall" in json.dumps([call.body.get(form) for form in forms])
         names = ("accuracy", "reasoning", "comprehensiveness", "pedagogical", "confidence",
                  "overall")  # fmt: skip
         assert len(names) == len(METRICS)

@@ -79,7 +79,9 @@ def test_three_samples_and_two_judges_cost_at_most_55_percent(
             BuildOptions("long", model="one", run=tmp_path / "run", shape=shape, specs=specs,
                          calls=calls)
         )  # fmt: skip
-        judge(JudgeOptions(("two", "three"), tmp_path / "run", specs=specs, calls=calls))
+        judge(
+            JudgeOptions(("rubric@two", "rubric@three"), tmp_path / "run", specs=specs, calls=calls)
+        )
         bodies = list(server.requests)
     run = Run.open(tmp_path / "run")
     assert len(list(run.verdicts())) == 24

@@ -106,10 +106,14 @@ def test_pairs_of_a_log_that_lies_in_files_take_few_bytes(tmp_path: Path) -> Non
 
 def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: Path) -> None:
     """With their own rewards, those of their turns too, and the question of their own."""
+
+    def named(key: str) -> str:
+        return key.replace("/", "-").replace("#", "-")
+
     keys = [(n, f"q{n}/1#{branch}") for n in range(12) for branch in "bca"]
     random.Random(1).shuffle(keys)
     talks = [
-        conversation(n, 1, key=key, conversation_id=key, said=f"{key} {'x' * 999}")
+        conversation(n, 1, key=key, conversation_id=named(key), said=f"{key} {'x' * 999}")
         for n, key in keys
     ]
     run = write_run(tmp_path / "run", examples=[example(n) for n in range(12)], conversations=talks)
