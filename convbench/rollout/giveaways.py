@@ -1,10 +1,10 @@
 """Whether words give a question's answer away.
 
 They do where they state an answer ("the answer is B", "that makes marble the right choice"), advise
-one ("you should pick marble"), confirm one ("you're right, it's marble"), or rule out all options
-but one ("it can't be A, B or D"). A question states nothing, and neither does what is only
-supposed or what the other one is said to think. What is read is these words alone: a bare "spot on"
-may confirm anything.
+one ("you should pick marble"), confirm one ("you're right, it's marble", "that's the one!"), or rule
+out all options but one or say what each of these is ("it can't be A, B or D"). A question states
+nothing, and neither does what is only supposed or what the other one is said to think. What is read
+is these words alone: a bare "yes" or "correct" confirms a fact as often as an answer, and is left.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _ASKED_BEHIND = re.compile(
 )
 """Where a question follows a statement in its sentence: "it is marble, don't you think?"."""
 _IN_YOUR_PLACE = re.compile(
-    r"\b(?:if\s+i\s+were\s+(?:you|in\s+your\s+(?:place|shoes|position))|in\s+your\s+(?:place|shoes))\b,?",
+    r"\b(?:if\s+i\s+were\s+(?:you|in\s+your\s+(?:place|shoes|position))"
+    r"|if\s+it\s+were\s+(?:me|mine|my\s+\w+|up\s+to\s+me)"
+    r"|in\s+your\s+(?:place|shoes))\b,?",
     re.IGNORECASE,
 )
 _CONFIRMS = re.compile(
@@ -63,8 +65,9 @@ _RULES_OUT = re.compile(
     re.IGNORECASE,
 )
 _LOOKS = re.compile(
-    r"^\W*(?:now |then |so |please |just |first )?(?:look|compare|consider|think|read|study|examine|remember|let['’]s"
-    r"|let us|describe|tell|take|imagine|try|recall|we have|there (?:are|is)|here (?:are|is)|you)\b",
+    r"^\W*(?:now |then |so |please |just |first )?(?:look|compare|consider|think|read|study|examine"
+    r"|remember|let['’]s|let us|describe|tell|take|imagine|try|recall|we have|there (?:are|is)"
+    r"|here (?:are|is)|you)\b",
     re.IGNORECASE,
 )
 """How a clause begins that names options without saying what they are."""
@@ -73,7 +76,7 @@ _NO = re.compile(r"^\W*(?:no|nope|nah|not|wrong|out|gone|never)\b", re.IGNORECAS
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
 """Words that run together where letters were picked out of a text."""
 _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
-"""No text without one of these gives an answer away (`leaks`)."""
+"""Only a disguised text with one of these is read for an answer."""
 LONG = 6
 """Letters of a gold option's text that are told apart from chance in a disguise."""
 
@@ -182,7 +185,7 @@ def _leaves_one(clauses: list[str], example: Example) -> bool:
         if example.answer in named:
             return False
         asked_and_denied = _is_question(clause) and any(map(_NO.search, clauses[i + 1 : i + 2]))
-        if asked_and_denied or not _is_question(clause) and _says_what(clause, read, example):
+        if asked_and_denied or (not _is_question(clause) and _says_what(clause, read, example)):
             gone |= named
     return gone == set(example.letters) - {example.answer} and len(gone) > 1
 
