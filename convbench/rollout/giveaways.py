@@ -1,10 +1,11 @@
 """Whether words give a question's answer away.
 
 They do where they state an answer ("the answer is B", "that makes marble the right choice"), advise
-one ("you should pick marble"), confirm one ("you're right, it's marble", "that's the one!"), or rule
-out all options but one or say what each of these is ("it can't be A, B or D"). A question states
-nothing, and neither does what is only supposed or what the other one is said to think. What is read
-is these words alone: a bare "yes" or "correct" confirms a fact as often as an answer, and is left.
+one ("you should pick marble"), confirm one ("you're right, it's marble", "that's the one!"), or
+rule out all options but one or say what each of these is ("it can't be A, B or D"). A question
+states nothing, and neither does what is only supposed or what the other one is said to think. What
+is read is these words alone: a bare "yes" or "correct" confirms a fact as often as an answer, and
+is left.
 """
 
 from __future__ import annotations
