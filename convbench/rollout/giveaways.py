@@ -1,10 +1,11 @@
 """Whether words give a question's answer away.
 
 They do where they state an answer ("the answer is B", "that makes marble the right choice"), advise
-one ("you should pick marble"), confirm one ("you're right, it's marble"), or rule out all options
-but one ("it can't be A, B or D"). A question states nothing, and neither does what is only
-supposed or what the other one is said to think. What is read is these words alone: a bare "spot on"
-may confirm anything.
+one ("you should pick marble"), confirm one ("you're right, it's marble", "that's the one!"), or
+rule out all options but one or say what each of these is ("it can't be A, B or D"). A question
+states nothing, and neither does what is only supposed or what the other one is said to think. What
+is read is these words alone: a bare "yes" or "correct" confirms a fact as often as an answer, and
+is left.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from convbench.answers.final import final_answer
 from convbench.answers.options import Options, prepared
 from convbench.answers.plain import lower, plain
 from convbench.answers.statements import statements
+from convbench.rollout import giveaway_words as words
+from convbench.rollout.giveaway_words import marked
 from convbench.schema import Example
 
 _VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
@@ -27,6 +30,11 @@ _NOT_SAID = re.compile(
     r"|\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|choose|mean)\b",
     re.IGNORECASE,
 )
+_YOU_SAY = re.compile(
+    r"\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|mean|propose|claim|reckon)\b"
+    r"[^,;:]*$",
+    re.IGNORECASE,
+)
 _SENTENCES = re.compile(r"[^.!?\n]+(?:\.(?=\S)[^.!?\n]+)*+[.!?]*")
 _ASKED_BEHIND = re.compile(
     r",\s*(?:(?:but|and|so|now|then)\s+)?(?=(?:can|could|do|does|did|what|why|how|would|will|which"
@@ -34,7 +42,9 @@ _ASKED_BEHIND = re.compile(
 )
 """Where a question follows a statement in its sentence: "it is marble, don't you think?"."""
 _IN_YOUR_PLACE = re.compile(
-    r"\b(?:if\s+i\s+were\s+(?:you|in\s+your\s+(?:place|shoes|position))|in\s+your\s+(?:place|shoes))\b,?",
+    r"\b(?:if\s+i\s+were\s+(?:you|in\s+your\s+(?:place|shoes|position))"
+    r"|if\s+it\s+were\s+(?:me|mine|my\s+\w+|up\s+to\s+me)"
+    r"|in\s+your\s+(?:place|shoes))\b,?",
     re.IGNORECASE,
 )
 _CONFIRMS = re.compile(
@@ -45,30 +55,9 @@ _CONFIRMS = re.compile(
     r"|absolutely|perfect|true|great|excellent|quite\s+so)\b(?=\s*[,.!:;—–-])",
     re.IGNORECASE,
 )
-_CONFIRMS_ANSWER = re.compile(
-    r"\byour\s+(?:\w+\s+)?(?:answer|choice|guess|pick|option)\s+(?:of\s+[^.!?]{1,60}?\s+)?(?:is|was|looks)\s+"
-    r"(?:\w+\s+)?(?:right|correct|spot\s+on|perfect)\b"
-    r"|\b(?:that|this|it)(?:['’]s|\s+is)\s+(?:\w+\s+)?the\s+(?:right|correct)\s+(?:answer|option|choice|one|\w+,)"
-    r"|\byou(?:['’]ve|\s+have)?\s+(?:already\s+)?(?:got|found|picked|chosen|chose|named|given|selected)\s+the\s+"
-    r"(?:right|correct)\b|\b(?:stick|stay)\s+with\s+your\s+(?:answer|choice)\b"
-    r"|\b(?:sure|confident)\s+of\s+your\s+(?:answer|choice)\b",
-    re.IGNORECASE,
-)
-_ADVISES = re.compile(
-    r"\b(?:choose|pick|select|go\s+(?:ahead\s+)?(?:with|for)|put(?:\s+down)?|write(?:\s+down)?|mark|answer(?:\s+with)?"
-    r"|circle|tick|opt\s+for|settle\s+(?:on|for)|say|enter|submit|note\s+down|vote\s+for|bet\s+on|choosing|picking"
-    r"|selecting|going\s+(?:with|for)|lean\s+towards?|commit\s+to|try)\s+(?:your\s+\w+\s+(?:on|for)\s+)?",
-    re.IGNORECASE,
-)
 _OF_OTHERS = re.compile(
     r"\b(?:they|people|many|some|students?|others|he|she|most|you\s+(?:might|may|could|did)|when|to\s+see\s+why"
     r"|makes?\s+you|led\s+you\s+to|why|not|never|n['’]t|before\s+you)\s+(?:\w+\s+){0,2}$",
-    re.IGNORECASE,
-)
-_REMAINS = re.compile(r"\s(?:remains?|is\s+left|survives?|fits?|works?|will\s+do)\b", re.IGNORECASE)
-_LOOKED_FOR = re.compile(
-    r"\b(?:(?:the\s+one|what)\s+(?:you|we|they)\s+(?:want|need|(?:are|['’]re)\s+(?:looking|after))"
-    r"(?:\s+for)?\s+is|leaves\s+(?:you\s+|us\s+)?(?:with\s+)?(?:only\s+)?)\s+",
     re.IGNORECASE,
 )
 _RULES_OUT = re.compile(
@@ -76,14 +65,19 @@ _RULES_OUT = re.compile(
     r"|eliminat\w+|exclud\w+|discard\w*|dismiss\w*|reject\w*|ignore|forget|fails?)\b|n['’]t\b",
     re.IGNORECASE,
 )
-_LETTER = re.compile(
-    r"(?<![\w'’])(?:[B-HJ-Z](?![\w'’])|A(?=\s*(?:[,.;:)!?]|$|(?:is|isn['’]t|can|cannot|can['’]t|and|or|nor"
-    r"|are|does|doesn['’]t|has|was|fails?)\b)))|(?<=[Oo]ption )A\b|(?<=[Cc]hoice )A\b"
+_LOOKS = re.compile(
+    r"^\W*(?:now |then |so |please |just |first )?(?:look|compare|consider|think|read|study|examine"
+    r"|remember|let['’]s|let us|describe|tell|take|imagine|try|recall|we have|there (?:are|is)"
+    r"|here (?:are|is)|you)\b",
+    re.IGNORECASE,
 )
+"""How a clause begins that names options without saying what they are."""
+_TOO = re.compile(r"\btoo \w+", re.IGNORECASE)
+_NO = re.compile(r"^\W*(?:no|nope|nah|not|wrong|out|gone|never)\b", re.IGNORECASE)
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
 """Words that run together where letters were picked out of a text."""
 _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
-"""No text without one of these gives an answer away (`leaks`)."""
+"""Only a disguised text with one of these is read for an answer."""
 LONG = 6
 """Letters of a gold option's text that are told apart from chance in a disguise."""
 
@@ -92,18 +86,22 @@ def leaks(text: str, example: Example) -> bool:
     """Return whether these words give the answer away."""
     said = _IN_YOUR_PLACE.sub("", plain(text))
     options = prepared(example.options)
-    clauses = [clause for clause in _clauses(said) if not clause.rstrip(" \"')").endswith("?")]
-    if any(_states(clause, example, options) for clause in clauses if not _NOT_SAID.search(clause)):
+    clauses = list(_clauses(said))
+    told = [clause for clause in clauses if not _is_question(clause)]
+    if any(_states(clause, example, options) for clause in told if not _NOT_SAID.search(clause)):
         return True
-    gold = example.answer
-    if gold not in example.letters:
+    if example.answer not in example.letters:
         return False
+    read = [marked(clause, example)[0] for clause in told]
     return (
-        _confirms(clauses, gold, options)
-        or any(_advises(clause, gold, options) for clause in clauses)
-        or any(_leaves_it(clause, gold, options) for clause in clauses)
-        or _leaves_one(clauses, gold, options)
+        _confirms(clauses, read)
+        or any(_names(clause, example) or _advises(clause) for clause in read)
+        or _leaves_one(clauses, example)
     )
+
+
+def _is_question(clause: str) -> bool:
+    return clause.rstrip(" \"')").endswith("?")
 
 
 def _clauses(text: str) -> Iterator[str]:
@@ -139,57 +137,66 @@ def _states(clause: str, example: Example, options: Options) -> bool:
     return bool(named.search(clause) or said.search(clause))
 
 
-def _named(clause: str, options: Options) -> set[str]:
-    """Return the options that a clause names, by letter or by text."""
-    found = {match[0] for match in _LETTER.finditer(clause) if match[0] in options.letters}
-    return found | options.named_in(clause)
-
-
-def _confirms(clauses: list[str], gold: str, options: Options) -> bool:
-    """Whether a clause says "you are right" and it or the next one names the gold option alone."""
-    for i, clause in enumerate(clauses):
-        if _CONFIRMS_ANSWER.search(clause) and not claims.denies(lower(clause)):
-            return True
-        if not _CONFIRMS.search(clause) or claims.denies(lower(clause)):
+def _confirms(clauses: list[str], read: list[str]) -> bool:
+    """Whether the turn confirms the other one's answer, or the gold option that stands beside."""
+    opening = " ".join(" ".join(clauses[:2]).split())
+    if words.OPENS_BY_CONFIRMING.match(opening) and not words.ONLY_ON_THE_WAY.search(opening):
+        return True
+    for i, clause in enumerate(read):
+        if claims.denies(lower(clause)) and not words.YOURS_IS_RIGHT.search(clause):
             continue
-        if any(_named(one, options) == {gold} for one in clauses[i : i + 2]):
+        if (yours := words.YOURS_IS_RIGHT.search(clause)) and _asserted(clause, yours):
             return True
+        if _CONFIRMS.search(clause):
+            beside = [one for one in read[i : i + 2] if words.OTHER not in one]
+            if any(words.BARE.search(one) for one in beside):
+                return True
     return False
 
 
-def _advises(clause: str, gold: str, options: Options) -> bool:
+def _names(clause: str, example: Example) -> bool:
+    """Whether a clause calls the gold option right, or what the question asks for."""
+    if any(_asserted(clause, match) for match in words.NAMES.finditer(clause)):
+        return True
+    asked = set(re.findall(r"\w{3,}", example.question.lower()))
+    return any(
+        (match["after"] or match["before"]).lower() in asked and _asserted(clause, match)
+        for match in words.IDENTIFIES.finditer(clause)
+    )
+
+
+def _advises(clause: str) -> bool:
     """Whether a clause tells to answer with the gold option."""
-    for verb in _ADVISES.finditer(clause):
-        before = clause[: verb.start()]
-        named = options.named_at(clause, verb.end())
-        if named is None or named.letter != gold or _OF_OTHERS.search(before):
-            continue
-        if claims.asserted(clause, verb.start(), named.end):
-            return True
-    return False
+    return any(
+        _asserted(clause, match) and not _OF_OTHERS.search(clause[: match.start()] + " ")
+        for match in words.ADVISES.finditer(clause)
+    )
 
 
-def _leaves_it(clause: str, gold: str, options: Options) -> bool:
-    """Whether a clause says "only marble remains" or "the one you want is marble"."""
-    for words in _LOOKED_FOR.finditer(clause):
-        named = options.named_at(clause, words.end())
-        if named and named.letter == gold and claims.asserted(clause, words.start(), named.end):
-            return True
-    for words in _REMAINS.finditer(clause):
-        found = options.named_before(clause, words.start())
-        if found and found.letter == gold and lower(clause[: found.end]).rstrip().endswith("only"):
-            return True
-    return False
+def _asserted(clause: str, match: re.Match[str]) -> bool:
+    before = clause[: match.start()]
+    return claims.asserted(clause, match.start(), match.end()) and not _YOU_SAY.search(before)
 
 
-def _leaves_one(clauses: list[str], gold: str, options: Options) -> bool:
-    """Whether all options but the gold one are ruled out."""
+def _leaves_one(clauses: list[str], example: Example) -> bool:
+    """Whether all options but the gold one are ruled out, or are said to be something else."""
     gone: set[str] = set()
-    for clause in clauses:
-        named = _named(clause, options)
-        if gold not in named and _RULES_OUT.search(clause):
+    for i, clause in enumerate(clauses):
+        read, named = marked(clause, example)
+        if example.answer in named:
+            return False
+        asked_and_denied = _is_question(clause) and any(map(_NO.search, clauses[i + 1 : i + 2]))
+        if asked_and_denied or (not _is_question(clause) and _says_what(clause, read, example)):
             gone |= named
-    return gone == set(options.letters) - {gold} and len(gone) > 1
+    return gone == set(example.letters) - {example.answer} and len(gone) > 1
+
+
+def _says_what(clause: str, read: str, example: Example) -> bool:
+    """Whether a clause rules out the options that it names, or says what they are."""
+    if _RULES_OUT.search(clause) or _TOO.search(clause):
+        return True
+    texts = [text for text in example.options.values() if text[:1].isdigit()]
+    return not texts and not _LOOKS.search(clause) and len(re.findall(r"\w{2,}", read)) > 1
 
 
 def smuggles(text: str, example: Example) -> bool:
