@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from convbench.cli.carried import keep_typed
 from convbench.cli.complete import completer
 from convbench.cli.defaults import keys_of_env, known, origin
-from convbench.cli.envelope import Answer, answering
+from convbench.cli.envelope import Answer, answering, answering_mistakes
 from convbench.cli.main import app, load, panel_of
 from convbench.cli.narrow import fold
 from convbench.errors import ConvbenchError, RunError, SpecError
@@ -71,10 +71,8 @@ def _take_either(ctx: Any) -> None:
         typed = None if _of_a_file(ctx, own) else ctx.params[own]
         if typed and _folders(typed) != _folders(other):
             both = " and ".join(" ".join(map(str, _several(one))) for one in (typed, other))
-            raise SpecError(
-                f"{ctx.info_name}: found {both}, one behind --run and one without; expected each "
-                "run named once"
-            )
+            text = f"found {both}, one behind --run and one without; expected each run named once"
+            raise typer.BadParameter(text, ctx, param_hint="'--run'")
         ctx.params[own] = other
         ctx.set_parameter_source(own, ctx.get_parameter_source(name))
 
@@ -89,6 +87,10 @@ class OneRun(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Count what was typed before it is read, and keep it for `as_typed`."""
+        with answering_mistakes(str(ctx.info_name), args):
+            return self._parse_args(ctx, args)
+
+    def _parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _typed[:] = [str(ctx.info_name), *args]
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         times = sum("--run" in one.opts and not getattr(one, "multiple", True) for one in order)

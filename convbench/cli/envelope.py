@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ class Envelope(Described):
     model_config = ConfigDict(defer_build=True)
 
     command: str
-    """The word that was typed."""
+    """The word that was typed; empty where none was."""
     exit_code: int = 0
     """The code the command ends with: 0 where all went well."""
     error: str | None = None
@@ -110,19 +110,41 @@ def answering(command: str, json: bool) -> Iterator[None]:
     except typer.Exit as ended:
         envelope.exit_code = ended.exit_code
         raise
-    except ConvbenchError as error:
-        envelope.exit_code, envelope.error = 1, " ".join(keys(str(error)).split())
-        raise
-    except KeyboardInterrupt:
-        envelope.exit_code, envelope.error = INTERRUPTED, "interrupted"
-        raise
     except BaseException as error:
-        envelope.exit_code, envelope.error = 1, type(error).__name__
+        envelope.exit_code, envelope.error = _code_and_line(error)
         raise
     finally:
         out.quiet = quiet
         _open.remove(envelope)
         _print(envelope)
+
+
+@contextmanager
+def answering_mistakes(command: str, typed: Sequence[str]) -> Iterator[None]:
+    """Print the document of a command that cannot be read as it was typed, where `--json` is
+    among the words."""
+    json = "--json" in typed  # the parser takes words out of the list as it reads them
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if json:
+            code, line = _code_and_line(error)
+            _print(Envelope(command=command, exit_code=code, error=line))
+        raise
+
+
+def _code_and_line(error: BaseException) -> tuple[int, str]:
+    """Return the exit code of an error and the line that says it."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
+    if isinstance(error, ConvbenchError):
+        return 1, " ".join(keys(str(error)).split())
+    usage = getattr(error, "format_message", None)  # of what the parser of options refuses
+    if usage is not None:
+        return int(getattr(error, "exit_code", 2)), " ".join(keys(usage()).split())
+    return 1, type(error).__name__
 
 
 def _print(envelope: Envelope) -> None:

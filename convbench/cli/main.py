@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -65,6 +66,22 @@ class Ordered(TyperGroup):
         """Return the commands' names."""
         order = [name for names in PANELS.values() for name in names]
         return sorted(self.commands, key=order.index)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what stands before the command."""
+        with self._answering(args):
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the words begin with."""
+        with self._answering(args):
+            return super().resolve_command(ctx, args)
+
+    @staticmethod
+    def _answering(args: list[str]) -> AbstractContextManager[None]:
+        from convbench.cli.envelope import answering_mistakes
+
+        return answering_mistakes(next((one for one in args if one[:1] != "-"), ""), args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help; nothing of it is cut."""

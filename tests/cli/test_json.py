@@ -68,6 +68,30 @@ def test_a_mistake_is_a_document_too(typist: Typist) -> None:
     assert json.loads(typist("show", "nothing-like-it", "--json").out)["error"]
 
 
+@pytest.mark.parametrize(
+    ("words", "command", "line"),
+    [
+        (("build", "demo", "--nope"), "build", "No such option: --nope"),
+        (("build", "demo", "--tasks", "x"), "build", "found 'x'; expected a number"),
+        (("judge", "--timeout", "-1"), "judge", "Invalid value for '--timeout'"),
+        (("show",), "show", "Missing argument 'name'."),
+        (("list", "tasks", "b"), "list", "unexpected extra argument"),
+        (("report", "runs/a", "--run", "runs/b"), "report", "expected each run named once"),
+        (("publish", "a/b", "--run", "a", "--run", "b"), "publish", "given 2 times"),
+        (("nosuch",), "nosuch", "No such command 'nosuch'."),
+        (("--nope", "list"), "list", "No such option: --nope"),
+    ],
+)
+def test_what_cannot_be_read_is_a_document_too(
+    typist: Typist, words: tuple[str, ...], command: str, line: str
+) -> None:
+    said = typist(*words, "--json")
+    found = json.loads(said.out)
+    assert said.code == found["exit_code"] == typist(*words).code == 2
+    assert found["command"] == command
+    assert line in found["error"]
+
+
 def test_exit_codes_are_the_same_with_and_without(typist: Typist) -> None:
     typist(*BUILD, "--run", "runs/one")
     words = ("judge", "--run", "runs/one", "--judge", "human:labels.csv")
