@@ -54,8 +54,8 @@ _AUX = (
     r"|wrote\s+and|is|are|was|were|been|be|tempted\s+to|inclined\s+to))*"
 )
 _SAID = re.compile(
-    rf"(?P<subject>[\w’']+)(?P<aux>{_AUX})\s+(?P<verb>{_SAY})"
-    r"(?:\s+(?:me|us|you|him|her|them|it|down|to\s+me|as))?(?:\s+that)?\s*[:,]?\s*[\"']?\s*$"
+    rf"(?<![\w’'])(?P<subject>[\w’']++)(?P<aux>{_AUX})\s+(?P<verb>{_SAY})"
+    r"(?:\s+(?:me|us|you|him|her|them|it|down|to\s+me|as))?(?:\s+that)?\s*+[:,]?\s*+[\"']?\s*+$"
 )
 _FIRST_PERSON = re.compile(
     r"(?:i|we|me|us)(?:['’](?:d|ll|ve|m|re))?|to|so|therefore|can|this|that|which|it|my|our|final|passage|text"

@@ -154,7 +154,7 @@ _SCORE = re.compile(
 _SCORE_LINE = re.compile(r"(?:score|rating)\s*+[:=]?\s*+[-+−\[(]?\d", re.IGNORECASE)
 _LATE = re.compile(
     rf"\b(?:score|rating)\s*[:=]\s*(?P<one>{_NUMBER}.*)"
-    rf"|(?:[.!?;–—-]\s*|\()(?P<two>{_NUMBER}\s*(?:/|out\s+of)\s*\d+)\s*\)?\.?\s*$",
+    rf"|(?:[.!?;–—-]\s*|\()(?P<two>{_NUMBER}\s*(?:/|out\s+of)\s*\d+)\s*+\)?\.?\s*+$",
     re.IGNORECASE,
 )
 """A score behind its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""

@@ -86,7 +86,8 @@ _SPELLED_NUMBER = re.compile(
 
 # Another scale
 
-_N = r"\d+(?:\.\d+)?"
+_N = r"(?<!\d)\d++(?:\.\d++)?+"
+"""A whole number of a text: of "10/10" no search finds the 1."""
 _GOOD = r"(?:best|top|perfect|flawless|excellent|outstanding|ideal|good|highest|max\w*)"
 _BAD = r"(?:worst|bottom|poor|useless|terrible|bad|lowest|no|nothing|min\w*)"
 _MEANS = (

@@ -15,7 +15,9 @@ from convbench.answers.plain import seen, untagged
 from convbench.schema import JudgeSpec, Metric
 
 SCORE, WORDS = "score", "justification"
-FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+FENCE = re.compile(
+    r"\A\s*+```(?:json)?[^\S\n]*+\n(.*)\n[^\S\n]*+```\s*+\Z", re.DOTALL | re.IGNORECASE
+)
 """A fence around a whole reply."""
 
 
@@ -182,6 +184,8 @@ _CELL = re.compile(
     r"[-+]?\d+(?:[.,]\d+)?(?:\s*(?:/|out of|of)\s*\d+)?(?:\s*points?)?", re.IGNORECASE
 )
 """A cell that is a score."""
+_BEFORE_LIST = re.compile(r"[^\w\"]*+(?:[A-Za-z][A-Za-z ]{0,19}[:=-])?+[^\w\"]*+")
+"""What may stand ahead of the first metric that a line lists."""
 _MOST = 200
 """Places in a reply at which JSON is looked for."""
 _TAG = re.compile(r"<(/?)([A-Za-z][\w -]{0,40})>")
@@ -322,7 +326,7 @@ def _split(line: str, known: Known) -> list[str]:
     """Split a line that lists several metrics, each with a number."""
     found = list(known.listed.finditer(line)) if ":" in line or any(map(str.isdigit, line)) else []
     before = line[: found[0].start()] if found else ""
-    if len(found) < 2 or not re.fullmatch(r"[^\w\"]*(?:[A-Za-z ]{0,20}[:=-])?[^\w\"]*", before):
+    if len(found) < 2 or not _BEFORE_LIST.fullmatch(before):
         return [line]
     ends = [match.start() for match in found[1:]] + [len(line)]
     pieces = [line[match.start() : end] for match, end in zip(found, ends, strict=True)]

@@ -33,9 +33,6 @@ ANCHORED = {"match", "fullmatch"}
 NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment/beside.py",
          "store/guard.py", "store/parts.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
-NOT_YET = ("answers/final.py", "answers/plain.py", "answers/taken_back.py", "answers/wording.py",
-           "judge/replies.py", "judge/reply_doubts.py", "judge/reply_form.py")  # fmt: skip
-"""Files that are not held to it yet."""
 SHORT, LONG = 5_000, 20_000
 MOST = 10.0
 """LONG's time over SHORT's that is refused: 4 is in proportion to the text, 16 to its square."""
@@ -161,15 +158,17 @@ def watched() -> dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]]:
 def samples() -> None:
     """Have each function that makes a pattern make one."""
     from convbench import blot
-    from convbench.judge import features
+    from convbench.answers import options
+    from convbench.judge import features, reply_form
     from convbench.judge.review import cues
     from convbench.publish.secrets import Scanner
-    from convbench.rollout import checks
-    from convbench.schema import Choice, Example
+    from convbench.rollout import checks, giveaways
+    from convbench.schema import Choice, Example, Metric
     from convbench.schema.tools import Tool
     from convbench.store import keys
 
-    choices = tuple(Choice(label=a, text=t) for a, t in (("A", "aaaaaaaa"), ("B", "a b, a b")))
+    texts = (("A", "aaaaaaaa"), ("B", "a b, a b"), ("C", "SELECT a FROM b"))
+    choices = tuple(Choice(label=a, text=t) for a, t in texts)
     example = Example(example_id="e", task="t", split="train", group_id="e", question="Which?",
                       choices=choices, answer="A")  # fmt: skip
     blot._wrapped(("sk-aaaa1111aaaa1111",))
@@ -179,7 +178,9 @@ def samples() -> None:
     features.about_options("A", example)
     cues.picks("nothing", example, "")
     checks.leaks("nothing.", example)
-    checks._says("nothing", "aaaaaaaa")
+    giveaways._says("nothing", "aaaaaaaa")
+    options._prepared.__wrapped__(("A", "B", "C"), texts)
+    reply_form.known_of.__wrapped__((Metric(name="a", label="A b"),))
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
     Tool.model_validate({**tool, "function": "m:f"}).asked("nothing")
@@ -330,8 +331,6 @@ def main() -> None:
     gc.disable()
     lines: dict[str, None] = {}
     for site in sites():
-        if site.file in NOT_YET:
-            continue
         made = {one for line in range(site.line, site.last + 1) for one in found[site.file, line]}
         if not made and site.written is not None and site.function != "compile":
             made = {(site.written, 0)}
