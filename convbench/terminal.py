@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -23,3 +24,11 @@ class Terminal(Console):
                 yield piece
             else:
                 yield piece._replace(text=printable(piece.text))
+
+
+def agreed(what: str) -> bool | None:
+    """Ask on a terminal whether to go on; None where there is none to ask."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    print(f"{what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

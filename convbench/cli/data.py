@@ -11,6 +11,7 @@ from convbench.cli.command import command
 from convbench.cli.console import out
 from convbench.cli.envelope import give, wanted
 from convbench.cli.say import fact, next_command, note, of_run, path_of, shown
+from convbench.errors import RunError
 from convbench.options.data import (
     ExportOptions,
     ImportOptions,
@@ -18,6 +19,7 @@ from convbench.options.data import (
     PullOptions,
     QueryOptions,
 )
+from convbench.terminal import agreed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,15 +60,16 @@ def publish(options: PublishOptions) -> None:
     from convbench.commands.publish import published
     from convbench.publish.publish import Published
 
+    _ask_who_sees(options)
     run, done = published(options)
     if isinstance(done, Published):
         assert run is not None
         give(answer_published(options.repo, done))
-        say_published(options.repo, run, done, private=options.private)
+        say_published(options, run, done)
     else:
         assert options.checkpoint is not None
         give(answer_checkpoint(options.repo, done))
-        say_checkpoint(options.repo, options.checkpoint, done, private=options.private)
+        say_checkpoint(options, options.checkpoint, done)
 
 
 @command("pull", PullOptions, RunAnswer)
@@ -168,12 +171,36 @@ def answer_checkpoint(repo: str, done: PublishedCheckpoint) -> PublishAnswer:
     )  # fmt: skip
 
 
-def _say_who_sees(private: bool) -> None:
+def _ask_who_sees(options: PublishOptions) -> None:
+    """Ask before something is public that nobody said should be; without a terminal say it."""
+    if options.dry_run or options.private is not None:
+        return
+    said = agreed(f"{options.repo}: a new repository is open to everybody (without --private).")
+    if said is None:
+        note(f"{options.repo}: a new repository is open to everybody; to you alone: --private")
+    elif not said:
+        raise RunError(
+            f"{options.repo}: nothing was sent; for you alone: --private, for everybody: --public"
+        )
+
+
+def _say_who_sees(options: PublishOptions) -> None:
     """Say who may read what a new repository will hold."""
-    fact("open to", "you alone" if private else "everybody (to you alone: --private)")
+    fact("open to", "you alone" if options.private else "everybody (to you alone: --private)")
 
 
-def say_published(repo: str, run: Run, done: Published, *, private: bool) -> None:
+def _for_real(options: PublishOptions, what: str) -> str:
+    """Return the command that sends what a dry run wrote; `what` names it."""
+    flags = {
+        "--private": options.private,
+        "--public": options.private is False,
+        "--leave-out-leaks": options.leave_out_leaks,
+    }
+    typed = [flag for flag, on in flags.items() if on]
+    return " ".join(["convbench publish", options.repo, what, *typed])
+
+
+def say_published(options: PublishOptions, run: Run, done: Published) -> None:
     """Print where the set lies, or would."""
     fact("run", shown(run.path))
     for config, splits in done.laid.rows.items():
@@ -184,16 +211,15 @@ def say_published(repo: str, run: Run, done: Published, *, private: bool) -> Non
         note(text)
     if done.uploaded is None:
         fact("folder", shown(done.laid.folder))
-        _say_who_sees(private)
-        alone = " --private" * private
-        next_command(f"convbench publish {repo} --run {shown(run.path)}{alone}")
+        _say_who_sees(options)
+        next_command(_for_real(options, f"--run {shown(run.path)}"))
         return
     state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
     fact("dataset", f"{done.uploaded.url} ({state})")
-    next_command(f"convbench pull {repo}")
+    next_command(f"convbench pull {options.repo}")
 
 
-def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint, *, private: bool) -> None:
+def say_checkpoint(options: PublishOptions, folder: Path, done: PublishedCheckpoint) -> None:
     """Print where the model lies, or would."""
     fact("checkpoint", shown(folder))
     size = sum(done.files.values()) / 1e6
@@ -202,9 +228,8 @@ def say_checkpoint(repo: str, folder: Path, done: PublishedCheckpoint, *, privat
         note(text)
     if done.uploaded is None:
         fact("folder", shown(done.folder))
-        _say_who_sees(private)
-        alone = " --private" * private
-        next_command(f"convbench publish {repo} --checkpoint {shown(folder)}{alone}")
+        _say_who_sees(options)
+        next_command(_for_real(options, f"--checkpoint {shown(folder)}"))
         return
     state = f"commit {done.uploaded.commit[:12]}" if done.uploaded.changed else "nothing new"
     fact("model", f"{done.uploaded.url} ({state})")

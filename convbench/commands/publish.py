@@ -30,12 +30,12 @@ def published(options: PublishOptions) -> tuple[Run | None, Published | Publishe
         if options.leave_out_leaks:
             raise RunError("--leave-out-leaks is for runs; leave it out")
         return None, publish_model(
-            options.repo, options.checkpoint, options.run, private=options.private,
+            options.repo, options.checkpoint, options.run, private=bool(options.private),
             dry_run=options.dry_run, target=options.folder, judge=options.judge,
         )  # fmt: skip
     run = find_run(options.run)
     return run, publish(
-        options.repo, run, private=options.private, dry_run=options.dry_run,
+        options.repo, run, private=bool(options.private), dry_run=options.dry_run,
         folder=options.folder, judge=options.judge, leave_out_leaks=options.leave_out_leaks,
     )  # fmt: skip
 

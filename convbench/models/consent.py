@@ -6,7 +6,6 @@ model too, agrees on a terminal, or said `--allow-calls MODEL@HOST`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from convbench.errors import RunError
 from convbench.models.aliases import resolve
 from convbench.models.open import base_of
 from convbench.models.where import OURS
+from convbench.terminal import agreed
 
 HARMLESS = ("rule:", "scripted:")
 """Kinds of model that call nobody and load nothing."""
@@ -41,7 +41,7 @@ def consent(
     if target in allowed or target in _agreed:
         return
     shown = printable(target)
-    if _asked(f"{printable(origin)} has {shown} called, with your key and at your cost."):
+    if agreed(f"{printable(origin)} has {shown} called, with your key and at your cost."):
         _agreed.add(target)
         return
     raise RunError(
@@ -63,11 +63,3 @@ def host_of(ref: str, api_base: str | None, specs: Sequence[Path] = ()) -> str:
 def printable(text: str) -> str:
     """Return a stranger's words as one line without control characters, at most 200 signs."""
     return "".join(sign if sign.isprintable() else "?" for sign in text[:200])
-
-
-def _asked(what: str) -> bool:
-    """Ask on a terminal; without one the answer is no."""
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    print(f"{what} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

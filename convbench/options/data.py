@@ -63,7 +63,14 @@ class PublishOptions:
         str | None,
         Opt("Judge whose reward stands beside messages and results, where there are several."),
     ] = None
-    private: Annotated[bool, Opt("Make a new repository private.")] = False
+    private: Annotated[
+        bool | None,
+        Opt(
+            "Whether a new repository is for you alone. Without either it is public; on a "
+            "terminal you are asked first.",
+            "--private/--public",
+        ),
+    ] = None
     dry_run: Annotated[bool, Opt("Write the folder that would be sent; send nothing.")] = False
     folder: Annotated[
         Path | None,

@@ -35,9 +35,9 @@ def test_both_ways_ask_for_the_same(word: str) -> None:
 @pytest.mark.parametrize("word", sorted(WORDS))
 def test_two_runs_in_two_ways_are_refused_in_one_line(word: str, typist: Typist) -> None:
     said = typist(word, *WORDS[word], "runs/a", "--run", "runs/b")
-    assert said.code == 2
+    assert said.code == (1 if word == "gold" else 2)  # gold reads its own words
     line = " ".join(said.err.replace("│", " ").split())
-    assert "Invalid value for '--run': found " in line
+    assert ("error: gold: found " if word == "gold" else "value for '--run': found ") in line
     assert "runs/a" in line
     assert "runs/b" in line
     assert "one behind --run and one without; expected each run named once" in line

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from convbench.hub.repo import Uploaded
 from tests.cli.typed import Typist
 from tests.rollout.cli import COMMAND, environment
 
@@ -41,6 +44,53 @@ def test_a_dry_run_says_who_will_see_it_and_goes_on_alike(typist: Typist, run: P
     private = typist(*words, "--private", "--judge", "rules").out
     assert "open to        you alone" in private
     assert f"next: convbench publish me/set --run {run} --private --judge rules" in private
+
+    more = typist(*words, "--public", "--leave-out-leaks").out
+    assert f"next: convbench publish me/set --run {run} --public --leave-out-leaks" in more
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each repository that was uploaded is private."""
+    found: list[bool] = []
+
+    def upload(repo: str, folder: Path, *, private: bool) -> Uploaded:
+        found.append(private)
+        return Uploaded(repo, f"https://hub/{repo}", "c" * 40, created=True, changed=True)
+
+    monkeypatch.setattr("convbench.publish.publish.upload", upload)
+    return found
+
+
+def test_what_is_made_public_unasked_is_said(typist: Typist, run: Path, sent: list[bool]) -> None:
+    words = ("publish", "me/set", str(run))
+    said = typist(*words)
+    assert said.code == 0
+    assert (
+        "note: me/set: a new repository is open to everybody; to you alone: --private" in said.err
+    )
+    for flag in ("--private", "--public"):
+        assert "open to everybody" not in typist(*words, flag).err
+    assert sent == [False, True, False]
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("", 1)])
+def test_a_terminal_is_asked_before_something_is_public(
+    typist: Typist,
+    run: Path,
+    sent: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    code: int,
+) -> None:
+    typed = io.StringIO(answer)
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", typed)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    said = typist("publish", "me/set", str(run))
+    assert (said.code, sent) == (code, [False] * (code == 0)), said.err
+    assert "open to everybody (without --private). Go on? [y/N]" in said.err
+    assert ("nothing was sent" in said.err) == (code == 1)
 
 
 def test_pictures_are_counted_without_what_lies_beside_them(typist: Typist, run: Path) -> None:
