@@ -285,7 +285,7 @@ def publish(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     judge: str | None = None,
-    private: bool = False,
+    private: bool | None = None,
     dry_run: bool = False,
     folder: str | os.PathLike[str] | None = None,
     leave_out_leaks: bool = False,
