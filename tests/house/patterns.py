@@ -164,7 +164,7 @@ def samples() -> None:
     from convbench.judge import features
     from convbench.judge.review import cues
     from convbench.publish.secrets import Scanner
-    from convbench.rollout import checks
+    from convbench.rollout import checks, giveaways
     from convbench.schema import Choice, Example
     from convbench.schema.tools import Tool
     from convbench.store import keys
@@ -179,7 +179,7 @@ def samples() -> None:
     features.about_options("A", example)
     cues.picks("nothing", example, "")
     checks.leaks("nothing.", example)
-    checks._says("nothing", "aaaaaaaa")
+    giveaways._says("nothing", "aaaaaaaa")
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
     Tool.model_validate({**tool, "function": "m:f"}).asked("nothing")
