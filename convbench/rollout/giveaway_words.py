@@ -225,6 +225,10 @@ def _spellings(text: str, others: list[str], question: str) -> list[str]:
 def _spelled(name: str) -> str:
     words = re.escape(name)
     if name[-1:].isdigit():
-        words = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", ",?", name.replace(",", ""))
+        whole = name.replace(",", "")
+        if whole.isdigit():
+            first = len(whole) % 3
+            groups = [whole[:first], *(whole[i : i + 3] for i in range(first, len(whole), 3))]
+            words = ",?".join(filter(None, groups))
         return rf"(?<![\w.,])\$?{words}(?![.,]?\d|\s*[-+*/×÷^=%])"
     return rf"(?<!\w){words}"

@@ -2,7 +2,7 @@
 
 They do where they state an answer ("the answer is B", "that makes marble the right choice"), advise
 one ("you should pick marble"), confirm one ("you're right, it's marble", "that's the one!"), or
-rule out all options but one or say what each of these is ("it can't be A, B or D"). A question
+rule out all options but one or, pointing to it, say what the others are. A question
 states nothing, and neither does what is only supposed or what the other one is said to think. What
 is read is these words alone: a bare "yes" or "correct" confirms a fact as often as an answer, and
 is left.
@@ -72,6 +72,12 @@ _LOOKS = re.compile(
     re.IGNORECASE,
 )
 """How a clause begins that names options without saying what they are."""
+_ONE_IS_LEFT = re.compile(
+    r"\b(?:left|leaves?|remain\w*|only (?:one|\w+ one)|one more|just one|last one|(?:the )?fourth"
+    r"|the other one|still standing|narrows?)\b",
+    re.IGNORECASE,
+)
+"""Words that send the other one to the option that was not spoken of."""
 _TOO = re.compile(r"\btoo \w+", re.IGNORECASE)
 _NO = re.compile(r"^\W*(?:no|nope|nah|not|wrong|out|gone|never)\b", re.IGNORECASE)
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
@@ -179,24 +185,25 @@ def _asserted(clause: str, match: re.Match[str]) -> bool:
 
 
 def _leaves_one(clauses: list[str], example: Example) -> bool:
-    """Whether all options but the gold one are ruled out, or are said to be something else."""
+    """Whether all options but the gold one are ruled out, or said to be something else."""
     gone: set[str] = set()
+    pointed = any(map(_ONE_IS_LEFT.search, clauses))
     for i, clause in enumerate(clauses):
         read, named = marked(clause, example)
         if example.answer in named:
             return False
         asked_and_denied = _is_question(clause) and any(map(_NO.search, clauses[i + 1 : i + 2]))
-        if asked_and_denied or (not _is_question(clause) and _says_what(clause, read, example)):
+        if asked_and_denied or (not _is_question(clause) and _says_what(clause, read, pointed)):
             gone |= named
     return gone == set(example.letters) - {example.answer} and len(gone) > 1
 
 
-def _says_what(clause: str, read: str, example: Example) -> bool:
-    """Whether a clause rules out the options that it names, or says what they are."""
+def _says_what(clause: str, read: str, pointed: bool) -> bool:
+    """Whether a clause rules out the options that it names, or, where the turn points to the one
+    that is left, says what they are."""
     if _RULES_OUT.search(clause) or _TOO.search(clause):
         return True
-    texts = [text for text in example.options.values() if text[:1].isdigit()]
-    return not texts and not _LOOKS.search(clause) and len(re.findall(r"\w{2,}", read)) > 1
+    return pointed and not _LOOKS.search(clause) and len(re.findall(r"\w{2,}", read)) > 1
 
 
 def smuggles(text: str, example: Example) -> bool:

@@ -11,7 +11,7 @@ from convbench.rollout.checks import leaks
 from convbench.schema import Choice, Example
 
 FILE = yaml.safe_load((Path(__file__).parent / "giveaways.yaml").read_text(encoding="utf-8"))
-LEAST = {"confirmed": 15, "advised": 14, "eliminated": 17, "named": 14}
+LEAST = {"confirmed": 15, "advised": 14, "eliminated": 16, "named": 14}
 """Turns of 20 of a kind that are found."""
 
 
