@@ -33,11 +33,20 @@ ANCHORED = {"match", "fullmatch"}
 NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment/beside.py",
          "store/guard.py", "store/parts.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
-NOT_YET = ("answers/claims.py", "answers/statements.py", "answers/wording.py",
-           "judge/instructions.py", "models/refusals.py", "report/markdown.py",
-           "rollout/giveaway_words.py", "rollout/giveaways.py", "tasks/cosql/likely.py")  # fmt: skip
-"""Files of which a pattern alone is not held to it yet: a reply is read by them in bounded pieces
-(tests/answers/test_answers_replies.py, tests/rollout/test_giveaways.py), or they read short names."""
+NOT_YET = (
+    "answers/claims.py",
+    "answers/statements.py",
+    "answers/wording.py",
+    "judge/instructions.py",
+    "models/refusals.py",
+    "report/markdown.py",
+    "rollout/giveaway_words.py",
+    "rollout/giveaways.py",
+    "tasks/cosql/likely.py",
+)
+"""Files whose patterns, each alone, are not held to it yet: replies reach them in bounded pieces
+(tests/answers/test_answers_replies.py, tests/rollout/test_giveaways.py), or they read short names.
+"""
 SHORT, LONG = 5_000, 20_000
 MOST = 10.0
 """LONG's time over SHORT's that is refused: 4 is in proportion to the text, 16 to its square."""
