@@ -251,6 +251,7 @@ def test_sweets_table_stands_beside_ours(tmp_path):
     assert lines[11][0] == "  SWEET-RL without length normalisation"
     assert lines[-1][0] == "STaR-GATE"
     assert heads_of(result, "Results")[2:] == [
+        "Unread (%)",
         "R Tests passed",
         "R Success",
     ]  # standard mode: no Thinking
