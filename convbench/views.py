@@ -281,6 +281,13 @@ def _join(first: Content, second: Content) -> Content:
     return (*left, *right)
 
 
+def _shows_sentinel(render: Callable[[list[Message]], str], chat: list[Message]) -> bool:
+    try:
+        return SENTINEL in render(chat)
+    except Exception:  # noqa: BLE001 - a template raises whatever it likes
+        return False
+
+
 def shows_system(render: Callable[[list[Message]], str]) -> bool:
     """Whether a chat template shows a system message; some refuse one, some drop it.
 
@@ -290,10 +297,7 @@ def shows_system(render: Callable[[list[Message]], str]) -> bool:
         {"role": "system", "content": SENTINEL},
         {"role": "user", "content": "hello"},
     ]
-    try:
-        return SENTINEL in render(chat)
-    except Exception:  # noqa: BLE001 - a template raises whatever it likes
-        return False
+    return _shows_sentinel(render, chat)
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
@@ -320,10 +324,7 @@ def shows_late_system(render: Callable[[list[Message]], str]) -> bool:
         {"role": "system", "content": SENTINEL},
         {"role": "user", "content": "hello"},
     ]
-    try:
-        return SENTINEL in render(chat)
-    except Exception:  # noqa: BLE001 - a template raises whatever it likes
-        return False
+    return _shows_sentinel(render, chat)
 
 
 def without_late_system(messages: Sequence[Message]) -> list[Message]:
