@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -79,6 +79,8 @@ class Ordered(TyperGroup):
 
     @staticmethod
     def _answering(args: list[str]) -> AbstractContextManager[None]:
+        if "--json" not in args:  # what answers is read in only where it is asked for
+            return nullcontext()
         from convbench.cli.envelope import answering_mistakes
 
         return answering_mistakes(next((one for one in args if one[:1] != "-"), ""), args)
