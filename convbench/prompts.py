@@ -7,6 +7,7 @@ from typing import Any
 
 from convbench import templates
 from convbench.errors import SpecError
+from convbench.plain_data import Missing, Plain, Refused
 from convbench.schema import Example, Mode, ProtocolSpec, Step, TaskSpec, pick
 
 OF_CHOICES = frozenset({"choices", "letters"})
@@ -26,20 +27,20 @@ def render(
     """
     try:
         return templates.fill(templates.template(text), fields, quote)
-    except templates.Refused as error:
+    except Refused as error:
         raise SpecError(
             templates.one_line(f"{origin}: {error}; fields here: {', '.join(sorted(fields))}")
         ) from None
 
 
-def value(text: str, fields: Mapping[str, Any]) -> templates.Plain:
+def value(text: str, fields: Mapping[str, Any]) -> Plain:
     """Return the value of an expression over the fields, in plain data; SpecError in one line."""
     try:
         return templates.evaluate(templates.expression(text), fields)
-    except templates.Missing as error:
+    except Missing as error:
         told = "no such field" if error.name == text.strip() else str(error)
         raise SpecError(templates.one_line(told)) from None
-    except templates.Refused as error:
+    except Refused as error:
         raise SpecError(templates.one_line(str(error))) from None
 
 

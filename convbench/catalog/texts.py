@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from pydantic import BaseModel
 
-from convbench import templates
 from convbench.errors import SpecError
+from convbench.plain_data import Refused
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.schema.noun import Text
 from convbench.schema.task import Rows
@@ -15,6 +15,8 @@ from convbench.schema.task import Rows
 
 def check_templates(spec: BaseModel, origin: str) -> None:
     """SpecError that names the key of the first template or expression that is none."""
+    from convbench import templates  # brings jinja2, which `--help` does not need
+
     for key, text in expressions(spec):
         _check(templates.expression, text, f"{origin}: {key}")
     for key, text_or_two in texts(spec):
@@ -51,7 +53,9 @@ def texts(spec: BaseModel) -> Iterator[tuple[str, Text]]:
 
 
 def _check(parse: Callable[[str], object], text: str, where: str) -> None:
+    from convbench.templates import one_line
+
     try:
         parse(text)
-    except templates.Refused as error:
-        raise SpecError(templates.one_line(f"{where}: {error}")) from None
+    except Refused as error:
+        raise SpecError(one_line(f"{where}: {error}")) from None

@@ -12,6 +12,7 @@ from convbench.catalog import function
 from convbench.errors import DataError
 from convbench.hub.rows import open_rows
 from convbench.hub.tables import Rows, weight
+from convbench.plain_data import Refused
 from convbench.schema import Example, TaskSpec, fingerprint
 from convbench.stats.columns import Bytes, Column
 from convbench.store.limits import address_space
@@ -21,7 +22,7 @@ from convbench.tasks.drawn import Drawn
 from convbench.tasks.found import Found, digest
 from convbench.tasks.mapping import Question, question
 from convbench.tasks.splits import ORDER
-from convbench.templates import Refused, expression
+from convbench.templates import expression
 
 MEMORY = 4 << 30
 """Bytes that reading a source may take beside what the process has."""

@@ -33,7 +33,7 @@ STAGES = (
     ("options",),
     ("engine", "store", "models", "tasks", "catalog", "hub", "sandbox", "pocket", "formats"),
     ("answers", "views", "prompts", "rewards", "stats", "net"),
-    ("templates",),
+    ("templates", "template_calls", "plain_data"),
     ("schema",),
     ("blot", "terminal"),
     ("printable", "regular"),

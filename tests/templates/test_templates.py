@@ -1,4 +1,4 @@
-"""Our walk over a template prints what Jinja itself prints, for every template that is shipped."""
+"""A bounded template prints what Jinja itself prints, for every template that is shipped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from convbench import catalog, prompts
 from convbench.catalog.texts import expressions, texts
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
-from convbench.templates.conditions import TESTS
-from convbench.templates.filters import FILTERS
-from convbench.templates.methods import METHOD_NAMES
+from convbench.template_calls import FILTERS, METHOD_NAMES, TESTS
 
 KINDS = {"tasks": TaskSpec, "protocols": ProtocolSpec, "judges": JudgeSpec}
 JINJA = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)

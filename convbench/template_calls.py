@@ -1,0 +1,177 @@
+"""What templates may call: filters and tests of jinja2's, and methods, with their work counted."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from jinja2 import pass_context
+from jinja2.runtime import Undefined
+
+from convbench.plain_data import (
+    DEEPEST,
+    ITEM,
+    LONGEST,
+    STEP,
+    Budget,
+    Refused,
+    as_number,
+    check_bound,
+)
+
+PRECISION: Final = 20
+"""Most decimal places that a number is rounded to."""
+INDENT: Final = 8
+"""Most spaces that JSON is indented by."""
+ESCAPED: Final = 6
+"""Most characters that one becomes in JSON."""
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
+FILTERS: Final = words(
+    "abs capitalize count d default first float indent int items join last length list lower map "
+    "max min reject rejectattr replace reverse round select selectattr sort string sum title "
+    "tojson trim truncate upper wordcount"
+)
+TESTS: Final = words(
+    "boolean defined divisibleby even false float integer iterable lower mapping none number odd "
+    "sequence string true undefined upper in == eq equalto != ne > gt greaterthan >= ge < lt "
+    "lessthan <= le"
+)
+_TEXT_METHODS: Final = words(
+    "capitalize count endswith find isalpha isdigit islower isspace isupper lower lstrip "
+    "removeprefix removesuffix replace rsplit rstrip split splitlines startswith strip title upper"
+)
+METHODS: Final[dict[type, dict[str, Callable[..., Any]]]] = {
+    str: {name: getattr(str, name) for name in _TEXT_METHODS}
+    | {"join": lambda between, items: between.join(map(str, items))},
+    dict: {
+        "get": dict.get,
+        "items": lambda value: [[key, item] for key, item in value.items()],
+        "keys": list,
+        "values": lambda value: list(value.values()),
+    },
+    list: {"count": operator.countOf, "index": list.index},
+}
+METHOD_NAMES: Final = frozenset(name for table in METHODS.values() for name in table)
+ASKS_WHETHER: Final = ("defined", "undefined", "default", "d")
+"""Tests and filters of what may be absent."""
+
+
+# -- what a call costs beyond its operands and its result; it may be refused too
+
+
+def _numeric(_budget: Budget, *values: Any, **named: Any) -> int:
+    return len([as_number(value) for value in (*values, *named.values())])
+
+
+def _rounding(_budget: Budget, value: Any, precision: Any = 0, *_: Any, **__: Any) -> int:
+    check_bound("decimal places", abs(as_number(precision)), PRECISION)
+    return _numeric(_budget, value)
+
+
+def _summing(budget: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:
+    return _numeric(budget, start) + _per_item(budget, items, attribute)
+
+
+def _replacing(_budget: Budget, value: Any, old: Any, new: Any, count: int | None = None) -> int:
+    times = str(value).count(str(old))
+    return (times if count is None or count < 0 else min(times, count)) * len(str(new))
+
+
+def _indenting(_budget: Budget, value: Any, width: Any = 4, *_: Any, **__: Any) -> int:
+    by = len(width) if isinstance(width, str) else max(as_number(width), 0)
+    return by * (len(str(value).splitlines()) + 1)
+
+
+def _encoding(budget: Budget, value: Any, indent: Any = None) -> int:
+    check_bound("spaces to indent by", abs(as_number(indent or 0)), INDENT)
+    size = budget.handle(value)
+    size = ESCAPED * size + (indent or 0) * DEEPEST * size // ITEM
+    check_bound("characters of JSON", size, LONGEST)
+    return size
+
+
+def _sorting(budget: Budget, items: Any, *args: Any, **named: Any) -> int:
+    keys = 1 + sum(str(arg).count(",") for arg in (*args, *named.values()))
+    comparisons = budget.handle(items) * len(items).bit_length() * keys
+    return comparisons + _per_item(budget, items, *args, **named)
+
+
+def _per_item(_budget: Budget, items: Any, *args: Any, **named: Any) -> int:
+    """Each item meets all of the arguments, such as a path."""
+    return len(items) * sum(STEP + len(str(arg)) for arg in (*args, *named.values()))
+
+
+def _per_character(_budget: Budget, value: Any, *args: Any, **named: Any) -> int:
+    """Each character may meet all of the argument's."""
+    return len(str(value)) * sum(len(str(arg)) for arg in (*args, *named.values()))
+
+
+_PER_ITEM: Final = words("join map max min reject rejectattr select selectattr")
+_PER_CHARACTER: Final = words("trim strip() lstrip() rstrip() rsplit()")
+_COSTS: Final[Mapping[str, Callable[..., int]]] = {
+    **dict.fromkeys(("abs", "divisibleby", "even", "odd"), _numeric),
+    **dict.fromkeys(("replace", "replace()"), _replacing),
+    **dict.fromkeys(_PER_ITEM, _per_item),
+    **dict.fromkeys(_PER_CHARACTER, _per_character),
+    "indent": _indenting,
+    "join()": lambda _budget, value, items: len(value) * len(items),
+    "round": _rounding,
+    "sort": _sorting,
+    "sum": _summing,
+    "tojson": _encoding,
+}
+_PYTHON_S: Final = re.compile(r"^[\w.<>]+\(\)")  # a function of Python's, at the head of an error
+
+
+def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter, test or method with its operands, its work and its result counted."""
+    first = getattr(getattr(function, "jinja_pass_arg", None), "name", None)
+
+    @pass_context
+    def call(context: Any, /, *args: Any, **named: Any) -> Any:
+        passed = {"context": context, "eval_context": context.eval_ctx}
+        before = [passed.get(first, context.environment)] if first else []
+        try:
+            if name not in ASKS_WHETHER:
+                for operand in (*args, *named.values()):
+                    context.budget.handle(operand)
+                if name in _COSTS:
+                    context.budget.spend(_COSTS[name](context.budget, *args, **named))
+            result = function(*before, *args, **named)
+        except TypeError as error:
+            raise Refused(f"{name}: {_PYTHON_S.sub('it', str(error))}") from None
+        if name not in ASKS_WHETHER:
+            result = _plain_type(result)
+        context.budget.handle(result)
+        return as_number(result) if isinstance(result, int) else result
+
+    return call
+
+
+def _plain_type(result: Any) -> Any:
+    """Return what a call returned in plain types; the first item of none is an empty text."""
+    if isinstance(result, Undefined):
+        return ""
+    if isinstance(result, str):
+        return str.__str__(result)
+    return list(result) if isinstance(result, Iterator) else result
+
+
+def method_filter(name: str) -> Callable[..., Any]:
+    """Return a method as a filter, whatever type has it."""
+
+    def call(value: Any, *args: Any, **named: Any) -> Any:
+        table = METHODS.get(type(value), {})
+        if name not in table:
+            raise Refused(f"a {type(value).__name__} has no {name}(); it has {sorted(table)}")
+        return table[name](value, *args, **named)
+
+    return counted(f"{name}()", call)

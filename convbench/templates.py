@@ -1,0 +1,535 @@
+"""Templates from anywhere, rendered by jinja2's sandbox over plain data, with their work counted.
+
+A template may hold the nodes in `_NODES`, and call `range` and what `template_calls` lists; all
+else is refused when it is read. It sees copies of its fields (`plain_data`): nothing that can be
+called or changed, or has attributes. A spec may come from a stranger, so bounds hold on the source,
+on each text and number, and on the work of one rendering.
+
+Jinja2 compiles the parsed tree rewritten: each operation whose cost depends on data (a method, a
+comparison, `~`, a list, a slice, a loop, what is printed) has become a filter that counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import isfinite
+from typing import Any, Final, cast
+
+from jinja2 import StrictUndefined, Template, TemplateError, nodes, pass_context
+from jinja2.parser import Parser
+from jinja2.runtime import Context, LoopContext, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from convbench.plain_data import (
+    BITS,
+    EXACT,
+    LONGEST,
+    STEP,
+    Budget,
+    Missing,
+    Plain,
+    Refused,
+    as_number,
+    check_bound,
+    check_present,
+    world,
+)
+from convbench.template_calls import (
+    ASKS_WHETHER,
+    FILTERS,
+    METHOD_NAMES,
+    METHODS,
+    TESTS,
+    counted,
+    method_filter,
+    words,
+)
+
+LINE: Final = 600
+"""Most characters of an error about a template."""
+LONGEST_SOURCE: Final = 100_000
+"""Most characters of a template's own text."""
+NODES: Final = 2_000
+"""Most nodes of a template's tree; the shipped ones have at most about 40."""
+NESTED: Final = 60
+"""Deepest nesting of a template's tree."""
+_NODES: Final = words(
+    "Add And Assign AssignBlock Call Compare Concat CondExpr Const Dict Div Filter FloorDiv For "
+    "Getattr Getitem If Keyword List Mod Mul Name Neg Not Operand Or Output Pair Pos Slice Sub "
+    "Template TemplateData Test Tuple With"
+)
+"""What a template may be made of; macros, imports, blocks, namespaces and `**` are not in it."""
+_LOOP: Final = words("index index0 revindex revindex0 first last length previtem nextitem")
+_RESERVED: Final = (("self", "load"), ("self", "store"), ("loop", "store"))
+Quote = Callable[[str, bool], str]
+"""From a text that a value prints, and whether it begins a line, to how it stands there; one of
+several lines that it changed has its last line to itself."""
+
+
+def one_line(text: str) -> str:
+    """Return one line that is fit for a terminal, whatever a template put into it."""
+    signs = "".join(sign if sign.isprintable() else " " for sign in text[: 2 * LINE])
+    line = " ".join(signs.split())
+    return line if len(line) <= LINE else line[: LINE - 1] + "…"
+
+
+# -- what compiled code calls: filters that no template can name
+
+
+class _Rendering(Context):
+    """The state of one rendering: what it may still cost, and how its output ends."""
+
+    budget: Budget
+    quote: Quote | None = None
+    length = 0
+    last = "\n"
+    """What was printed last."""
+    after_quote = False
+    """Whether quoted lines stand before what comes next, the last of which must have its line to
+    itself."""
+
+    def put(self, text: str) -> str:
+        """Return a piece of the output, counted."""
+        if not text:
+            return text
+        if self.after_quote:
+            text = text if text[0] == "\n" else "\n" + text
+            self.after_quote = False
+        self.last = text
+        self.length += len(text)
+        if self.length > LONGEST:
+            raise Refused(f"prints more than {LONGEST:,} characters")
+        self.budget.spend(len(text))
+        return text
+
+    def put_value(self, value: object) -> str:
+        """Return what a value prints, as it is to be quoted."""
+        text = self.show(value)
+        if self.quote is None:
+            return self.put(text)
+        quoted = self.quote(text, self.after_quote or self.last.endswith("\n"))
+        piece = self.put(quoted)
+        self.after_quote |= quoted != text and "\n" in quoted
+        return piece
+
+    def show(self, value: object) -> str:
+        """Return a value as text, counted."""
+        self.budget.handle(value)
+        return str(value)
+
+    def literal(self, value: object) -> object:
+        """Return a list or mapping that stands in the template, counted."""
+        self.budget.handle(value)
+        return value
+
+    def concatenate(self, parts: list[Any]) -> str:
+        """Return `a ~ b`."""
+        text = "".join([self.show(part) for part in parts])
+        check_bound("characters in a text", len(text), LONGEST)
+        return text
+
+    def compare(self, operands: list[Any], operators: Sequence[str]) -> bool:
+        """Return `a < b <= c`, `a in b`; all are evaluated."""
+        for name, left, right in zip(operators, operands, operands[1:], strict=False):
+            test = _TESTS[{"gteq": "ge", "lteq": "le", "notin": "in"}.get(name, name)]
+            if test(self, left, right) is (name == "notin"):
+                return False
+        return True
+
+    def slice_of(self, value: Any, *ends: Any) -> Any:
+        """Return `a[1:3]`."""
+        check_present(value)
+        if not isinstance(value, str | list):
+            raise Refused(f"a {type(value).__name__} has no parts")
+        part = value[slice(*ends)]
+        self.budget.spend(len(part))
+        return part
+
+    def range_of(self, *ends: Any) -> list[int]:
+        """Return `range(start, stop, step)` as a list."""
+        self.budget.spend(STEP * len(range(*ends)))
+        return list(range(*ends))
+
+    def each(self, value: Any, cost: int) -> list[Any]:
+        """Return the items of a loop; all its rounds are counted first, at `cost` each."""
+        check_present(value)
+        if not isinstance(value, list | dict | str):
+            raise Refused(f"found a {type(value).__name__}; expected a list to loop over")
+        self.budget.spend(cost * len(value))
+        return value if isinstance(value, list) else list(value)
+
+
+class _Absent(StrictUndefined):
+    """Stands for what a template names and does not have: whatever uses it raises Missing."""
+
+    __slots__ = ()
+
+    def __init__(self, hint: str | None = None, obj: Any = None, name: str | None = None) -> None:
+        super().__init__(hint, obj, name, Missing)  # type: ignore[arg-type]
+
+    @property
+    def _undefined_message(self) -> str:
+        return self._undefined_name or "an item"
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja2's sandbox where `a.b` is an entry, never an attribute, and nothing is callable."""
+
+    context_class = _Rendering
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
+    intercepted_unops = frozenset({"+", "-"})
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Return an entry of a mapping, an item of a list or text, a number of a loop."""
+        if isinstance(obj, dict) and type(argument) in EXACT and argument in obj:
+            return obj[argument]
+        if isinstance(obj, list | str) and isinstance(argument, int):
+            if -len(obj) <= argument < len(obj):
+                return obj[argument]
+        elif isinstance(obj, LoopContext) and argument in _LOOP:
+            value = getattr(obj, argument)
+            return self.undefined(name=argument) if isinstance(value, Undefined) else value
+        check_present(obj)
+        check_present(argument)
+        name = str(argument) if type(argument) in EXACT else "an item"
+        if name.startswith("_"):  # not even asked about
+            raise Missing(name)
+        return self.undefined(name=name)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return an entry, as `a["b"]` does."""
+        return self.getitem(obj, attribute)
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        """Return False: methods and `range` have become filters."""
+        return False
+
+    def call_filter(self, name: str, *args: Any, **named: Any) -> Any:
+        """Call a filter by its name, as `map` does, if templates have it."""
+        if name not in FILTERS:
+            raise Refused(f"found {name!r}; expected one of: {', '.join(FILTERS)}")
+        return super().call_filter(name, *args, **named)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Calculate with numbers; `+` also joins two texts."""
+        if isinstance(left, str) and isinstance(right, str) and operator == "+":
+            return cast(_Rendering, context).concatenate([left, right])
+        numbers = as_number(left, operator), as_number(right, operator)
+        return as_number(super().call_binop(context, operator, *numbers))
+
+    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+        """Return `-a`, `+a`."""
+        return super().call_unop(context, operator, as_number(arg, operator))
+
+
+_OPERATIONS: Final = words("put put_value show literal concatenate compare slice_of range_of each")
+_SANDBOX: Final = _Sandbox(
+    trim_blocks=True, lstrip_blocks=True, optimized=False, autoescape=False, undefined=_Absent
+)
+_SANDBOX.globals = {}
+_TESTS: Final = {name: counted(name, cast(Any, _SANDBOX.tests[name])) for name in TESTS}
+_SANDBOX.tests = cast(Any, _TESTS)
+_SANDBOX.filters["items"] = METHODS[dict]["items"]
+_SANDBOX.filters = {
+    **{name: counted(name, _SANDBOX.filters[name]) for name in FILTERS},
+    **{f"{name}()": method_filter(name) for name in METHOD_NAMES},
+    **{f"<{name}>": pass_context(getattr(_Rendering, name)) for name in _OPERATIONS},
+}
+
+
+# -- from a template's text to what jinja2 compiles
+
+
+@dataclass(frozen=True)
+class Source:
+    """A template or an expression that has passed the lists."""
+
+    tree: nodes.Template
+    names: frozenset[str]
+    """Every name that it mentions: no other field is copied into its world."""
+    text: str | None = None
+    """What a template says that is nothing but text; None of another."""
+    several_lines: bool = False
+
+    @cached_property
+    def compiled(self) -> Template:
+        """What renders it; made when it is first asked for, since most are only checked."""
+        return Template.from_code(_SANDBOX, _SANDBOX.compile(self.tree), {})
+
+    def line_of(self, error: BaseException) -> str:
+        """Return `line 3: ` where an error rose in a template of several lines, else nothing."""
+        step, line = error.__traceback__, None
+        while step and self.several_lines:
+            if step.tb_frame.f_code.co_filename == "<template>":
+                line = self.compiled.get_corresponding_lineno(step.tb_lineno)
+            step = step.tb_next
+        return f"line {line}: " if line else ""
+
+
+@lru_cache(maxsize=256)
+def template(text: str) -> Source:
+    """Return a template that is fit to be filled; Refused for what a template may not hold, or bad
+    syntax."""
+    tree = _parsed(text, _SANDBOX.parse)
+    names = _checked_names(tree)
+    printed = [item for node in tree.body for item in getattr(node, "nodes", [node])]
+    data = [item.data for item in printed if isinstance(item, nodes.TemplateData)]
+    constant = "".join(data) if len(data) == len(printed) else None
+    return Source(_rewritten(tree), names, constant, "\n" in text)
+
+
+@lru_cache(maxsize=256)
+def expression(text: str) -> Source:
+    """Return a bare expression, as tasks map rows with. Refused as `template` does."""
+    tree = _parsed(text, _parse_expression)
+    names = _checked_names(tree)
+    result = nodes.Assign(nodes.Name("result", "store"), tree, lineno=1)
+    return Source(_rewritten(nodes.Template([result], lineno=1)), names)
+
+
+def free_names(text: str) -> frozenset[str]:
+    """Return the fields that a template cannot do without: names that it reads, binds nowhere and
+    asks nowhere whether they are there (`is defined`, `default`). Refused as `template` does."""
+    read: set[str] = set()
+    excused = {"range", "loop"}
+    for node, _ in _walk(template(text).tree):
+        if isinstance(node, nodes.Name):
+            (read if node.ctx == "load" else excused).add(node.name)
+        elif isinstance(node, nodes.Test | nodes.Filter) and node.name in ASKS_WHETHER:
+            excused |= {node.node.name} if isinstance(node.node, nodes.Name) else set()
+    return frozenset(read - excused)
+
+
+def tested_names(text: str) -> frozenset[str]:
+    """Return the names that a template's conditions ask about: what stands on them may be empty.
+    Refused as `template` does."""
+    branches = (node for node, _ in _walk(template(text).tree))
+    tests = (node.test for node in branches if isinstance(node, nodes.If | nodes.CondExpr))
+    inside = (node for test in tests for node, _ in _walk(test))
+    return frozenset(node.name for node in inside if isinstance(node, nodes.Name))
+
+
+def _parsed(text: str, parse: Callable[[str], Any]) -> Any:
+    check_bound("characters of source", len(text), LONGEST_SOURCE)
+    try:
+        text.encode()  # half a surrogate pair can be neither stored nor sent
+        return parse(text)
+    except RecursionError:
+        raise Refused(f"nested more than {NESTED} deep") from None
+    except TemplateError as error:
+        raise _refusal(getattr(error, "lineno", 0), error.message or "bad syntax") from None
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise Refused(str(error)) from None
+
+
+def _parse_expression(text: str) -> nodes.Expr:
+    """Return the tree of one expression, which is all of the text."""
+    parser = Parser(_SANDBOX, text, state="variable")
+    tree = parser.parse_expression()
+    if not parser.stream.eos:
+        parser.fail("expected one expression; found more after it", parser.stream.current.lineno)
+    return tree
+
+
+def _refusal(line: int, text: str) -> Refused:
+    return Refused(f"line {line}: {text}" if line else text)
+
+
+def _walk(tree: nodes.Node) -> Iterator[tuple[nodes.Node, int]]:
+    """Yield every node with its depth, outer ones first, without recursion."""
+    todo = deque([(tree, 0)])
+    while todo:
+        node, depth = todo.popleft()
+        yield node, depth
+        todo.extend((child, depth + 1) for child in node.iter_child_nodes())
+
+
+def _checked_names(tree: nodes.Node) -> frozenset[str]:
+    """Return the names in a tree; Refused where a node is on no list, or there are too many."""
+    names: set[str] = set()
+    for count, (node, depth) in enumerate(_walk(tree), 1):
+        check_bound("nodes", count, NODES)
+        check_bound("levels of nesting", depth, NESTED)
+        if fault := _fault(node):
+            raise _refusal(node.lineno, fault)
+        if isinstance(node, nodes.Name):
+            names.add(node.name)
+    return frozenset(names)
+
+
+def _fault(node: nodes.Node) -> str | None:
+    """Return why a node is not for templates."""
+    kind = type(node).__name__
+    if kind not in _NODES:
+        return f"{kind.lower()} is not for templates"
+    if isinstance(node, nodes.Name) and (node.name, node.ctx) in _RESERVED:
+        return f"{node.name} is not for templates to {node.ctx}"
+    if isinstance(node, nodes.Call | nodes.Filter | nodes.Test):
+        return _fault_of_call(node)
+    if isinstance(node, nodes.Const):
+        return _fault_of_constant(node.value)
+    if isinstance(node, nodes.For) and node.recursive:
+        return "recursive loops are not for templates"
+    if isinstance(node, nodes.AssignBlock) and node.filter is not None:
+        return "set takes no filter"
+    return None
+
+
+def _fault_of_call(node: nodes.Call | nodes.Filter | nodes.Test) -> str | None:
+    """Only what is listed is called, with arguments that stand in the template."""
+    if node.dyn_args is not None or node.dyn_kwargs is not None:
+        return "* and ** are not for templates"
+    if len({pair.key for pair in node.kwargs}) < len(node.kwargs):
+        return "an argument is named twice"
+    if isinstance(node, nodes.Call):
+        name = getattr(node.node, "attr", getattr(node.node, "name", "a value"))
+        if name in (METHOD_NAMES if isinstance(node.node, nodes.Getattr) else ["range"]):
+            return None
+        return f"{name!r} is not to be called; there is: range, {', '.join(sorted(METHOD_NAMES))}"
+    known = FILTERS if isinstance(node, nodes.Filter) else TESTS
+    if node.name in known:
+        return None
+    return f"no {type(node).__name__.lower()} {node.name!r}; there is: {', '.join(known)}"
+
+
+def _fault_of_constant(value: object) -> str | None:
+    if isinstance(value, int) and value.bit_length() > BITS:
+        return f"found a number of {value.bit_length():,} bits; expected at most {BITS}"
+    if isinstance(value, float) and not isfinite(value):
+        return "found a number that is too large"
+    if isinstance(value, str) and not value.isascii() and re.search("[\ud800-\udfff]", value):
+        return "found half a surrogate pair; expected text"  # as an escape, it stands in no source
+    return None
+
+
+def _rewritten(tree: nodes.Template) -> nodes.Template:
+    _Rewriter().visit(tree)
+    return cast(nodes.Template, tree.set_environment(_SANDBOX))
+
+
+class _Rewriter(NodeTransformer):
+    """Replaces each operation of a tree that has passed the lists by one that counts."""
+
+    def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
+        """Return a node with what is inside it replaced, and then itself."""
+        self.generic_visit(node)
+        rewrite = _REWRITES.get(type(node))
+        return rewrite(node) if rewrite else node
+
+
+def _operation(name: str, node: nodes.Node, value: nodes.Node, *args: nodes.Node) -> nodes.Filter:
+    return nodes.Filter(value, name, list(args), [], None, None, lineno=node.lineno)
+
+
+def _output(node: nodes.Output) -> nodes.Node:
+    node.nodes = [
+        _operation("<put>", item, nodes.Const(item.data))
+        if isinstance(item, nodes.TemplateData)
+        else _operation("<put_value>", item, item)
+        for item in node.nodes
+    ]
+    return node
+
+
+def _block(node: nodes.AssignBlock) -> nodes.Node:
+    for operation in node.find_all(nodes.Filter):
+        if operation.name in ("<put>", "<put_value>"):  # nothing is printed here yet
+            operation.name = "<show>"
+    return node
+
+
+def _loop(node: nodes.For) -> nodes.Node:
+    cost = STEP * sum(1 for _ in _walk(node))
+    node.iter = _operation("<each>", node, node.iter, nodes.Const(cost))
+    return node
+
+
+def _comparison(node: nodes.Compare) -> nodes.Node:
+    operands = nodes.List([node.expr, *(operand.expr for operand in node.ops)])
+    operators = nodes.Const(tuple(operand.op for operand in node.ops))
+    return _operation("<compare>", node, operands, operators)
+
+
+def _list(node: nodes.Tuple) -> nodes.Node:
+    if any(isinstance(item, nodes.Slice) for item in node.items):
+        raise _refusal(node.lineno, "a part such as [1:2] takes one start, one end and one step")
+    return _operation("<literal>", node, nodes.List(node.items)) if node.ctx == "load" else node
+
+
+def _choice(node: nodes.CondExpr) -> nodes.Node:
+    return nodes.CondExpr(node.test, node.expr1, node.expr2 or nodes.Const(""))
+
+
+def _item(node: nodes.Getitem) -> nodes.Node:
+    if not isinstance(node.arg, nodes.Slice):
+        return node
+    ends = (node.arg.start, node.arg.stop, node.arg.step)
+    return _operation("<slice_of>", node, node.node, *(end or nodes.Const(None) for end in ends))
+
+
+def _call(node: nodes.Call) -> nodes.Node:
+    if isinstance(node.node, nodes.Getattr):
+        call = _operation(f"{node.node.attr}()", node, node.node.node, *node.args)
+    elif node.args and not node.kwargs:
+        return _operation("<range_of>", node, *node.args)
+    else:
+        raise _refusal(node.lineno, "range takes one to three numbers")
+    call.kwargs = list[Any](node.kwargs)
+    return call
+
+
+_REWRITES: Final[dict[type, Callable[[Any], nodes.Node]]] = {
+    nodes.Output: _output,
+    nodes.AssignBlock: _block,
+    nodes.For: _loop,
+    nodes.Compare: _comparison,
+    nodes.Concat: lambda node: _operation("<concatenate>", node, nodes.List(node.nodes)),
+    nodes.List: lambda node: _operation("<literal>", node, node),
+    nodes.Dict: lambda node: _operation("<literal>", node, node),
+    nodes.Tuple: _list,
+    nodes.CondExpr: _choice,
+    nodes.Getitem: _item,
+    nodes.Call: _call,
+}
+
+
+# -- rendering
+
+
+def fill(source: Source, fields: Mapping[str, object], quote: Quote | None = None) -> str:
+    """Return the text of a template; Missing for a field that is not there, Refused otherwise.
+
+    `quote` is asked how each text that is no part of the template stands in it.
+    """
+    return _run(source, fields, quote)[0] if source.text is None else source.text
+
+
+def evaluate(source: Source, fields: Mapping[str, object]) -> Plain:
+    """Return the value of an expression. Raises as `fill` does."""
+    _, rendering = _run(source, fields)
+    return cast("Plain", rendering.literal(rendering.vars["result"]))
+
+
+def _run(
+    source: Source, fields: Mapping[str, object], quote: Quote | None = None
+) -> tuple[str, _Rendering]:
+    """Return what a template prints and its state at the end; whatever Python raises on its behalf
+    becomes Refused, with its line."""
+    budget = Budget()
+    values = world(source.names, fields, budget)
+    try:
+        rendering = cast(_Rendering, source.compiled.new_context(values))
+        rendering.budget, rendering.quote = budget, quote
+        return "".join(source.compiled.root_render_func(rendering)), rendering
+    except RecursionError:
+        raise Refused("nested too deeply") from None
+    except Exception as error:  # noqa: BLE001 - operands of any type, in any operation of Python's
+        text = str(getattr(error, "msg", error)) or type(error).__name__
+        refused = error if isinstance(error, Refused) else Refused(text)
+        refused.args = (f"{source.line_of(error)}{refused}",)
+        raise refused from None
