@@ -131,6 +131,10 @@ WORK = {
     "groups": "{{ pairs | groupby('n') }}",
     "unique": "{{ nums | unique | list }}",
     "dictsort": "{{ row | dictsort }}",
+    "strip-all-by-all": "{{ big.strip(charset) }}",
+    "lstrip-all-by-all": "{{ big.lstrip(charset) }}",
+    "trim-all-by-all": "{{ big | trim(charset) }}",
+    "rsplit-all-by-all": "{{ big.rsplit('xy' ~ big[:400000]) }}",
     "long-path-for-each": "{{ nums | map(attribute=dots, default=1) | list }}",
     "long-path-in-a-sort": "{{ nums | sort(attribute=dots) }}",
     "long-path-in-a-sum": "{{ nums | sum(attribute=dots) }}",
@@ -179,7 +183,7 @@ WORK = {
     "unclosed-blanks": "{%-" + " " * 90_000,
     "unclosed-comments": "{#" * 45_000,
     "unclosed-raws": "{% raw %}" * 9_000,
-}  # fmt: skip
+}
 FORMATS = {
     "percent-of-two": "{{ '%s %s' % (question, 1) }}",
     "percent-by-name": "{{ '%(a)s' % row }}",
@@ -251,9 +255,49 @@ SHARE = {
     "used-up-iterator": "{% set x = nums | map('string') %}{{ x | first }}{{ x | first }}",
     "filter-s-own": "{{ pairs | map('default', row) | list | length }}",
 }
+INSIDE = {
+    "operation-mapped": "{{ [question] | map('<put_value>') | list }}",
+    "method-mapped": "{{ [question] | map('upper()') | list }}",
+    "operation-selected": "{{ [question] | select('<show>') | list }}",
+    "named-divisor": "{{ row.fmt is divisibleby(num=3) }}",
+    "named-divisor-of-each": "{{ [row.fmt] | select('divisibleby', num=3) | list }}",
+    "named-width": "{{ big | replace('x', '\n') | indent(first=true, width=30000000) }}",
+    "named-precision": "{{ 1 | round(method='ceil', precision=300000000) }}",
+    "rounded-text": "{{ big | round(20, 'ceil') }}",
+    "named-replacement": "{{ big | replace(old='x', new=big) }}",
+    "named-characters": "{{ big | trim(chars=charset) }}",
+    "named-separator": "{{ big.rsplit(sep='xy' ~ big[:400000]) }}",
+    "named-start": "{{ [nums, nums] | sum(start=[]) }}",
+    "path-of-a-text": "{{ big | map(attribute=dots, default=1) | list }}",
+    "paths-of-a-sort": "{{ nums | sort(attribute=nums | join(',')) }}",
+    "named-path-of-a-join": "{{ nums | join(attribute=dots, d='x') }}",
+    "no-number-as-indent": "{{ big | tojson(indent='nan' | float) }}",
+    "no-number-as-width": "{{ big | indent('nan' | float) }}",
+    "loop-by-default": "{% for i in nums[:3] %}{{ loop | default(1) }}{% endfor %}",
+    "loop-in-a-choice": "{% for i in nums[:3] %}{{ (loop if i) or loop }}{% endfor %}",
+    "loop-as-names": "{% for i in nums[:3] %}{% set a, b = loop %}{{ a }}{% endfor %}",
+    "loop-over-loop": "{% for i in nums[:3] %}{% for j in loop %}{% endfor %}{% endfor %}",
+    "loop-as-a-target": "{% for loop in nums[:3] %}{{ loop }}{% endfor %}",
+    "self-as-a-target": "{% set self = 1 %}{{ self }}",
+    "context-by-name": "{{ [question] | join(context=1) }}",
+    "argument-twice": "{{ question | replace(old='a', old='b', new='c') }}",
+    "infinite-literal": "{{ 1e999 }}",
+    "nested-loops": "{% for x in [1] %}" * 25 + "{% endfor %}" * 25,
+    "slice-in-a-tuple": "{{ rows[1:2, 3] }}",
+    "data-in-a-block": "{% set a %}{% for i in range(9000) %}"
+    + "y" * 90_000
+    + "{% endfor %}{% endset %}",
+    "data-in-a-loop": "{% for i in range(90000) %}" + "y" * 90_000 + "{% endfor %}",
+}
+"""Attacks written with the code at hand: names of its operations, arguments by name, loops."""
 REFUSED = {
     f"{kind}-{name}": text
-    for kind, rows in {"attribute": ATTRIBUTES, "work": WORK, "format": FORMATS}.items()
+    for kind, rows in {
+        "attribute": ATTRIBUTES,
+        "work": WORK,
+        "format": FORMATS,
+        "inside": INSIDE,
+    }.items()
     for name, text in rows.items()
 }
 

@@ -211,7 +211,17 @@ def test_nothing_imports_a_trainer() -> None:
         assert "from trainers" not in path.read_text()
 
 
-HEAVY = ("torch", "transformers", "litellm", "datasets", "duckdb", "trl", "openai", "pyarrow")
+HEAVY = (
+    "torch",
+    "transformers",
+    "litellm",
+    "datasets",
+    "duckdb",
+    "trl",
+    "openai",
+    "pyarrow",
+    "jinja2",
+)
 
 
 @pytest.mark.parametrize("what", [["-c", "import convbench"], ["-m", "convbench", "--help"]])

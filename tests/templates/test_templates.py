@@ -10,6 +10,8 @@ from jinja2 import Environment, StrictUndefined
 
 from convbench import catalog, prompts
 from convbench.catalog.texts import expressions, texts
+from convbench.errors import SpecError
+from convbench.judge.fence import quoting
 from convbench.schema import JudgeSpec, ProtocolSpec, TaskSpec
 from convbench.template_calls import FILTERS, METHOD_NAMES, TESTS
 
@@ -69,3 +71,27 @@ def test_the_guide_names_every_filter_test_and_method() -> None:
     known = {*FILTERS, *TESTS, *METHOD_NAMES}
     alike = {"equalto", "greaterthan", "lessthan"}  # other names of eq, gt and lt
     assert {name for name in known if name.isalpha()} - named == alike
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\nb {{ nobody }}", "x: line 2: 'nobody' is undefined; "),
+        (
+            "a\n\n{% for c in choices %}\n{{ c.label }}\n{{ c.size }}{% endfor %}",
+            "x: line 5: 'size' ",
+        ),
+        ("{{ turns }}\n{{ turn + letters }}", "x: line 2: + is for numbers in templates; "),
+        ("\n{{ turns.upper() }}", "x: line 2: a int has no upper(); "),
+        ("\n\n{{ letters | nothing }}", "x: line 3: no filter 'nothing'; "),
+        ("\n{% if turn %}", "x: line 2: Unexpected end of template"),
+    ],
+)
+def test_an_error_names_its_line(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match="^" + re.escape(said)):
+        prompts.render(text, FIELDS, "x")
+
+
+def test_what_a_block_holds_is_quoted_once() -> None:
+    text = "{% set b %}So: {{ said }}{% endset %}{{ b }}End"
+    assert prompts.render(text, {"said": "a\nb"}, "x", quoting()) == "> So: a\n> b\nEnd"
