@@ -1,6 +1,6 @@
 """Templates from anywhere, rendered by jinja2's sandbox over plain data, with their work counted.
 
-A template may hold the nodes in `_NODES`, and call `range` and what `template_calls` lists; all
+A template may hold the nodes in `_ALLOWED`, and call `range` and what `template_calls` lists; all
 else is refused when it is read. It sees copies of its fields (`plain_data`): nothing that can be
 called or changed, or has attributes. A spec may come from a stranger, so bounds hold on the source,
 on each text and number, and on the work of one rendering.
@@ -54,11 +54,11 @@ LINE: Final = 600
 """Most characters of an error about a template."""
 LONGEST_SOURCE: Final = 100_000
 """Most characters of a template's own text."""
-NODES: Final = 2_000
+MOST_NODES: Final = 2_000
 """Most nodes of a template's tree; the shipped ones have at most about 40."""
 NESTED: Final = 60
 """Deepest nesting of a template's tree."""
-_NODES: Final = words(
+_ALLOWED: Final = words(
     "Add And Assign AssignBlock Call Compare Concat CondExpr Const Dict Div Filter FloorDiv For "
     "Getattr Getitem If Keyword List Mod Mul Name Neg Not Operand Or Output Pair Pos Slice Sub "
     "Template TemplateData Test Tuple With"
@@ -353,7 +353,7 @@ def _checked_names(tree: nodes.Node) -> frozenset[str]:
     """Return the names in a tree; Refused where a node is on no list, or there are too many."""
     names: set[str] = set()
     for count, (node, depth) in enumerate(_walk(tree), 1):
-        check_bound("nodes", count, NODES)
+        check_bound("nodes", count, MOST_NODES)
         check_bound("levels of nesting", depth, NESTED)
         if fault := _fault(node):
             raise _refusal(node.lineno, fault)
@@ -365,7 +365,7 @@ def _checked_names(tree: nodes.Node) -> frozenset[str]:
 def _fault(node: nodes.Node) -> str | None:
     """Return why a node is not for templates."""
     kind = type(node).__name__
-    if kind not in _NODES:
+    if kind not in _ALLOWED:
         return f"{kind.lower()} is not for templates"
     if isinstance(node, nodes.Name) and (node.name, node.ctx) in _RESERVED:
         return f"{node.name} is not for templates to {node.ctx}"
