@@ -36,30 +36,32 @@ _QUESTION_BEHIND = re.compile(
 )
 """Where a question follows a statement in its sentence: "it is marble, don't you think?"."""
 _ASKS = re.compile(
-    r"^[^\w◆◈◇]*(?:(?:and|so|now|but|then) )?(?:how|what(?! an?\b)|which|why|where|when|who|do|does"
-    r"|did|is|are|can|could|would|will)\b",
-    re.IGNORECASE,
+    r"^[^\w◆◈◇]*(?:(?:and|so|now|but|then) )?(?:how|what(?! an?\b)|which|why|who)\b", re.IGNORECASE
 )
+"""How a question begins that has no question mark."""
 _IN_YOUR_PLACE = re.compile(
     r"\bif\s+(?:i\s+were\s+(?:you|in\s+your\s+\w+)|it\s+were\s+(?:me|mine|my\s+\w+|up\s+to\s+me))"
     r"|\bin\s+your\s+(?:place|shoes|position)\b"
     r"|\bif i were \w+ing\b[^,]{0,40},"
     r"|\bif (?:the|your|you're|time|it helps|in doubt|stuck|unsure|that helps)\b[^,]{0,30},"
-    r"|\b(?:no|none) other than\b|\bno (?:doubt|need)\b|\bnothing but\b",
+    r"|\b(?:no|none) other than\b|\bno (?:doubt|need)\b|\bas you (?:\w+ )?s(?:ay|aid)\b"
+    r"|\bif (?:you (?:please|like|ask me)|i may)\b"
+    r"|\bif (?:this|it) were an? [^,]{0,30},|\bnothing but\b",
     re.IGNORECASE,
 )
 """Words of doubt and denial that neither doubt nor deny."""
 _PRETENDED = re.compile(
     r"\b(?:i|we|you)\b[^.;?!]{0,30}?(?:not|n't|never|hardly)\b[^.;?!]{0,25}?"
-    r"\b(?:say|tell|reveal|mention|admit|give away|let on|let slip|disclose|hear|confess|whisper)\b"
+    r"\b(?:say|tell|reveal|mention|admit|give away|let on|let slip|disclose|hear|confess"
+    r"|whisper)(?:ing)?\b"
     r"(?! (?:\w+ )?(?:whether|if|which)\b)"
     r"|\b(?:far be it|unfair|naughty|officially|unofficially|slip\w*|blurt\w*)\b",
     re.IGNORECASE,
 )
 """What is said by saying that it is not: "I shouldn't tell you that it is marble"."""
 _SAY = (
-    r"(?:think\w*|thought|sa(?:y|ys|id|ying)|believe\w*|cho(?:se|oses|osing|sen)|pick(?:s|ed|ing)|went"
-    r"|mean|meant|propose\w*|claim\w*|reckon\w*|state\w*|suggest\w*|wrote|write"
+    r"(?:think\w*|thought|sa(?:y|ys|id|ying)|believe\w*|cho(?:se|oses|osing|sen)|pick(?:s|ed|ing)"
+    r"|went (?:for|with)|mean|meant|propose\w*|claim\w*|reckon\w*|state\w*|suggest\w*|wrote|write"
     r"|answer\w*|named|lean\w*|guess\w*|vote\w*|swear\w*|insist\w*|call\w*|mix\w*)"
 )
 _UNSAID = re.compile(
@@ -95,6 +97,12 @@ _CUES = re.compile(
 )
 """Praise, verdicts and conclusions that no plain fact about an option has."""
 _BUT = re.compile(rf"\b(?:but|while|whereas|yet|however)\b[^{OTHER}]*{GOLD}", re.IGNORECASE)
+_RESULT = re.compile(
+    rf"\d[^.;]{{0,60}}?\b(?:gives?|makes?|is|equals|leaves|get|comes to)"
+    rf"(?: [\w']+){{0,2}} {GOLD}(?=\W|$)",
+    re.IGNORECASE,
+)
+"""A number that is worked out."""
 _LISTED = re.compile(
     rf"{OTHER}(?:,? (?:and|or)|,) {GOLD}|{GOLD}(?:,? (?:and|or)|,) {OTHER}", re.IGNORECASE
 )
@@ -131,10 +139,12 @@ _BARE = re.compile(
 )
 """The gold option, of which nothing is said: what a confirmation beside it confirms."""
 _GRANTED = re.compile(
-    r"\b(?:since|because|given that|now that|knowing that|as|why|obvious|clear|plain|evident|agree"
+    r"\bwhy (?:it |the \w+ )?(?:is|are|was|were|must|does|has|had)(?: be)? (?!you\b)"
+    rf"(?:[\w']+ ){{0,3}}?{GOLD}"
+    r"|\b(?:since|because|given that|now that|knowing that|as|obvious|clear|plain|evident|agree"
     rf"|see|(?:is|was|would|does|do|are)n't) (?:that )?(?:[\w']+ ){{0,4}}?{GOLD}"
     rf"|\b(?:how|that) (?:\w+ )?{GOLD} (?:is|was|gets to be|came to be|must be) (?:the|our)\b"
-    r"|\b(?:how|what) (?:[\w']+ ){0,6}?(?:makes|made|make|tells us|shows|proves) "
+    r"|\b(?:how|what) (?:[\w']+ ){0,6}?(?:makes|made|make|tells us|shows|proves) (?!you\b)"
     rf"(?:[\w']+ ){{0,3}}?{GOLD}",
     re.IGNORECASE,
 )
@@ -151,7 +161,8 @@ _RULES_OUT = re.compile(
 )
 _NONE_OF_THESE = re.compile(
     r"\b(?:none|neither|not one|all) of (?:them|these|those|the)\b"
-    r"|\b(?:those|these|all|the other) 3 (?:are|is|do|were|can|will|have|won)\b",
+    r"|\bthem (?:all|out)\b|\ball 3\b"
+    r"|\b(?:those|these|the other) 3 (?:are|is|do|were|can|will|have|won)\b",
     re.IGNORECASE,
 )
 _LOOKS = re.compile(
@@ -293,13 +304,21 @@ def _names(read: list[str], i: int, example: Example) -> bool:
         return False
     beside = " ".join(one for one in read[max(0, i - 1) : i + 2] if not _is_question(one))
     confirmed = _CONFIRMS.search(beside) and not _ON_THE_WAY.search(beside)
+    if numeric and _RESULT.search(sentence):
+        return True
     pointed = on_topic or _CUES.search(sentence)
     return any(
         pointed or GOLD_BY_LETTER in part or _PREDICATE.search(part)
         or (confirmed and _BARE.search(part))
         for part in (_NUMERIC_PARTS if numeric else _PARTS).split(sentence)
-        if re.search(GOLD, part) and OTHER not in part and not _UNSAID.search(part)
+        if re.search(GOLD, part) and OTHER not in part and not _unsaid(part)
     )  # fmt: skip
+
+
+def _unsaid(part: str) -> bool:
+    """Whether the gold option's place in a part of a sentence is denied, supposed, or another's."""
+    place = re.search(rf"{GOLD}(?: [\w']+){{0,3}}", part)
+    return place is not None and _UNSAID.search(part[: place.end()]) is not None
 
 
 def _shares_words(sentence: str, example: Example) -> bool:

@@ -18,7 +18,11 @@ _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 _NUMBERS = {word: str(n) for n, word in enumerate(_ONES)} | {
     word: str(10 * n) for n, word in enumerate(_TENS, 2)
 }
-_NUMBER = re.compile(rf"(?<![\w-])(?:{'|'.join([*_ONES[2:], *_TENS])})(?![\w-])", re.IGNORECASE)
+_NUMBER = re.compile(
+    rf"(?<![\w-])(?:(?P<tens>{'|'.join(_TENS)})-(?P<ones>{'|'.join(_ONES[1:10])})"
+    rf"|{'|'.join([*_ONES[2:], *_TENS])})(?![\w-])",
+    re.IGNORECASE,
+)
 
 _LETTER_A = (
     r"A(?=\s*(?:[,.;:)!]|$|(?:is|isn['’]t|can|cannot|can['’]t|and|or|nor|are|does|doesn['’]t|has"
@@ -28,7 +32,7 @@ _LETTERS = (
     rf"(?<![\w'’])(?:[B-HJ-Z](?![\w'’])|{_LETTER_A})"
     r"|(?<=[Oo]ption )A\b|(?<=[Cc]hoice )A\b|(?<=[Ss]tatement )A\b"
 )
-_DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]*"
+_DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]{0,3}"
 
 _PLACES = {
     "first": 0, "top": 0, "1st": 0, "second": 1, "2nd": 1, "third": 2, "3rd": 2, "fourth": 3,
@@ -52,7 +56,13 @@ _AFTER = {"and", "but", "for", "which", "that", "because", "since", "here", "the
 
 def number_words(text: str) -> str:
     """Return the text with the words of small numbers as digits."""
-    return _NUMBER.sub(lambda match: _NUMBERS[match[0].lower()], text)
+
+    def digits(match: re.Match[str]) -> str:
+        if match["tens"]:
+            return _NUMBERS[match["tens"].lower()][0] + _NUMBERS[match["ones"].lower()]
+        return _NUMBERS[match[0].lower()]
+
+    return _NUMBER.sub(digits, text)
 
 
 def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
@@ -105,7 +115,7 @@ def _names(
     longest = sorted(names, key=len, reverse=True)
     texts = "|".join(_spelled(name, nouns if bare else "") for name in longest) or "(?!)"
     return re.compile(
-        rf"{_DRESSED}(?:(?P<text>(?i:{texts}))s?(?!\w)|(?P<letter>{_LETTERS}))[\"'”’*_)\]]*"
+        rf"{_DRESSED}(?:(?P<text>(?i:{texts}))s?(?!\w)|(?P<letter>{_LETTERS}))[\"'”’*_)\]]{{0,3}}"
     ), labels
 
 
