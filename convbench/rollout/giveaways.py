@@ -70,9 +70,11 @@ _UNSAID = re.compile(
     r"|for example)\b|n't\b"
     r"|\b(?:you|they|he|she|who|some|many|most|others|people|students|learners|sister|brother|dad"
     r"|mum|friend\w*|somebody|someone|everyone|everybody|classmates?)(?:'re|'ve| are| have)?"
-    rf" (?:\w+ )?{_SAY}\b"
+    rf" (?:\w+ )?{_SAY}\b|\b(?:they|who|some|many|most|others|people|students|learners)"
+    r" (?:\w+ )?(?:pick|choose|go for|take|write)\b"
     r"|\byour (?:\w+ )?(?:suggestion|proposal|answer|guess|choice|idea)(?:'s| is| was|:)"
-    r"(?! (?:right|correct|indeed))",
+    r"(?! (?:right|correct|indeed))"
+    rf"|{GOLD} (?:says?|states?|reads?|mentions?|speaks?|talks?|claims?)\b",
     re.IGNORECASE,
 )
 """What is said there is denied, supposed, or somebody else's view."""
@@ -87,9 +89,9 @@ _CHOOSE = (
 _CUES = re.compile(
     r"\b(?:right|correct|proper|true|best|ideal|accurate|valid|fitting|perfect|real|actual|only"
     r"|expected|required|intended|answer|solution|option|choice|pick|winner|response|result|key|one"
-    r"|thing|candidate|bravo|clever|well done|congratulations|good|great|excellent|brilliant"
-    r"|hats off|reward\w*|holds? up|deserv\w*|earn\w*|applause|proud|smart|sharp|splendid|superb"
-    r"|stands?|safe|therefore|thus|hence|so|together|total|sum|finally|conclusion|must|root|product"
+    r"|thing|candidate|bravo|spot on|bang on|clever|well done|congratulations|good|great"
+    r"|excellent|brilliant|hats off|reward\w*|holds? up|deserv\w*|earn\w*|applause|proud"
+    r"|smart|sharp|splendid|superb|stands?|safe|therefore|thus|hence|so|together|total|sum|finally|conclusion|must|root|product"
     r"|difference|quotient|gets?|obtain|left|remains?|obviously|clearly|of course|exactly|precisely"
     rf"|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|(?:is|was) what (?:[\w']+ ){{0,4}}?"
     rf"(?:need|want|get|look|seek|ask|after))|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
@@ -172,6 +174,12 @@ _LOOKS = re.compile(
     re.IGNORECASE,
 )
 """How a sentence begins that names options without saying what they are."""
+_ONE_IS_LEFT = re.compile(
+    r"\b(?:left|leaves?|remain\w*|only (?:1|one|\w+ one)|one more|just one|last one|(?:the )?fourth"
+    r"|the other one|still standing|narrows?|conclusions?|case|conclude)\b",
+    re.IGNORECASE,
+)
+"""Words that send the other one to the option that was not spoken of."""
 _NO = re.compile(r"^\W*(?:no|nope|nah|not|wrong|out|gone|never)\b", re.IGNORECASE)
 _WAY = (
     r"equation|step|approach|method|formula|operation|way|idea|track|direction|path|lines?\b"
@@ -289,16 +297,21 @@ def _names(read: list[str], i: int, example: Example) -> bool:
     sentence = read[i]
     if not re.search(GOLD, sentence):
         return False
-    if pretended := _PRETENDED.search(sentence):
-        revealed = _PARTS.split(sentence[pretended.end() :])[0]
-        return re.search(GOLD, revealed) is not None and OTHER not in revealed
+    if list(_PRETENDED.finditer(sentence)):
+        return any(
+            re.search(GOLD, said) and OTHER not in said
+            for pretended in _PRETENDED.finditer(sentence)
+            for said in _PARTS.split(sentence[pretended.end() :])[:1]
+        )
     on_topic = _shares_words(sentence, example)
     if _is_question(sentence):
         asked = _AGAINST.sub("", sentence)
         granted = _GRANTED.search(asked) or (on_topic and _REASONS.search(asked))
         return OTHER not in asked and bool(granted)
     numeric = example.options[example.answer or ""].strip()[:1].isdigit()
-    if OTHER in sentence and not (numeric or _RULES_OUT.search(sentence) or _BUT.search(sentence)):
+    if OTHER in sentence and not (
+        numeric or on_topic or _RULES_OUT.search(sentence) or _BUT.search(sentence)
+    ):
         return False
     if _LISTED.search(sentence):
         return False
@@ -337,6 +350,7 @@ def _leaves_one(sentences: list[str], example: Example) -> bool:
     """Whether all options but the gold one are ruled out, or said to be something else."""
     gone: set[str] = set()
     seen: set[str] = set()
+    pointed = any(map(_ONE_IS_LEFT.search, sentences))
     for i, sentence in enumerate(sentences):
         read, named = mark_options(sentence, example)
         if example.answer in named:
@@ -345,15 +359,17 @@ def _leaves_one(sentences: list[str], example: Example) -> bool:
         if denied or _NONE_OF_THESE.search(sentence):
             gone |= seen
         seen |= named
-        if denied or (not _is_question(sentence) and _says_what(sentence, read)):
+        if denied or (not _is_question(sentence) and _says_what(sentence, read, pointed)):
             gone |= named
     return gone == set(example.letters) - {example.answer} and len(gone) > 1
 
 
-def _says_what(sentence: str, read: str) -> bool:
-    """Whether a sentence rules out the options that it names, or says what they are."""
-    described = not _LOOKS.search(sentence) and len(re.findall(r"\w{2,}", read)) > 1
-    return described or _RULES_OUT.search(sentence) is not None
+def _says_what(sentence: str, read: str, pointed: bool) -> bool:
+    """Whether a sentence rules out the options that it names, or, where the turn points to the one
+    that is left, says what they are."""
+    if _RULES_OUT.search(sentence):
+        return True
+    return pointed and not _LOOKS.search(sentence) and len(re.findall(r"\w{2,}", read)) > 1
 
 
 def _spells(sentence: str, example: Example) -> bool:
@@ -386,10 +402,10 @@ def smuggles(text: str, example: Example) -> bool:
     """
     gold = letters(example.options.get(example.answer or "", ""))
     named = len(gold) >= LONG and gold not in letters(text)
-    if leaks(" ".join(text.split()), example):
+    if _states(" ".join(text.split()), example):
         return True
     for kind, said in readings(text):
-        if _MAY_SAY.search(said) and leaks(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
+        if _MAY_SAY.search(said) and _states(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
             return True
         if named and kind in ("turned", "decoded") and _says(said, gold):
             return True

@@ -15,12 +15,13 @@ _ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
          "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
          "nineteen"]  # fmt: skip
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_NUMBERS = {word: str(n) for n, word in enumerate(_ONES)} | {
-    word: str(10 * n) for n, word in enumerate(_TENS, 2)
+_NUMBERS = {word: n for n, word in enumerate(_ONES)} | {
+    word: 10 * n for n, word in enumerate(_TENS, 2)
 }
+_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[1:])})"
 _NUMBER = re.compile(
-    rf"(?<![\w-])(?:(?P<tens>{'|'.join(_TENS)})-(?P<ones>{'|'.join(_ONES[1:10])})"
-    rf"|{'|'.join([*_ONES[2:], *_TENS])})(?![\w-])",
+    rf"(?<![\w-])(?:(?P<hundreds>{_BELOW_100}) hundred(?:(?: and)? (?P<rest>{_BELOW_100}))?"
+    rf"|(?P<small>{_BELOW_100}))(?![\w-])",
     re.IGNORECASE,
 )
 
@@ -29,7 +30,8 @@ _LETTER_A = (
     r"|was|fails?)\b))"
 )
 _LETTERS = (
-    rf"(?<![\w'’])(?:[B-HJ-Z](?![\w'’])|{_LETTER_A})"
+    r"(?<![Vv]itamin )(?<!ype )(?<!lass )(?<!roup )(?<!hase )(?<!epatitis )"
+    rf"(?<![\w'’-])(?:[B-HJ-Z](?![\w'’-])|{_LETTER_A})"
     r"|(?<=[Oo]ption )A\b|(?<=[Cc]hoice )A\b|(?<=[Ss]tatement )A\b"
 )
 _DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]{0,3}"
@@ -50,7 +52,7 @@ _PLACE = re.compile(
 
 _AFTER = {"and", "but", "for", "which", "that", "because", "since", "here", "then", "now", "not",
           "was", "would", "must", "will", "has", "left", "too", "more", "alto", "exac", "inst",
-          "rath", "with"}  # fmt: skip
+          "rath", "with", "nor", "multi", "divi", "times", "plus", "minus", "per"}  # fmt: skip
 """Beginnings of words behind a number that it does not count."""
 
 
@@ -58,11 +60,15 @@ def number_words(text: str) -> str:
     """Return the text with the words of small numbers as digits."""
 
     def digits(match: re.Match[str]) -> str:
-        if match["tens"]:
-            return _NUMBERS[match["tens"].lower()][0] + _NUMBERS[match["ones"].lower()]
-        return _NUMBERS[match[0].lower()]
+        if match["small"]:
+            return match[0] if match[0].lower() == "one" else str(_below_100(match["small"]))
+        return str(100 * _below_100(match["hundreds"]) + _below_100(match["rest"] or "zero"))
 
     return _NUMBER.sub(digits, text)
+
+
+def _below_100(words: str) -> int:
+    return sum(_NUMBERS[word] for word in re.split("[- ]", words.lower()))
 
 
 def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
@@ -82,7 +88,7 @@ def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
 
     def name(match: re.Match[str]) -> str:
         said = " ".join((match["text"] or match["letter"]).split())
-        label = labels.get(said) or labels.get(said.lower(), "")
+        label = labels.get(said) or labels.get(said.lower()) or labels.get(_stems(said), "")
         return marked(label, bool(match["letter"])) if label else match[0]
 
     clean = " ".join(re.sub("[◆◇◈]", " ", sentence).split())
@@ -113,10 +119,25 @@ def _names(
     bare = all(text.strip()[-1:].isdigit() for _, text in choices)
     nouns = "|".join({word[:4] for word in re.findall(r"[a-z]{3,}", question.lower())} | _AFTER)
     longest = sorted(names, key=len, reverse=True)
+    stems = [_stems(text) for _, text in choices]
+    inflected = {
+        stem: label
+        for stem, (label, text) in zip(stems, choices, strict=True)
+        if stem.count(" ") and stems.count(stem) == 1 and re.fullmatch(r"[^\W\d][\w\s'-]*", text)
+    }
+    labels = inflected | labels
     texts = "|".join(_spelled(name, nouns if bare else "") for name in longest) or "(?!)"
+    for stem in inflected:
+        texts += r"|\b" + r"\s+".join(rf"{word}\w*" for word in stem.split())
     return re.compile(
         rf"{_DRESSED}(?:(?P<text>(?i:{texts}))s?(?!\w)|(?P<letter>{_LETTERS}))[\"'”’*_)\]]{{0,3}}"
     ), labels
+
+
+def _stems(text: str) -> str:
+    """Return the words of a name, each by its first letters: inflections are one."""
+    words = re.sub(r"^(?:an?|the)\s+", "", text.lower().rstrip(".")).split()
+    return " ".join(word[:4] for word in words)
 
 
 def _spellings(text: str, others: list[str], question: str) -> list[str]:
