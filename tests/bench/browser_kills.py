@@ -36,11 +36,8 @@ def kills(folder: Path) -> Iterator[Row]:
 
 def _trial(drawn: random.Random) -> str:
     """Return how one browser's pages ended: well, hung, or not rendered."""
-    thread = browser._Thread.get()
-    if thread.shared is not None:
-        ending = asyncio.run_coroutine_threadsafe(thread.shared.browser.end(), thread.loop)
-        ending.result(HUNG_S)
-    thread.shared, launch._known[:] = None, []
+    browser.close()
+    launch._known.clear()
     delay, over = drawn.uniform(0, WITHIN_S), threading.Event()
     killer = threading.Thread(target=_kill, args=(delay, drawn, over))
     killer.start()
