@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,21 +33,21 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 TALKS = "--talks-to"
-"""Before the parent's number and a command that has stdin and stdout for itself."""
+"""Before the parent's number, a scratch folder, and a command that has stdin and stdout itself."""
 
 
-def guarded(command: Sequence[str], *, talks: bool = False) -> list[str]:
-    """Return the command line under this guard; start it with a pipe as stdin. `talks`: the command
-    reads that pipe itself."""
-    parent = [TALKS, str(os.getpid())] if talks else []
-    return [sys.executable, "-I", __file__, *parent, *command]
+def guarded(command: Sequence[str], *, scratch: str | None = None) -> list[str]:
+    """Return the command line under this guard; start it with a pipe as stdin. With a `scratch`
+    folder, which is removed in the end, the command itself talks to the parent by that pipe."""
+    talks = [] if scratch is None else [TALKS, str(os.getpid()), scratch]
+    return [sys.executable, "-I", __file__, *talks, *command]
 
 
 def main() -> int:
     """Run the command; return its exit code."""
     command, talks = sys.argv[1:], sys.argv[1] == TALKS
     if talks:
-        _, parent, *command = command
+        _, parent, scratch, *command = command
         die_with_parent(signal.SIGTERM, int(parent))
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(  # noqa: S603 - the caller's own command
@@ -76,6 +77,8 @@ def main() -> int:
     code = child.wait()
     _signal(child, signal.SIGKILL)
     _reap()
+    if talks:
+        shutil.rmtree(scratch, ignore_errors=True)
     return code if code >= 0 else 128 - code
 
 

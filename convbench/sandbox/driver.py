@@ -18,7 +18,8 @@ _announce: ContextVar[Callable[[int], None]] = ContextVar("_announce")
 
 
 async def started(scratch: Path, announce: Callable[[int], None]) -> Any:
-    """Return a driver that was started, in a `Loop`; it writes its files below `scratch`.
+    """Return a driver that was started, in a `Loop`; it writes its files below `scratch`,
+    which goes with it.
 
     `announce` is called with its guard's number as soon as there is one, whether or not the driver
     answers. Raises whatever Playwright raises.
@@ -39,9 +40,10 @@ class Loop(asyncio.SelectorEventLoop):
 
     async def subprocess_exec(self, protocol_factory: Any, *command: Any, **options: Any) -> Any:
         """Start it under its guard, in a session of its own."""
-        options["env"] = {**options["env"], "TMPDIR": str(_scratch.get())}
+        scratch = str(_scratch.get())
+        options["env"] = {**options["env"], "TMPDIR": scratch}
         transport, protocol = await super().subprocess_exec(
-            protocol_factory, *guarded(command, talks=True), start_new_session=True, **options
+            protocol_factory, *guarded(command, scratch=scratch), start_new_session=True, **options
         )
         _announce.get()(transport.get_pid())
         return transport, protocol
