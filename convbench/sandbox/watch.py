@@ -142,7 +142,9 @@ class Watch:
         began = time.monotonic()
         while self.why is None and all(map(lives, self.first)) and not self.over.wait(EVERY_S):
             self.words.read()
-            self.seen = {pid: began_at(pid) for pid in below(self.guard)}
+            found = {pid: began_at(pid) for pid in below(self.guard)}
+            if lives(self.guard):  # else they are no longer below it
+                self.seen = found
             self.why = self._passed(time.monotonic() - began)
         self.words.close()
         self.noticed()
@@ -152,10 +154,10 @@ class Watch:
         """Have the guard end all. Kill what is left where it does not, since it is stopped, or was
         killed itself. The event loop that started the guard waits for it."""
         until = time.monotonic() + END_S
-        with contextlib.suppress(ProcessLookupError):
+        if lives(self.guard):
             os.kill(self.guard, signal.SIGTERM)
-            while lives(self.guard) and time.monotonic() < until:
-                time.sleep(POLL_S)
+        while lives(self.guard) and time.monotonic() < until:
+            time.sleep(POLL_S)
         left = {pid for pid, at in self.seen.items() if began_at(pid) == at}
         if lives(self.guard):
             left |= {*below(self.guard)}
