@@ -76,7 +76,7 @@ def main() -> int:
         threading.Thread(target=watch, daemon=True).start()
     code = child.wait()
     _signal(child, signal.SIGKILL)
-    _reap()
+    _reap_orphans()
     if talks:
         shutil.rmtree(scratch, ignore_errors=True)
     return code if code >= 0 else 128 - code
@@ -121,7 +121,7 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
             time.sleep(0.01)
 
 
-def _reap() -> None:
+def _reap_orphans() -> None:
     """Wait, for a while, for all that fell to this process: else they are zombies of the parent's
     where it adopts orphans."""
     until = time.monotonic() + GRACE_S

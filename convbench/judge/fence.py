@@ -93,7 +93,7 @@ def fenced_several(
     ]
 
 
-def enclosed(tag: str, text: str) -> str:
+def enclose_text(tag: str, text: str) -> str:
     """Return one text alone between marks, quoted. Its nonce is drawn from the text itself, which
     cannot hold it."""
     mark = nonce(0, text, text)

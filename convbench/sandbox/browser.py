@@ -15,7 +15,7 @@ import os
 import threading
 
 from convbench.sandbox.chromium import INSTALL, chromium
-from convbench.sandbox.driver import Loop
+from convbench.sandbox.driver import LATE_S, Loop, finish_tasks
 from convbench.sandbox.launch import Browser, BrowserEnded, failures, living, start
 from convbench.sandbox.page import Box, PageError, Shot, photograph
 from convbench.sandbox.watch import Most
@@ -29,8 +29,6 @@ SHARED_S = 10.0
 ALONE = Most(MEMORY, cpu_seconds=20.0, seconds=60.0)
 """For a page alone, its browser's start included. A busy machine must not make one fail: seconds
 of CPU end a page that computes for ever, those of the clock one that waits."""
-LATE_S = 1.0
-"""For tasks to end once their browser has."""
 RENDERING = "rendering a page"
 
 
@@ -46,7 +44,7 @@ async def shoot(html: str) -> Shot:
     )
 
 
-def close() -> None:
+def close_all() -> None:
     """End all browsers, within seconds; the next page starts one anew."""
     thread, _Thread._only = _Thread._only, None
     if thread is None:
@@ -61,14 +59,14 @@ def close() -> None:
     thread.thread.join(3 * LATE_S)
 
 
-def _forget() -> None:
+def _forget_browsers() -> None:
     """In a fork there is no thread of ours, and the browsers are not its own."""
     _Thread._only, _Thread._lock = None, threading.Lock()
     living.clear()
 
 
-atexit.register(close)
-os.register_at_fork(after_in_child=_forget)
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_forget_browsers)
 
 
 class _Thread:
@@ -85,12 +83,12 @@ class _Thread:
         self.starting = asyncio.Lock()
         self.at_once = asyncio.Semaphore(AT_ONCE)
         self.one = asyncio.Lock()
-        self.thread = threading.Thread(target=self._run, name="browser", daemon=True)
+        self.thread = threading.Thread(target=self._run_loop, name="browser", daemon=True)
         self.thread.start()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         self.loop.run_forever()
-        self.loop.run_until_complete(_finish_tasks())
+        self.loop.run_until_complete(finish_tasks())
         self.loop.close()
 
     @classmethod
@@ -119,16 +117,6 @@ class _Thread:
             if self.shared is None:
                 self.shared = _Shared(await start(Most(MEMORY)))
             return self.shared
-
-
-async def _finish_tasks() -> None:
-    """Let tasks see the end of what they wait for; after LATE_S they are cancelled."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    late = (await asyncio.wait(left, timeout=LATE_S))[1] if left else set()
-    for task in late:
-        task.cancel()
-    if late:
-        await asyncio.wait(late, timeout=LATE_S)
 
 
 class _Shared:

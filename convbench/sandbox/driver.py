@@ -13,11 +13,13 @@ from typing import Any
 
 from convbench.guard import guarded
 
+LATE_S = 1.0
+"""For tasks to end once their browser has."""
 _scratch: ContextVar[Path] = ContextVar("_scratch")
 _announce: ContextVar[Callable[[int], None]] = ContextVar("_announce")
 
 
-async def started(scratch: Path, announce: Callable[[int], None]) -> Any:
+async def start_driver(scratch: Path, announce: Callable[[int], None]) -> Any:
     """Return a driver that was started, in a `Loop`; it writes its files below `scratch`,
     which goes with it.
 
@@ -32,7 +34,7 @@ async def started(scratch: Path, announce: Callable[[int], None]) -> Any:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop of which every subprocess is a driver that `started` starts.
+    """An event loop of which every subprocess is a driver that `start_driver` starts.
 
     Playwright itself tells no number of its driver, and starts it in our process group, where
     Ctrl-C meets it.
@@ -47,3 +49,13 @@ class Loop(asyncio.SelectorEventLoop):
         )
         _announce.get()(transport.get_pid())
         return transport, protocol
+
+
+async def finish_tasks() -> None:
+    """Let tasks see the end of what they wait for; after LATE_S they are cancelled."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    late = (await asyncio.wait(left, timeout=LATE_S))[1] if left else set()
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=LATE_S)

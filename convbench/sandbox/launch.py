@@ -19,7 +19,7 @@ from convbench.install import with_extra
 from convbench.sandbox import cgroup
 from convbench.sandbox.boundary import INSTALL as WALL
 from convbench.sandbox.chromium import INSTALL, SCRATCH_BYTES, Way, chromium, ways
-from convbench.sandbox.driver import started
+from convbench.sandbox.driver import start_driver
 from convbench.sandbox.watch import POLL_S, LastWords, Most, Watch
 
 START_S = 30.0
@@ -103,16 +103,16 @@ class Browser:
         self.kill()
         while self.watch and self.watch.thread.is_alive():  # which has a bound
             await asyncio.sleep(POLL_S)
-        self._clear()
+        self._clear_files()
 
     def end_without_loop(self) -> None:
         """End it as `end` does, in whichever thread."""
         self.kill()
         if self.watch:
             self.watch.thread.join()
-        self._clear()
+        self._clear_files()
 
-    def _clear(self) -> None:
+    def _clear_files(self) -> None:
         living.discard(self)
         cgroup.end(self.group)
         self.words.close()
@@ -207,11 +207,11 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
 async def _driver(browser: Browser, most: Most) -> Any:
     """Return the driver that was started for a browser, watched from its first moment on."""
 
-    def watch(guard: int) -> None:
+    def watch_guard(guard: int) -> None:
         browser.watch = Watch(guard, most, browser.words, browser._over)
 
     try:
-        return await asyncio.wait_for(started(browser.folder, watch), START_S)
+        return await asyncio.wait_for(start_driver(browser.folder, watch_guard), START_S)
     except TimeoutError:
         raise TimeoutError(f"Playwright's driver gave no answer within {START_S:.0f} s") from None
     except Exception as error:  # noqa: BLE001 - no error of its own where its driver ends

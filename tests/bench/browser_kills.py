@@ -38,7 +38,7 @@ def kills(folder: Path) -> Iterator[Row]:
 
 def _trial(drawn: random.Random) -> str:
     """Return how one browser's pages ended: well, hung, or not rendered."""
-    browser.close()
+    browser.close_all()
     launch._known.clear()
     delay, over = drawn.uniform(0, WITHIN_S), threading.Event()
     killer = threading.Thread(target=_kill, args=(delay, drawn, over))

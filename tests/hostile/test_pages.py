@@ -238,7 +238,7 @@ for word in ("guard.py", "node", "bwrap", "chromium", "zygote", "nothing of it")
         if word in command_of(pid):
             os.kill(pid, signal.SIGKILL)
             break
-browser.close()
+browser.close_all()
 until = time.monotonic() + 20
 while list(below(os.getpid())) and time.monotonic() < until:
     time.sleep(0.1)

@@ -26,7 +26,7 @@ from tests.hostile.test_processes import until
 from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders
-from tests.support.browsers import command_of, remains
+from tests.support.browsers import command_of, processes_left
 
 pytestmark = renders
 MOST = Most(1 << 30)
@@ -38,9 +38,9 @@ BARE = Way(wall=False, user=False, inner=False)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No way was tried yet, and no browser runs, before and after."""
     monkeypatch.setattr(launch, "_known", [])
-    browser.close()
+    browser.close_all()
     yield
-    browser.close()
+    browser.close_all()
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, program: str) -> tuple[str, float]:
@@ -94,7 +94,7 @@ def test_a_driver_that_falls_silent_has_a_bound(
     line, seconds = refused(monkeypatch, str(node))
     assert "driver" in line
     assert seconds < 30
-    assert not remains(), "it was ended too"
+    assert not processes_left(), "it was ended too"
 
 
 def test_a_less_safe_way_is_told_with_its_reason(
@@ -166,11 +166,11 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
         thread.join(70)
     assert killed
     assert "Here I am" in visible(found.boxes)
-    browser.close()
-    assert not remains()
+    browser.close_all()
+    assert not processes_left()
 
 
-def opened() -> launch.Browser:
+def shared_browser() -> launch.Browser:
     """Return the shared browser, after a page."""
     asyncio.run(shoot(PAGE))
     shared = browser._Thread.get().shared
@@ -189,20 +189,20 @@ def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number
     """Nor are its files left."""
     if kind == "wall" and not ways()[0].wall:
         pytest.skip("no bubblewrap on this machine")
-    one = opened()
+    one = shared_browser()
     os.kill(of_kind(kind), number)
     thread = browser._Thread.get()
     asyncio.run_coroutine_threadsafe(one.end(), thread.loop).result(2 * END_S)
-    assert not remains()
+    assert not processes_left()
     assert not one.folder.exists()
     assert one not in launch.living
 
 
 def test_a_browser_that_ends_between_two_pages_takes_its_driver_along() -> None:
-    first = opened()
+    first = shared_browser()
     os.kill(first.pid, signal.SIGKILL)
-    assert not remains(), "nobody looked at it since"
-    second = opened()
+    assert not processes_left(), "nobody looked at it since"
+    second = shared_browser()
     assert second is not first
     assert not first.folder.exists()
     assert launch.living == {second}
@@ -214,15 +214,15 @@ def test_a_browser_whose_loop_is_over_is_ended(
     ended: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     """Twice is as once, and nothing is left to be awaited."""
-    opened()
+    shared_browser()
     loop, over = browser._Thread.get().loop, threading.Event()
     loop.call_soon_threadsafe(loop.stop if ended == "stopped" else over.wait)
     began = time.monotonic()
-    browser.close()
-    browser.close()
+    browser.close_all()
+    browser.close_all()
     over.set()
     assert time.monotonic() - began < 2 * END_S
-    assert not remains()
+    assert not processes_left()
     gc.collect()
     assert not [str(one.message) for one in recwarn if "never awaited" in str(one.message)]
     assert "Here I am" in visible(asyncio.run(shoot(PAGE)).boxes), "the next one starts anew"
@@ -233,7 +233,7 @@ def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(launch, "_script", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(shoot(PAGE))
-    assert not remains()
+    assert not processes_left()
     assert not launch.living
 
 
@@ -270,9 +270,9 @@ def test_no_browser_outlives_its_program(how: str, hung: str) -> None:
 
 
 def test_a_fork_ends_no_browser_of_its_parent() -> None:
-    one = opened()
+    one = shared_browser()
     if (child := os.fork()) == 0:
-        browser.close()
+        browser.close_all()
         os._exit(0 if browser._Thread._only is None else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert one.watch

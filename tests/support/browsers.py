@@ -27,18 +27,18 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def remains(but: int = 0) -> list[str]:
+def processes_left(but: int = 0) -> list[str]:
     """Return the commands of browsers' processes below us that do not end within PATIENCE_S, those
     below one guard left out."""
     until = time.monotonic() + PATIENCE_S
-    while found := _found(but):
+    while found := _commands_left(but):
         if time.monotonic() > until:
             break
         time.sleep(0.05)
     return found
 
 
-def _found(but: int) -> list[str]:
+def _commands_left(but: int) -> list[str]:
     fine = {but, *below(but)}
     left = [pid for pid in below(os.getpid()) if pid not in fine and lives(pid)]
     return [line[:200] for line in map(command_of, left) if _OURS.search(line)]
@@ -52,5 +52,5 @@ def _no_browser_left() -> Iterator[None]:
     if browser is not None and browser._Thread._only is not None:
         shared = browser._Thread._only.shared
         watch = shared.browser.watch if shared else None
-        left = remains(watch.guard if watch else 0)
+        left = processes_left(watch.guard if watch else 0)
         assert not left, f"this test left processes of browsers: {left}"

@@ -14,7 +14,7 @@ from convbench.engine.offload import offload
 from convbench.errors import DataError, SpecError
 from convbench.judge.adaptation.learner import Grade, Question
 from convbench.judge.adaptation.settings import Inner
-from convbench.judge.fence import QUOTED, enclosed, set_apart
+from convbench.judge.fence import QUOTED, enclose_text, set_apart
 from convbench.models.model import Model
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import open_for
@@ -99,7 +99,7 @@ def prompt_of(question: Question, reply: str, fence: Fence) -> str:
         return PROMPT.format(**texts, reply=f" {reply}", about="")
     if fence == "quoted":
         texts = {name: set_apart(text, begins=False) for name, text in texts.items()}
-    return PROMPT.format(**texts, reply=f"\n{enclosed('answer', reply)}", about=ABOUT)
+    return PROMPT.format(**texts, reply=f"\n{enclose_text('answer', reply)}", about=ABOUT)
 
 
 async def _one(caller: Caller, model: Model, question: Question, reply: str, fence: Fence) -> float:

@@ -168,10 +168,9 @@ class Runner:
     ) -> str:
         """Return the name under which an adaptation is kept."""
         settings = self.settings
-        return cache.key(
-            self.learning.fingerprint, texts, questions, settings.inner, settings.grader, guard,
-            self.fence,
-        )  # fmt: skip
+        inner, grader = settings.inner, settings.grader
+        own = self.learning.fingerprint
+        return cache.key(own, texts, questions, inner, grader, guard, self.fence)
 
     def before(self, example: Example) -> float:
         """Return the unadapted policy's accuracy on a passage's questions."""

@@ -40,7 +40,7 @@ OWN = {
 SAID = OWN | {attack.name: attack.text for attack in ATTACKS}
 
 
-def around(text: str) -> tuple[str, list[str], str]:
+def parts_around_answer(text: str) -> tuple[str, list[str], str]:
     """Return what stands before a fenced answer, its lines, and what stands after it."""
     [mark] = MARK.findall(text)
     head, _, rest = text.partition(f"<answer-{mark}>\n")
@@ -51,8 +51,8 @@ def around(text: str) -> tuple[str, list[str], str]:
 
 @pytest.mark.parametrize("name", SAID)
 def test_an_answer_stays_in_its_quotation(name: str) -> None:
-    head, lines, tail = around(prompt_of(QUESTION, SAID[name], "quoted"))
-    harmless = around(prompt_of(QUESTION, "Paris", "quoted"))
+    head, lines, tail = parts_around_answer(prompt_of(QUESTION, SAID[name], "quoted"))
+    harmless = parts_around_answer(prompt_of(QUESTION, "Paris", "quoted"))
     assert (head, tail) == (harmless[0], harmless[2])
     assert all(line.startswith(">") for line in lines)
     body = "\n".join(lines)
@@ -85,14 +85,14 @@ def test_without_a_fence_the_words_are_those_of_before() -> None:
     assert "{about}" in PROMPT
 
 
-def counted(messages: list[Message], example: Mapping[str, Any]) -> str:
+def keeps_prompts(messages: list[Message], example: Mapping[str, Any]) -> str:
     """A grader that keeps what it was asked."""
     ASKED.append(str(messages[-1]["content"]))
     return "Yes."
 
 
 ASKED: list[str] = []
-GRADED = {"args.inner.grade": "model", "args.grader": f"rule:{__name__}:counted"}
+GRADED = {"args.inner.grade": "model", "args.grader": f"rule:{__name__}:keeps_prompts"}
 
 
 def test_a_grader_is_asked_with_the_fence() -> None:
