@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
 from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_addoption,
     pytest_configure,

@@ -109,7 +109,7 @@ def node_task(
     """Train on one machine, in a process that ends with the task; return the exit code."""
     import subprocess
 
-    from convbench.models.guard import guarded
+    from convbench.guard import guarded
 
     os.chdir(folder)
     space = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), RANK: str(rank), MASTER: master}

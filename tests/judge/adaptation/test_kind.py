@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -209,10 +210,11 @@ class Writer(Learner):
 def strict(messages: list[Message], example: Mapping[str, Any]) -> str:
     """A judge that accepts one answer; an empty one must never reach it."""
     text = str(messages[0]["content"])
-    assert "Answer given: \n" not in text
+    [answer] = re.findall(r"^Answer given:\n<answer-\w+>\n(.*)\n</answer", text, re.M)
+    assert answer != ">"
     assert "Topic: Super Bowl\n" in text
     assert "Right answer: Denver Broncos\n" in text, "one gold answer, the first"
-    return "Yes." if "Answer given: the Broncos" in text else "No."
+    return "Yes." if answer == "> the Broncos" else "No."
 
 
 def test_a_judge_model_grades(run: Run) -> None:
