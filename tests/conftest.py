@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait 
 # them would compile all that it imports
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+MANY = 100
+_modules = 0
+
 
 def pytest_report_header() -> str:
     """Say where rows of public sets come from."""
@@ -39,11 +43,25 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ.setdefault("CONVBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def freeze() -> Iterator[Callable[[], None]]:
+    """Python's own: a command that is typed in this process freezes nothing, for its own ends with
+    it."""
+    with pytest.MonkeyPatch.context() as patch:
+        real = gc.freeze
+        patch.setattr(gc, "freeze", lambda: None)
+        yield real
+
+
 @pytest.fixture(autouse=True)
-def _thawed() -> Iterator[None]:
-    """A command that is typed in this process freezes all there is: its own ends with it."""
-    yield
-    gc.unfreeze()
+def _frozen(freeze: Callable[[], None]) -> None:
+    """Pass over what was imported when garbage is collected: a trainer collects all there is, and
+    the modules of these tests are millions of objects, a second each time."""
+    global _modules
+    if len(sys.modules) > _modules + MANY:
+        _modules = len(sys.modules)
+        gc.collect()
+        freeze()
 
 
 @pytest.fixture(scope="session", params=sources("data/hub"), ids=named)
