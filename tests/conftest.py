@@ -18,6 +18,7 @@ from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_runtest_protocol,
     pytest_unconfigure,
 )
+from tests.support.tree import keep_tree
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,6 +27,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait 
 # them would compile all that it imports
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+keep_tree()
 MANY = 100
 _modules = 0
 
@@ -51,6 +53,7 @@ def freeze() -> Iterator[Callable[[], None]]:
         real = gc.freeze
         patch.setattr(gc, "freeze", lambda: None)
         yield real
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -60,6 +60,7 @@ def weights(root: Path, cell: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_cells_side_by_side_are_as_one_after_the_other(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return tiny.judged_run(folder / "run", f"local:{tiny.save_model(folder / 'model')}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp", "zero3"])
 def test_gradients_of_two_machines_are_those_of_one_process(

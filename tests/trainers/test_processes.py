@@ -21,6 +21,7 @@ from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from tests.learn import tiny
+from tests.support.exhaustive import first_of
 from tests.trainers.gradients import GRADIENTS, record
 from tests.trainers.test_exact import apart
 
@@ -52,7 +53,7 @@ def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ddp", "zero0", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("name", first_of(["ddp", "zero0", "zero2", "zero3", "fsdp"]))
 def test_two_processes_do_what_one_does(
     name: str, run: Run, alone: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_two_processes_do_what_one_does(
     assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["zero3", "fsdp"])
 def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: str) -> None:
@@ -113,6 +115,7 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
     assert not torch.allclose(before, merged, atol=1e-3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path) -> None:
     """All weights of StepDPO under ZeRO-3: what one process makes. A lock that a killed build left
@@ -140,6 +143,7 @@ def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path)
     shutil.rmtree(lock.parents[1])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_why_workers_failed_reaches_the_user(run: Run, tmp_path: Path) -> None:
     """Weights that are broken: seen only by the workers, told in one line."""

@@ -58,6 +58,7 @@ def alone(folder: Path) -> dict[str, Any]:
     return record(file_of(folder, "alone", 4))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp", "zero2", "zero3"])
 def test_two_processes_train_the_critic_that_one_does(
