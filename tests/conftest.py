@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+from tests.support.exhaustive import first_of
 from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_addoption,
     pytest_configure,
@@ -67,7 +68,7 @@ def _frozen(freeze: Callable[[], None]) -> None:
         freeze()
 
 
-@pytest.fixture(scope="session", params=sources("data/hub"), ids=named)
+@pytest.fixture(scope="session", params=first_of(sources("data/hub")), ids=named)
 def hub_rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
     """The question sets: a folder of `OWNER__NAME/CONFIG/SPLIT.parquet`."""
     if request.param:

@@ -244,6 +244,7 @@ print(json.dumps(list(below(os.getpid()))))
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_no_zombies_of_browsers_where_we_adopt_orphans() -> None:
     done = subprocess.run(

@@ -173,6 +173,7 @@ def rubric(metric: str, lowest: float, highest: float) -> JudgeSpec:
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_a_panel_holds_some_bytes_of_each_conversation() -> None:
     """Of two judges that say different things of all of them."""
     count = 3 * BLOCK

@@ -147,14 +147,13 @@ def deep():
 def chatter():
     while True: print("x" * 10**5)
 """
-    names = ["loop", "sleep", "memory", "slowly", "text", "endless", "deep", "chatter"]
+    slow = {"loop": "time", "sleep": "time", "chatter": "time"}
+    large = {"memory": "memory", "slowly": "memory", "text": "output", "endless": "output",
+             "deep": "output"}  # fmt: skip
     patient = replace(limits, seconds=2.0)  # so that a busy machine reaches the memory limit first
-    found = run([code], [f"{name}()" for name in names], patient)
-    ended = dict(zip(names, (o.ended for o in found), strict=True))
-    assert ended == {
-        "loop": "time", "sleep": "time", "memory": "memory", "slowly": "memory",
-        "text": "output", "endless": "output", "deep": "output", "chatter": "time",
-    }  # fmt: skip
+    for wanted, within in ((slow, limits), (large, patient)):
+        found = run([code], [f"{name}()" for name in wanted], within)
+        assert dict(zip(wanted, (o.ended for o in found), strict=True)) == wanted
     for name in ("stubborn", "deaf"):
         after = run([code + "\ndef g(): return 42"], [f"{name}()", "g()"], limits)
         assert after[0].ended in ("time", "died")

@@ -152,6 +152,7 @@ def test_groups_that_say_one_thing_alone_are_counted() -> None:
     assert alike([]) == alike([("a", 1), ("b", 1)]) == 0
 
 
+@pytest.mark.exhaustive
 def test_ranks_of_many_are_those_of_few() -> None:
     draw = random.Random(3)
     few = [draw.randrange(50) / 50 for _ in range(MANY)]

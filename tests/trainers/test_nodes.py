@@ -69,6 +69,7 @@ def test_gradients_of_two_machines_are_those_of_one_process(
     assert apart(found["parameters"], alone["parameters"]) < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_command_on_two_machines_leaves_one_checkpoint_after_one_was_lost(
     run: Run,
