@@ -10,7 +10,7 @@ SYSTEM := $(VENV)/.system
 
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
-	@echo "make test    the tests to run after every step"
+	@echo "make test    the tests to run after every step, but those of make check"
 	@echo "make test-all  all tests: every launcher, every combination, every figure of a set"
 	@echo "make gpu     a smoke test on a real GPU; skipped where there is none"
 	@echo "make real    a real model of 135M parameters through the whole chain; fetched once, 100 MB"

@@ -14,9 +14,11 @@ import yaml
 
 from convbench.store import Run
 from tests.rollout.cli import environment, records
+from tests.support.later import needs
 from tests.support.processes import gone
 
-pytest.importorskip("torch")
+needs("torch")
+
 WAIT_S = 600.0
 """A process that takes longer has hung."""
 CELLS = ("pocket-thinking-seed0", "pocket-standard-seed0")

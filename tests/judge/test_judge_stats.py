@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
-from sklearn.metrics import cohen_kappa_score
 
 from convbench.judge.panel import panel
 from convbench.schema import Conversation, Failure, JudgeSpec, ProtocolSpec, Turn, Verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 from convbench.stats.columns import BLOCK
+from tests.support.later import later
 from tests.support.memory import peak
+
+scipy_stats = later("scipy.stats")
+sklearn_metrics = later("sklearn.metrics")
 
 _ = None
 PUBLISHED = [
@@ -73,7 +75,9 @@ def test_kappa_agrees_with_the_library(pairs):
     first, second = (list(side) for side in zip(*pairs, strict=True))
     got = weighted_kappa(first, second)
     if got is not None:
-        expected = cohen_kappa_score(first, second, weights="quadratic", labels=list(range(11)))
+        expected = sklearn_metrics.cohen_kappa_score(
+            first, second, weights="quadratic", labels=list(range(11))
+        )
         assert got == pytest.approx(expected, abs=1e-9)
 
 
@@ -94,7 +98,7 @@ def test_spearman_agrees_with_the_library(pairs):
     if got is None:
         assert len(set(first)) == 1 or len(set(second)) == 1
     else:
-        assert got == pytest.approx(spearmanr(first, second).statistic)
+        assert got == pytest.approx(scipy_stats.spearmanr(first, second).statistic)
 
 
 def conversation(number, words, failure=None):

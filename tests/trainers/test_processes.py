@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench import catalog
 from convbench.errors import TrainError
@@ -22,8 +21,11 @@ from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from tests.learn import tiny
 from tests.support.exhaustive import first_of
-from tests.trainers.gradients import GRADIENTS, record
+from tests.support.later import later
 from tests.trainers.test_exact import apart
+
+torch = later("torch")
+recording = later("tests.trainers.gradients")
 
 WORKER = Path(__file__).with_name("gradients.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +51,7 @@ def file_of(folder: Path, run: Run, **sets: Any) -> Path:
 def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process does."""
     job = Job.read(file_of(tmp_path_factory.mktemp("alone"), run, **{"fit.batch_size": 4}))
-    return record(job, launch.load(launch.locate("swift")).data(job))
+    return recording.record(job, launch.load(launch.locate("swift")).data(job))
 
 
 @pytest.mark.slow
@@ -65,7 +67,7 @@ def test_two_processes_do_what_one_does(
     fit = Job.read(file).recipe.fit
     env = launch.environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
     launch.run(launch.command(spec, WORKER, file, fit, 0), env, tmp_path / "log", fit)
-    found = torch.load(tmp_path / GRADIENTS)
+    found = torch.load(tmp_path / recording.GRADIENTS)
     assert found["processes"] == 2
     assert found["deepspeed"] == name.startswith("zero")
     assert found["fsdp"] == (name == "fsdp"), "accelerate knows it on accelerators alone"
