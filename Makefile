@@ -45,7 +45,7 @@ test: $(STAMP) $(SYSTEM)
 test-all: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
-# what test-all has beyond test
+# what test-all has beyond check and test
 test-rest: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive $(PYTEST_ARGS)
 

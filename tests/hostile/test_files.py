@@ -71,8 +71,12 @@ LATE = {"calls.jsonl": "build", "attempts.jsonl": "build", "labels.jsonl": "judg
         "checkpoints/refit/recipe.yaml": "eval CHECKPOINT"}  # fmt: skip
 """A command that reads what other commands do not; the usual one reads the rest of the files."""
 USUAL = "report"
-TABLES = {"run.json": "runs", "examples.jsonl": "examples", "conversations.jsonl": "conversations",
-          "verdicts.jsonl": "verdicts"}  # fmt: skip
+TABLES = {
+    "run.json": "runs",
+    "examples.jsonl": "examples",
+    "conversations.jsonl": "conversations",
+    "verdicts.jsonl": "verdicts",
+}
 """What a query reads of a file."""
 
 
@@ -120,10 +124,10 @@ def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said(command: str) -> str | None:
     """Return the one line in which a command ends; None where it succeeds."""
-    return told(COMMANDS[command])
+    return outcome(COMMANDS[command])
 
 
-def told(words: list[str]) -> str | None:
+def outcome(words: list[str]) -> str | None:
     """Return the one line in which what is typed ends; None where it succeeds."""
     found = CliRunner().invoke(app, words)
     if found.exit_code == 0:
@@ -227,7 +231,7 @@ def test_an_odd_file_breaks_nothing(file: str, whole: Path, run: Path) -> None:
         do(run)
         try:
             if file in TABLES:
-                told(["query", f"select * from {TABLES[file]}", "--run", "runs/run"])
+                outcome(["query", f"select * from {TABLES[file]}", "--run", "runs/run"])
             said(LATE.get(file, USUAL))
         except Exception as error:
             raise AssertionError(damage) from error

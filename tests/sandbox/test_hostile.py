@@ -148,8 +148,13 @@ def chatter():
     while True: print("x" * 10**5)
 """
     slow = {"loop": "time", "sleep": "time", "chatter": "time"}
-    large = {"memory": "memory", "slowly": "memory", "text": "output", "endless": "output",
-             "deep": "output"}  # fmt: skip
+    large = {
+        "memory": "memory",
+        "slowly": "memory",
+        "text": "output",
+        "endless": "output",
+        "deep": "output",
+    }
     patient = replace(limits, seconds=2.0)  # so that a busy machine reaches the memory limit first
     for wanted, within in ((slow, limits), (large, patient)):
         found = run([code], [f"{name}()" for name in wanted], within)
