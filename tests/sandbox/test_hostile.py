@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from convbench.sandbox import Limits, Outcome, agree, run
-from tests.sandbox.walls import limits_of
+from tests.sandbox.walls import WALLS, limits_of
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=WALLS)
 def limits(request: pytest.FixtureRequest) -> Limits:
     return limits_of(request.param)
 

@@ -103,6 +103,7 @@ def test_full_and_a_server_are_refused_together() -> None:
 # ---------------------------------------------------------------- processes on devices
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_adaptations_over_two_devices_are_those_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
