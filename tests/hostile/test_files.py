@@ -189,9 +189,17 @@ def test_a_file_of_the_wrong_shape_is_refused_by_name(file: str, whole: Path, ru
         why = refusal(run)
         assert f"{run / file}:" in why, damage
         assert len(why) < 1000, damage
-        if file in TABLES:
-            with suppress(RunError):  # it may take what DuckDB turns into a text
-                by_query(run, f"select * from {TABLES[file]}")
+        mend(run, whole, file)
+
+
+@pytest.mark.parametrize("every", [False, exhaustive(True)])
+@pytest.mark.parametrize("file", REFUSED)
+def test_a_query_takes_or_refuses_it(file: str, every: bool, whole: Path, run: Path) -> None:
+    """DuckDB may turn a value into a text; no damage ends in another error."""
+    for damage in REFUSED[file] if every else SOME[file]:
+        REFUSED[file][damage](run)
+        with suppress(RunError):
+            by_query(run, f"select * from {TABLES[file]}")
         mend(run, whole, file)
 
 
