@@ -5,7 +5,7 @@ from itertools import islice
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convbench.judge.panel import panel
@@ -48,6 +48,7 @@ def test_alpha_of_the_published_example(level, value):
 SCORES = st.one_of(st.none(), st.sampled_from([0, 2, 5, 5.5, 10]))
 
 
+@settings(deadline=None)  # the other library is imported by the first example
 @given(st.lists(st.tuples(SCORES, SCORES, SCORES), min_size=2, max_size=12))
 def test_alpha_agrees_with_the_library(units):
     ratings = [list(rater) for rater in zip(*units, strict=True)]
@@ -70,6 +71,7 @@ def test_alpha_of_nothing_to_compare():
     assert alpha([[3, 3], [3, 3]]) is None
 
 
+@settings(deadline=None)  # the other library is imported by the first example
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=2, max_size=20))
 def test_kappa_agrees_with_the_library(pairs):
     first, second = (list(side) for side in zip(*pairs, strict=True))
@@ -91,6 +93,7 @@ def test_kappa_by_hand():
         weighted_kappa([1], [1, 2])
 
 
+@settings(deadline=None)  # the other library is imported by the first example
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
 def test_spearman_agrees_with_the_library(pairs):
     first, second = (list(side) for side in zip(*pairs, strict=True))
