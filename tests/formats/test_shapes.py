@@ -8,9 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
-import trl
 
 from convbench.errors import DataError, SpecError
 from convbench.formats.importing import import_file
@@ -18,6 +16,10 @@ from convbench.options.data import ImportOptions
 from convbench.schema import text_of
 from tests.cli.conftest import typist
 from tests.cli.typed import Typist
+from tests.support.later import later
+
+datasets = later("datasets")
+trl = later("trl")
 
 __all__ = ["typist"]
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from convbench.commands.credit import credit
 from convbench.errors import QueryError, RunError, TrainError
@@ -25,6 +24,9 @@ from convbench.view.index import build_index
 from convbench.view.talk import talk
 from tests.learn import tiny
 from tests.learn.sweet.planted import critic, left, planted
+from tests.support.later import later
+
+torch = later("torch")
 
 BY_TURN = "select turn_index, advantage, advantage_by from turns where conversation_id = '{}'"
 

@@ -27,6 +27,7 @@ from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders
 from tests.support.browsers import command_of, processes_left
+from tests.support.exhaustive import first_of
 
 pytestmark = renders
 MOST = Most(1 << 30)
@@ -63,7 +64,7 @@ def test_a_browser_that_ends_at_a_step_is_one_line_with_its_last_words(
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", first_of(STEPS))
 def test_a_browser_that_falls_silent_at_a_step_has_a_bound(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
