@@ -9,7 +9,7 @@ from typing import NamedTuple
 _VALUE = (
     r"(?P<sign>[-+])?+\s?+(?P<coin>[$€£¥₹])?+\s?+(?P<minus>-)?+"
     r"(?P<whole>\d{1,3}(?:[, \u00a0\u202f]\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+"
-    r"(?:\s?[/⁄]\s?(?P<under>\d++))?"
+    r"(?:\s?[/⁄]\s?(?P<under>\d{1,100})(?!\d))?"
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
@@ -53,6 +53,10 @@ _UNITS = {
 }
 
 
+LONGEST = 100
+"""Characters of a number; more digits than that are no answer, and Python converts no 5,000."""
+
+
 class Number(NamedTuple):
     """A number, its unit in one spelling (empty where it has none) and where it ends."""
 
@@ -84,6 +88,8 @@ def number_at(text: str, at: int) -> Number | None:
 
 
 def _number(text: str, match: re.Match[str]) -> Number | None:
+    if match.end("part" if match["part"] else "whole") - match.start() > LONGEST:
+        return None
     value = Fraction((match["whole"] or "0").translate(_GROUPED) + (match["part"] or ""))
     if match["under"]:
         if not int(match["under"]):

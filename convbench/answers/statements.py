@@ -46,19 +46,19 @@ _LINK = re.compile(
 )
 """What joins the noun to the answer."""
 _ALONE = re.compile(
-    rf"[ \t*_`~:#=]*\n(?:[=-]{{2,}}\n)?{wording.OPENING.pattern}(?:-\s)?"
+    rf"[ \t*_`~:#=]*\n(?:[=-]{{2,}}\n)?{wording.OPENING}(?:-\s)?"
     r"|[*_ #]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
 )
 """A noun that ends its line, with the answer below; or `Answer C` and no more in the line."""
 _LABEL = re.compile(r"[*_`\"']*+\s*+[:=]")
 _LINE_START = re.compile(
-    r"(?:^|\n)[\s#*_>\d.)-]*(?:(?:the|my)\s+)?(?:(?:final|correct|best)\s+)?(?:answer\s+)?$"
+    r"[\s#*_>\d.)-]*+(?:(?:the|my)\s++)?(?:(?:final|correct|best)\s++)?(?:answer\s++)?"
 )
 _CHANGED = re.compile(
     r"\b(?:chang|switch|revis|updat|amend|correct)(?:e|es|ed|ing)?\s+(?:my|the)\s+(?:final\s+)?$"
 )
 _CHANGED_TO = re.compile(
-    rf"(?:\s++from\s++{wording.OPENING.pattern}[\w']+[*_`)\]\"']*+)?\s++to\b", re.IGNORECASE
+    rf"(?:\s++from\s++{wording.OPENING}[\w']++[*_`)\]\"']*+)?\s++to\b", re.IGNORECASE
 )
 _NOT_BOXED = re.compile(r"(?:\bnot|n['’]t|\bno)\W*$")
 
@@ -122,8 +122,9 @@ _LAST_LETTER = re.compile(r"(?:[:—–]|\s-)\s+\(?[*_]*+(?P<letter>[A-Z])\)?[*_
 _ONLY = re.compile(r"\W*(?:so\s+|thus\s+|therefore,?\s+)?only\s+", re.IGNORECASE)
 _IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|in\s+all)\W*$")
 _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
-_ITEM = re.compile(r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]")
-_LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_ITEM.pattern}")
+_AN_ITEM = r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]"
+_ITEM = re.compile(_AN_ITEM)
+_LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_AN_ITEM}")
 _LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
 _REASONED = re.compile(
     r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)"
@@ -163,7 +164,7 @@ def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Stat
         begin = noun.start() - (len(before) - begin)
         if link:
             yield from _linked(text, low, options, link, begin)
-        elif _LINE_START.search(low[max(0, noun.start() - 80) : noun.start()]):
+        elif _LINE_START.fullmatch(low, _line(low, noun.start()), noun.start()):
             named = options.named_at(text, alone.end(), "\n")  # type: ignore[union-attr]
             if named:
                 yield Statement(begin, named.end, named.letter)
@@ -342,3 +343,8 @@ def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[State
     named = options.named_at(text, only.end()) if only else None
     if named and named.letter:
         yield Statement(start, named.end, named.letter, False, False, named.by_text)
+
+
+def _line(text: str, at: int) -> int:
+    """Return where the line of a place begins, at most 80 characters before it."""
+    return max(at - 80, text.rfind("\n", 0, at) + 1)

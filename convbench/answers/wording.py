@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-_OPENING = r"[\s*_`~'\"$(\[{<#]*+"
+OPENING = r"[\s*_`~'\"$(\[{<#]*+"
 _WRAP = r"\\?(?:f?boxed|text|math|bold)[a-z]{0,10}+\s*+\{"
 _WORD = (
     r"(?:(?:first|second|third|fourth|fifth|last)\s+(?:option|choice|one|answer),?\s++"
     r"|(?:option|choice|letter|answer(?=\s+\(?[A-Z]\b))\b[\s:-]*+)"
 )
 
-OPENING = re.compile(_OPENING)
 BARE = re.compile(
-    rf"{_OPENING}(?:{_WRAP}{_OPENING}){{0,3}}"
-    rf"(?P<word>(?:the\s+)?{_WORD}{_OPENING})?"
+    rf"{OPENING}(?:{_WRAP}{OPENING}){{0,3}}"
+    rf"(?P<word>(?:the\s+)?{_WORD}{OPENING})?"
     r"(?P<letter>[A-Za-z0-9])(?=(?-i:[぀-ヿ一-鿿가-힣])|$|[^\w+#%]|_(?!\w))"
     r"(?!['’](?!(?:[dt][iıuü]r|y[iıuü])\w{0,3}\b)\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
     re.IGNORECASE,
@@ -27,8 +26,8 @@ BARE = re.compile(
 """An option's letter in its dress."""
 BOXED = re.compile(r"\\f?boxed\s*+\{")
 WRAPPED = re.compile(
-    rf"{_OPENING}(?:(?<=```)[\w+-]{{1,12}}\s*\n{_OPENING})?(?:{_WRAP}{_OPENING}){{0,3}}"
-    rf"(?:(?:the\s+)?{_WORD}{_OPENING})?",
+    rf"{OPENING}(?:(?<=```)[\w+-]{{1,12}}\s*\n{OPENING})?(?:{_WRAP}{OPENING}){{0,3}}"
+    rf"(?:(?:the\s+)?{_WORD}{OPENING})?",
     re.IGNORECASE,
 )
 """What an option's text is dressed in."""
@@ -69,7 +68,7 @@ DRESS = re.compile(
 """What a line may begin with that says nothing but an option."""
 LETTER_BEFORE = re.compile(
     r"(?<![A-Za-z0-9_'’])(?:(?:[Tt]he\s+)?(?:[Oo]ption|[Cc]hoice|[Ll]etter|[Aa]nswer|[Ss]tatement)\s+)?"
-    r"[(*_`\"'\[]*(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
+    r"[(*_`\"'\[]{0,8}(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
 )
 _STARTS = re.compile(r"(?<![\w.,])[\w$€£-]")
 LETTERS = re.compile(r"(?<![\w'’])(?P<letter>[A-HJ-Z])(?![\w'’])")

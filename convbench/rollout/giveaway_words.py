@@ -114,7 +114,7 @@ IDENTIFIES = re.compile(
 )
 """The gold option is called what the question asks for, where the noun is one of the"
 " question's."""
-BARE = re.compile(
+GOLD_ALONE = re.compile(
     rf"(?:^\W*|[,:;—–-] ?|\b(?:is|was|with|of|as|it['’]s|that['’]s|on|about|say"
     rf"|said) ){GOLD}{END}",
     re.IGNORECASE,
@@ -172,7 +172,7 @@ _LETTERS = (
     rf"(?<![\w'’])(?:[B-HJ-Z](?![\w'’])|{_LETTER_A})"
     r"|(?<=[Oo]ption )A\b|(?<=[Cc]hoice )A\b|(?<=[Ss]tatement )A\b"
 )
-_DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]*"
+_DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]{0,8}+"
 
 
 def marked(clause: str, example: Example) -> tuple[str, set[str]]:

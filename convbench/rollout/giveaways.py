@@ -17,7 +17,7 @@ from convbench.answers import claims
 from convbench.answers.disguises import letters, readings
 from convbench.answers.final import final_answer
 from convbench.answers.options import Options, prepared
-from convbench.answers.plain import lower, plain
+from convbench.answers.plain import plain
 from convbench.answers.statements import statements
 from convbench.rollout import giveaway_words as words
 from convbench.rollout.giveaway_words import marked
@@ -149,13 +149,13 @@ def _confirms(clauses: list[str], read: list[str]) -> bool:
     if words.OPENS_BY_CONFIRMING.match(opening) and not words.ONLY_ON_THE_WAY.search(opening):
         return True
     for i, clause in enumerate(read):
-        if claims.denies(lower(clause)) and not words.YOURS_IS_RIGHT.search(clause):
+        if claims.denies(clause) and not words.YOURS_IS_RIGHT.search(clause):
             continue
         if (yours := words.YOURS_IS_RIGHT.search(clause)) and _asserted(clause, yours):
             return True
         if _CONFIRMS.search(clause):
             beside = [one for one in read[i : i + 2] if words.OTHER not in one]
-            if any(words.BARE.search(one) for one in beside):
+            if any(words.GOLD_ALONE.search(one) for one in beside):
                 return True
     return False
 
