@@ -15,7 +15,7 @@ from convbench.answers.plain import lower
 REACH = 240
 """Characters that are read before and behind a place."""
 
-_BOUNDARY = re.compile(r"[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
+_BOUNDARY = re.compile(r"(?<!\bi\.e)(?<!\be\.g)[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
 _MARKS = str.maketrans("", "", "*_`")
 _BLANKS = re.compile(r"\s+")
 
@@ -52,7 +52,7 @@ _AUX = (
     r"(?: (?:would|might|could|may|will|can|must|should|also|often|sometimes|usually|always|still"
     r"|now|then|just|simply|already|probably|really|do|does|did|have|has|had|first|initially"
     r"|originally|once|at first|strongly|firmly|therefore|thus|almost|nearly|mistakenly|wrongly"
-    r"|wrote and|is|are|was|were|been|be|tempted to|inclined to)){0,4}+"
+    r"|wrote and|is|are|was|were|been|be|tempted to|inclined to)\b){0,4}+"
 )
 _SAID = re.compile(
     rf"(?<![\w’'])(?P<subject>[\w’']++)(?P<aux>{_AUX}) (?P<verb>{_SAY})"
