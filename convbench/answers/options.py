@@ -28,6 +28,7 @@ _CODE_ENDS = re.compile(
 )
 _APART = re.compile(r"[ \t]*+[).:,*_`}(\[–—-]?+[).:*_`(\[ \t–—-]*+")
 _IN_BRACKETS = re.compile(r"[\s*_`'\"]*+\((?:option\s+|choice\s+)?(?P<letter>[A-Z])\)", re.I)
+_BLANK_AT_SIGN = re.compile(r"(?<=[-+=*/:]) | (?=[-+=*/:])")
 _UNKNOWN = re.compile(r"[a-z]\s*=\s*")
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
@@ -148,7 +149,7 @@ class Options:
 
     def _by_order(self, text: str, at: int) -> Named | None:
         """Read "the third option"."""
-        match = wording.ORDER.match(text, at)
+        match = wording.ORDINAL.match(text, at)
         place = wording.ORDINALS.index(match["place"].lower()) if match else len(self.letters)
         if (
             match is None
@@ -185,7 +186,7 @@ class Options:
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
         if match is not None and match["letter"] in self.letters:
             return Named(match["letter"], match.start())
-        order = wording.ORDER_BEFORE.search(text, max(0, stop - 24), stop)
+        order = wording.ORDINAL_BEFORE.search(text, max(0, stop - 24), stop)
         if order and wording.ORDINALS.index(order["place"].lower()) < len(self.letters):
             place = wording.ORDINALS.index(order["place"].lower())
             return Named(self.letters[place], order.start())
@@ -271,7 +272,7 @@ def _signs(said: str) -> str:
     signs = {"-": r"\s*[-–—]\s*", ":": r"(?:\s*:\s*|\s+to\s+)" if ratio else r"\s*:\s*"}
     pieces = [
         signs.get(piece) or (rf"\s*{re.escape(piece)}\s*" if piece in "+=*/" else re.escape(piece))
-        for piece in re.findall(r"\w+|[^\w\s]|\s+", re.sub(r"\s*([-+=*/:])\s*", r"\1", said))
+        for piece in re.findall(r"\w+|[^\w\s]|\s", _BLANK_AT_SIGN.sub("", " ".join(said.split())))
     ]
     return "".join(r"\s+" if piece.isspace() else piece for piece in pieces)
 

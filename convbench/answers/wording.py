@@ -78,8 +78,8 @@ LETTER_BEFORE = re.compile(
 _STARTS = re.compile(r"(?<![\w.,])[\w$€£-]")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ORDER = rf"(?:the\s+)?(?P<place>{'|'.join(ORDINALS)})\s+(?:option|choice|one|answer|alternative)"
-ORDER = re.compile(rf"{OPENING}{_ORDER}(?!\w)", re.IGNORECASE)
-ORDER_BEFORE = re.compile(rf"(?<!\w){_ORDER}$", re.IGNORECASE)
+ORDINAL = re.compile(rf"{OPENING}{_ORDER}(?!\w)", re.IGNORECASE)
+ORDINAL_BEFORE = re.compile(rf"(?<!\w){_ORDER}$", re.IGNORECASE)
 LETTERS = re.compile(r"(?<![\w'’°])(?<!° )(?P<letter>[A-HJ-Z])(?![\w'’])")
 
 _CLOSING = r"[\s*_`~'\")\]]*+"

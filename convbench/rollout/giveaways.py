@@ -23,8 +23,6 @@ from convbench.rollout import giveaway_words as words
 from convbench.rollout.giveaway_words import marked
 from convbench.schema import Example
 
-_VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
-_RIGHT = r"(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|option|choice|one))?"
 _NOT_SAID = re.compile(
     r"\b(?:not|never|whether|if|why|may|might|which)\b|n['’]t\b"
     r"|\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|choose|mean)\b",
@@ -127,20 +125,7 @@ def _states(clause: str, example: Example, options: Options) -> bool:
     if final_answer(clause, example.letters, strict=True) is not None:
         return True
     asserted = statements(clause, options, strict=False)
-    if any(one.letter and (one.firm or not one.by_text) for one in asserted):
-        return True
-    gold = next((c for c in example.choices if c.label == example.answer), None)
-    if gold is None:
-        return False
-    named = re.compile(
-        rf"\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+\W?{gold.label}\b\W{{0,2}}{_VERB}\s+{_RIGHT}\b"
-        rf"|^\W*{gold.label}\b[).]?{_VERB}\s+{_RIGHT}\b"
-    )
-    said = re.compile(
-        rf"\banswer{_VERB}:?\s+(?:\w+\s+){{0,3}}?\W?{re.escape(gold.text.rstrip('.'))}(?!\w)",
-        re.IGNORECASE,
-    )
-    return bool(named.search(clause) or said.search(clause))
+    return any(one.letter and (one.firm or not one.by_text) for one in asserted)
 
 
 def _confirms(clauses: list[str], read: list[str]) -> bool:
