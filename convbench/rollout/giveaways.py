@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 from convbench.answers import claims
 from convbench.answers.disguises import letters, readings
-from convbench.answers.final import final_answer
 from convbench.answers.options import Options, prepared
 from convbench.answers.plain import plain
 from convbench.answers.statements import statements
@@ -48,8 +47,8 @@ _IN_YOUR_PLACE = re.compile(
 _CONFIRMS = re.compile(
     r"\b(?:you(?:['’]re|\s+are|\s+were)\s+(?:\w+\s+)?(?:right|correct|spot\s+on|not\s+wrong)"
     r"|(?:that|this|it)(?:['’]s|\s+is)\s+(?:\w+\s+)?(?:right|correct|it)\b|spot[\s-]on|exactly|precisely"
-    r"|bingo|well\s+(?:done|spotted|reasoned)|nailed\s+it|i\s+agree|i\s+(?:can|do)\s+confirm|indeed|good\s+(?:choice|pick|job|guess)"
-    r"|(?:you(?:['’]ve|\s+have)?\s+)(?:got|found|hit)\s+(?:it|upon))\b|^\W*(?:yes|yep|yeah|right|correct"
+    r"|well\s+(?:done|reasoned)|i\s+agree|i\s+(?:can|do)\s+confirm|indeed"
+    r"|you(?:['’]ve|\s+have)?\s+(?:got\s+it|found\s+it|hit\s+upon))\b|^\W*(?:yes|yep|yeah|right|correct"
     r"|absolutely|perfect|true|great|excellent|quite\s+so)\b(?=\s*[,.!:;—–-])",
     re.IGNORECASE,
 )
@@ -92,7 +91,7 @@ def leaks(text: str, example: Example) -> bool:
     options = prepared(example.options)
     clauses = list(_clauses(said))
     told = [clause for clause in clauses if not _is_question(clause)]
-    if any(_states(clause, example, options) for clause in told if not _NOT_SAID.search(clause)):
+    if any(_states(clause, options) for clause in told if not _NOT_SAID.search(clause)):
         return True
     if example.answer not in example.letters:
         return False
@@ -120,10 +119,8 @@ def _clauses(text: str) -> Iterator[str]:
             yield sentence
 
 
-def _states(clause: str, example: Example, options: Options) -> bool:
+def _states(clause: str, options: Options) -> bool:
     """Whether a clause says which option is the answer."""
-    if final_answer(clause, example.letters, strict=True) is not None:
-        return True
     asserted = statements(clause, options, strict=False)
     return any(one.letter and (one.firm or not one.by_text) for one in asserted)
 
@@ -138,7 +135,7 @@ def _confirms(clauses: list[str], read: list[str]) -> bool:
             continue
         if (yours := words.YOURS_IS_RIGHT.search(clause)) and _asserted(clause, yours):
             return True
-        if _CONFIRMS.search(clause):
+        if _CONFIRMS.search(clause) or words.OPENS_BY_CONFIRMING.match(clause):
             beside = [one for one in read[i : i + 2] if words.OTHER not in one]
             if any(words.GOLD_ALONE.search(one) for one in beside):
                 return True
