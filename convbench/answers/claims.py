@@ -55,7 +55,7 @@ _AUX = (
     r"|wrote and|is|are|was|were|been|be|tempted to|inclined to)\b){0,4}+"
 )
 _SAID = re.compile(
-    rf"(?<![\w’'])(?P<subject>[\w’']++)(?P<aux>{_AUX}) (?P<verb>{_SAY})"
+    rf"(?<![\w’'])(?P<subject>[\w’']++),?(?P<aux>{_AUX}) (?P<verb>{_SAY})"
     r"(?: (?:me|us|you|him|her|them|it|down|to me|as))?(?: that)? ?[:,]? ?[\"']? ?$"
 )
 _SAYS = re.compile(rf"\b(?!i\b|we\b)\w+ {_SAY}\b")
@@ -113,7 +113,8 @@ _OWN_CONDITION = re.compile(
     r"|commit|select|bet|settle|name|give|put)\b|\bif (?:pressed|forced|i['’]m not mistaken)\b"
 )
 _PROCEDURE = re.compile(
-    r"\bif (?:i|we|one)\b|\bif you (?:look|consider|count|add|multiply|subtract|divide|read"
+    r"\bif (?:i|we|one)\b(?! (?:needed|wanted|were|was|had|asked|spoke|talked)\b)"
+    r"|\bif you (?:look|consider|count|add|multiply|subtract|divide|read"
     r"|check|compare|work|apply|put|take|go|follow|plug)\b"
 )
 _CONDITION_AFTER = re.compile(

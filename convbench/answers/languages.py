@@ -65,7 +65,7 @@ _CONCLUDED = re.compile(
     rf"(?<!\w)(?:(?:{_THUS})(?!\w),?\s(?:c['’]est|es|est|ist|is|è|é|het\s+is|dat\s+is|das\s+ist|es\s+ist|это|wird\s+es)?"
     rf"|c['’]est(?:\s+(?:{_THUS})(?!\w))?|(?:creo|pienso)\s+que\s+es|penso\s+(?:che\s+)?sia|acho\s+que\s+é"
     r"|je\s+(?:pense|crois)\s+que\s+c['’]est|ich\s+(?:glaube|denke),?\s+(?:dass\s+)?es\s+ist|ik\s+denk(?:\s+dat\s+het)?"
-    r"|(?:(?<=[.!?:] )|(?<=\n)|^)(?:es|è|é)|(?:het|dat)\s+is|(?:das|es)\s+ist|bence)"
+    r"|(?:(?<=[.!?:] )|(?<=\n)|^)(?:es|è|é)|(?:het|dat)\s+is|is\s+het|(?:das|es)\s+ist|bence)"
     rf"(?:\s(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
 )
 """What a sentence comes to, softly: "dus C", "c'est la C"."""
@@ -82,6 +82,8 @@ _JUDGED = re.compile(
 _JUDGED_BEHIND = re.compile(
     r"\s?(?:是|為|为)\s*(?:正确|正確|对的|對的|答案)|\s?が\s*(?:正解|正しい|答え)|\s?[가이]\s*(?:정답|맞)"
     r"|['’]?y?[iıuü]?(?:\s(?:şıkkını|seçeneğini))?\s(?:seçiyorum|seçerim|seçtim|işaretliyorum|işaretlerim)"
+    r"|\s(?:doğru\s+(?:cevap|yanıt|seçenek)|هو\s+(?:الجواب|الخيار)\s+الصحيح|هي\s+الإجابة\s+الصحيحة"
+    r"|सही\s+(?:उत्तर|जवाब|विकल्प))"
     r"|\s(?:को\s+)?(?:चुनता|चुनती|चुनूँगा|चुनूंगा)"
 )
 _BEHIND = re.compile(
@@ -127,7 +129,7 @@ def _begins_a_word(low: str, at: int) -> bool:
 
 
 _LENIENT = re.compile(
-    r"[*_`)\"']*+(?:['’]?[^\W\d_]{1,8})?\s*+(?:[^\s.,;:!?()]{1,14}\s*+){0,2}(?:[.,;!)\n]|$)"
+    r"[*_`)\"']*+(?:['’]?[^\W\d_]{1,8})?\s*+(?:[^\s.,;:!?()]{1,14}\s*+){0,2}(?:[.,;!)\n]|$)|[*_`)\"']*+\s*+(?:है|होगा)(?!\w)"
 )
 
 

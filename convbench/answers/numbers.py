@@ -26,7 +26,7 @@ _GOES_ON = re.compile(
 )
 """What follows the first number of an expression, a ratio, a range or a decimal."""
 _SAYS_MORE = re.compile(
-    r"(?:st|nd|rd|th|k|bn|mio|dozen|times|more|less|fewer|to|plus|minus|per"
+    r"(?:hal(?:f|ves)|thirds?|quarters?|(?:four|fif|six|eigh|ten)ths?|st|nd|rd|th|k|bn|mio|dozen|times|more|less|fewer|to|plus|minus|per"
     r"|over|squared|cubed|out|through|x|of|and\s+a\s+(?:half|quarter|third))\b",
     re.IGNORECASE,
 )

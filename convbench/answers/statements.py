@@ -119,6 +119,7 @@ _SUMS_UP = re.compile(
 )
 _IS = re.compile(
     r"(?<!\w)(?<!so )(?:(?:is|are|was|were)\s+\w{3,15}\s+(?:in|by|on|from|with)"
+    r"|(?:stands|lies|lives?|happens|occurs|takes\s+place|is|are|was|were)\s+in"
     r"|(?P<is>is|are|was|were|equals?|makes?|gives?|get|got)|called|named|describes|comes|follows"
     r"|costs?|weighs?|measures?|lasts?|takes?|ha(?:s|ve)"
     r"|(?:arrives?|boils|freezes|melts|starts?|ends?|stops?|begins?|meet|leaves?|stands)\s+at)"
@@ -128,7 +129,7 @@ _ONE_OF_THEM = re.compile(
     r"^\W*(?:the\s+)?(?:first|second|third|fourth|next|other|another|last|one|some|an?|now|let)\b"
 )
 _NO_SUBJECT = re.compile(
-    rf"\b(?:non-?)?(?:{_KIND.removesuffix('|one')}|ans|tempting|popular|least|unlikely|clue|people|usually|often|distractor|competitor|contender|rival|runner-up|trap|lure"
+    rf"\b(?:non-?)?(?:{_KIND.removesuffix('|one')}|ans|opposite|key\s?word|tempting|popular|least|unlikely|clue|people|usually|often|distractor|competitor|contender|rival|runner-up|trap|lure"
     r"|temptation|favou?rite|mistake|error|example|step|hint)s?\b"
 )
 """Of what a sentence says which option it is, and the answer is said by `_named` or not at all."""
