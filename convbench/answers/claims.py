@@ -114,8 +114,7 @@ _OWN_CONDITION = re.compile(
 )
 _PROCEDURE = re.compile(
     r"\bif (?:i|we|one)\b(?! (?:needed|wanted|were|was|had|asked|spoke|talked)\b)"
-    r"|\bif you (?:look|consider|count|add|multiply|subtract|divide|read"
-    r"|check|compare|work|apply|put|take|go|follow|plug)\b"
+    r"|\bif you (?:look|consider|count|add|multiply|subtract|divide|read|check|compare|work|apply|put|take|go|follow|plug)\b"
 )
 _CONDITION_AFTER = re.compile(
     rf"\b(?:if|unless|provided|assuming|in case)\b|(?:^|[,(—–] ?|\s){_INVERTED}"

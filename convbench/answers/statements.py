@@ -363,7 +363,7 @@ def _referred(text: str, options: Options) -> Iterator[Statement]:
             start = claims.sentence_start(text, max(0, start - 2))
         named = options.named_in(text[start : said.start()])
         if len(named) == 1 and claims.asserted(text, said.start(), said.end()):
-            yield Statement(said.start(), said.end(), *named)
+            yield Statement(said.start(), said.end(), named.pop())
 
 
 def _summed_up(text: str, options: Options) -> Iterator[Statement]:
