@@ -113,8 +113,9 @@ _OWN_CONDITION = re.compile(
     r"|commit|select|bet|settle|name|give|put)\b|\bif (?:pressed|forced|i['’]m not mistaken)\b"
 )
 _PROCEDURE = re.compile(
-    r"\bif (?:i|we|one)\b(?! (?:needed|wanted|were|was|had|asked|spoke|talked)\b)"
-    r"|\bif you (?:look|consider|count|add|multiply|subtract|divide|read|check|compare|work|apply|put|take|go|follow|plug)\b"
+    r"\bif (?:i|we|one)\b(?! (?:needed|wanted|were|was|had|asked|spoke|talked)\b)|\bif you (?:look"
+    r"|consider|count|add|multiply|subtract|divide|read|check|compare|work|apply|put|take|go|follow"
+    r"|plug)\b"
 )
 _CONDITION_AFTER = re.compile(
     rf"\b(?:if|unless|provided|assuming|in case)\b|(?:^|[,(—–] ?|\s){_INVERTED}"
