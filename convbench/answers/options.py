@@ -150,14 +150,15 @@ class Options:
     def _by_order(self, text: str, at: int) -> Named | None:
         """Read "the third option"."""
         match = wording.ORDINAL.match(text, at)
-        place = wording.ORDINALS.index(match["place"].lower()) if match else len(self.letters)
-        if (
-            match is None
-            or place >= len(self.letters)
-            or not wording.CLOSED.match(text, match.end())
-        ):
+        letter = self._placed(match)
+        if match is None or not letter or not wording.CLOSED.match(text, match.end()):
             return None
-        return Named(self.letters[place], match.end())
+        return Named(letter, match.end())
+
+    def _placed(self, ordinal: re.Match[str] | None) -> str:
+        """Return the letter of an option by its place in the list, empty where none has it."""
+        place = wording.ORDINALS.index(ordinal["place"].lower()) if ordinal else len(self.letters)
+        return self.letters[place] if place < len(self.letters) else NOBODY
 
     def _with_letter(self, text: str, named: Named) -> Named:
         """Read "marble (C)"; with another option's letter it names none."""
@@ -187,9 +188,8 @@ class Options:
         if match is not None and match["letter"] in self.letters:
             return Named(match["letter"], match.start())
         order = wording.ORDINAL_BEFORE.search(text, max(0, stop - 24), stop)
-        if order and wording.ORDINALS.index(order["place"].lower()) < len(self.letters):
-            place = wording.ORDINALS.index(order["place"].lower())
-            return Named(self.letters[place], order.start())
+        if order and (letter := self._placed(order)):
+            return Named(letter, order.start())
         for letter, pattern in self._texts:
             size = len(pattern.pattern)
             for start in wording.starts(text, max(0, stop - size), stop):

@@ -31,9 +31,7 @@ _TEXT = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:bf|it|rm|sf)|operatorname)\s?\{([^{}]{0,200})\}"
 )
 _FRACTION = re.compile(r"\\[dt]?frac\s?\{(\d{1,12})\}\s?\{(\d{1,12})\}")
-_ANSWER_TAG = re.compile(
-    r"<(/?)(?:final[_-]?answer|answer|final|choice|option|result|response)>", re.IGNORECASE
-)
+_ANSWER_TAG = re.compile(r"<(/?)(?:final[_-]?answer|answer|final)>", re.IGNORECASE)
 _LINE_TAG = re.compile(
     r"</?(?:p|br|div|li|ul|ol|dl|dt|dd|h[1-6]|td|tr|th)\b[^<>]{0,80}>", re.IGNORECASE
 )

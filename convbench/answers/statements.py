@@ -163,7 +163,8 @@ def statements(text: str, options: Options, strict: bool) -> list[Statement]:
     """Return what a reply asserts, in order. `text` is plain (`plain`)."""
     low = lower(text)
     found = [*_named(text, low, options, strict), *_boxed(text, low, options)]
-    found += languages.statements(text, low, options)
+    elsewhere = languages.statements(text, low, options)
+    found += [one for one in elsewhere if one.firm or not strict]
     if not strict:
         found += [*_chosen(text, low, options), *_judged(text, low, options)]
         found += _made(text, low, options)
