@@ -213,7 +213,7 @@ def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShow
     from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
     from convbench.judge.ready import check_variables
-    from convbench.judge.reply_form import schema_of
+    from convbench.judge.replies import schema_of
     from convbench.judge.resolve import as_asked
     from convbench.judge.several import messages_of
 

@@ -12,8 +12,7 @@ from convbench.engine.offload import offload
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
 from convbench.judge.instructions import with_instructions
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores, schema_of
+from convbench.judge.replies import Complaint, Scores, read, schema_of
 from convbench.judge.resolve import Judge
 from convbench.models.model import Model
 from convbench.schema import (

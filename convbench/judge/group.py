@@ -22,8 +22,7 @@ from convbench.errors import DataError
 from convbench.judge.ask import Form, ask
 from convbench.judge.model import sent, unread, unreadable
 from convbench.judge.pending import Pending
-from convbench.judge.replies import read
-from convbench.judge.reply_form import FENCE, Complaint, Pairs, Scores, schema_of
+from convbench.judge.replies import FENCE, Complaint, Pairs, Scores, read, schema_of
 from convbench.judge.resolve import Judge
 from convbench.judge.several import messages_of
 from convbench.judge.verdicts import failed_verdict, scored, unscorable
