@@ -11,13 +11,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from convbench.answers.plain import plain
 from convbench.answers.tags import may_hold_tags, segments
+from convbench.judge.reply_doubts import (
+    DIGIT,
+    DOUBTED,
+    OWN,
+    SENTENCE,
+    Floats,
+    Said,
+    goes_on,
+    is_others,
+    is_unreal,
+    names_scale,
+    numbers_in,
+    other_scale,
+    said_of,
+    withdraws,
+)
 from convbench.judge.reply_words import WORDS, pattern
 from convbench.schema import JudgeSpec, Metric
 
@@ -44,23 +60,6 @@ class Complaint:
 
 class Pairs(list[tuple[str, Any]]):
     """A JSON object with its keys in order, twice where they stand twice."""
-
-
-def schema_of(spec: JudgeSpec) -> dict[str, Any]:
-    """Return the JSON schema of a reply: an object of the metrics in order, each with its score
-    and the words for it."""
-    metrics = {}
-    for metric in spec.metrics:
-        low, high = spec.limits(metric.name)
-        score = {"type": "number", "minimum": low, "maximum": high}
-        of_metric = _object({"score": score, "justification": {"type": "string"}})
-        metrics[metric.name] = {**of_metric, "description": metric.about or metric.label}
-    return _object(metrics)
-
-
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    more = {"required": list(properties), "additionalProperties": False}
-    return {"type": "object", "properties": properties, **more}
 
 
 def read(reply: str | Pairs, spec: JudgeSpec) -> Scores | Complaint:
@@ -125,7 +124,7 @@ def _own(text: str) -> str:
             fence = [bare.strip("`~ ").lower()]
         else:
             lead = next((said for said in reversed(out) if said.strip()), "")
-            others = fence[0] in WORDS["others"] or _is_others(_said(lead))
+            others = fence[0] in WORDS["others"] or is_others(said_of(lead))
             quoted = others or any(map(_SPEAKER.match, fence[1:]))
             out += [_QUOTED] if quoted else fence[1:]
             fence = None
@@ -234,14 +233,13 @@ def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
         begins = bool(newline or start <= _NEAR) and _LEAD.fullmatch(line) is not None
         if not head["name"]:
             yield start, head
-        elif line[-1:] in ("'", '"') and text[head.end("name") :][:1] != line[-1]:
+        elif line[-1:] in ("'", '"') and text[head.end("name") : head.end("name") + 1] != line[-1]:
             continue  # it begins a quotation
         elif head["link"] is not None:
             if begins or _LISTED.search(line):
                 yield start - len(line) * begins, head
-        elif begins and _ALONE.match(after):
-            if _normal(head["name"]) in called.labels or not after.partition("\n")[0].strip(" :"):
-                yield start - len(line), head
+        elif begins and _ALONE.match(after) and _normal(head["name"]) in called.labels:
+            yield start - len(line), head
 
 
 _NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?![\w%]|[.,]\d)"
@@ -277,11 +275,15 @@ def _score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
     value, tail = float(match["value"].replace(",", ".")), text[match.end() :]
     line = tail.partition("\n")[0]
     plainly = (match["of"] or match["points"]) and re.match(r"\s+[a-z]", line)
-    if not (plainly or _TAIL.match(line)) or _goes_on(line, limits):
+    if not (plainly or _TAIL.match(line)) or goes_on(line, limits):
         return f"expected one number from {low:g} to {high:g} and nothing that puts it in question"
     if not low <= value <= high:
         return f"out of range, expected a number from {low:g} to {high:g}"
     return value, tail
+
+
+def _is_number(text: str) -> bool:
+    return not isinstance(_score(text, (-1e9, 1e9)), str)
 
 
 # The reading
@@ -292,7 +294,6 @@ _PREFIX = re.compile(
     r"^\W*(?:\d{1,2}[.)]\s+)?(?:(?:overall |brief )?(?:justification|rationale)\s?:\s?)?",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][)\"'])\s+|\n\s*")
 _BELOW = re.compile(r"(?:[:\w]|\b(?:follow(?:s|ing)|below)\b.*)$")
 """How a line that leads to scores ends."""
 _LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
@@ -348,8 +349,8 @@ class _Reading:
         elif not metric or kind not in WORDS["label keys"]:
             count, shown = len(self.found), name.replace("_", " ").lower()
             self.json(inner, metric, shown, said=said)
-            source = kind in WORDS["source keys"] and _is_others(_said(str(inner)))
-            if source or (len(self.found) > count and _is_others(_said(shown))):
+            source = kind in WORDS["source keys"] and is_others(said_of(str(inner)))
+            if source or (len(self.found) > count and is_others(said_of(shown))):
                 self.faults.append(f"scores behind {_shown(shown)} are not counted as yours")
 
     def text(self, text: str) -> None:
@@ -383,9 +384,9 @@ class _Reading:
         count = len(self.said)
         for line in lines:
             own = _UNKNOWN.match(line)
-            if own and not _NO_METRIC.fullmatch(_normal(own[1])) and len(own[1].split()) < 4:
-                if not isinstance(_score(line[own.end() :], (-1e9, 1e9)), str):
-                    self.faults.append(f"unknown metric: {own[1]}")
+            is_metric = own and not _NO_METRIC.fullmatch(_normal(own[1]))
+            if own and is_metric and len(own[1].split()) < 4 and _is_number(line[own.end() :]):
+                self.faults.append(f"unknown metric: {own[1]}")
             if _QUOTED not in line and (words := _PREFIX.sub("", line).rstrip(" |\t")):
                 self.said.append((name, words, around))
         return len(self.said) - count
@@ -408,26 +409,20 @@ class _Reading:
         lines = [line.strip(" _-—") for line in text.split("\n") if line.strip()]
         own = 0
         for i, line in enumerate(lines):
-            said = _said(line)
             self._hold_scale(line, scores=())
-            if line in ("", _QUOTED):
-                own = i + 1
-            elif _OWN.search(said.text) and not _is_others(said):
-                own = i
+            own = i + 1 if line in ("", _QUOTED) else own
         lines = [line for line in lines[own:] if "|" not in line]
         leads = [line for line in lines if _SPEAKER.match(line)]
-        if lines and _BELOW.search(lines[-1]) and _is_others(_said(_SENTENCE.split(lines[-1])[-1])):
+        if lines and _BELOW.search(lines[-1]) and is_others(said_of(SENTENCE.split(lines[-1])[-1])):
             leads.append(lines[-1])
         self.faults += [f"scores behind {_shown(line)} are not counted as yours" for line in leads]
-        for said in (_said(one) for line in lines for one in _SENTENCE.split(line)):
-            if not _OWN.search(said.text) and _withdraws(said, around=False):
+        for said in (said_of(one) for line in lines for one in SENTENCE.split(line)):
+            if not OWN.search(said.text) and withdraws(said, around=False):
                 self.faults.append(f"the scores are disowned: {_shown(said.text)}")
 
-    def _hold_scale(
-        self, text: str, scores: Collection[float] | None = None, *, surely: bool = False
-    ) -> None:
+    def _hold_scale(self, text: str, *, surely: bool = False, scores: Floats = None) -> None:
         limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
-        if _other_scale(_said(text), limits, scores, surely):
+        if other_scale(said_of(text), limits, scores, surely=surely):
             self.faults.append(f"found another scale than the one asked for: {_shown(text)}")
 
     def result(self) -> Scores | Complaint:
@@ -435,7 +430,7 @@ class _Reading:
         words: dict[str, list[str]] = {name: [] for name in self.found}
         for name, line, around in self.said:
             words.setdefault(name, []).append(line)
-            for text in _SENTENCE.split(line):
+            for text in SENTENCE.split(line):
                 self._hold(name, text, around=around)
         said = {name: " ".join(words[name]) for name in self.found}
         if self.spec.justification == "required":
@@ -450,26 +445,26 @@ class _Reading:
 
     def _hold(self, name: str, text: str, *, around: bool) -> None:
         """Hold a sentence for a metric, or around all scores, against the scores."""
-        said = _said(text)
-        if not around and said.words.isdisjoint(_DOUBTED) and not _DIGIT.search(said.text):
+        said = said_of(text)
+        if not around and said.words.isdisjoint(DOUBTED) and not DIGIT.search(said.text):
             return
         self._hold_scale(text, scores=self.found.values() if around else None)
         if self._is_replaced(name, said, around=around):
             self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
-        if _withdraws(said, around=around):
+        if withdraws(said, around=around):
             self.faults.append(f"the scores are disowned: {_shown(text)}")
 
-    def _is_replaced(self, name: str, said: _Said, *, around: bool) -> bool:
+    def _is_replaced(self, name: str, said: Said, *, around: bool) -> bool:
         """Whether a sentence puts another number in the place of a score."""
         tokens, words, text = said
         named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
         about = named or words & WORDS["scores"]
         if "~" in words or (around and about and words & WORDS["correcting"]):
             return True
-        if _is_unreal(words) or (_names_scale(said) and not named):
+        if is_unreal(words) or (names_scale(said) and not named):
             return False
         own = {self.found.get(one) for one in named or {name}}
-        places = _numbers(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
+        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
         rivals = [i for i in places if float(tokens[i]) not in own]
         if places and float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
             return False
@@ -504,174 +499,3 @@ def _complaint(spec: JudgeSpec, found: Sequence[str], faults: Sequence[str]) -> 
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...") if text else "nothing"
-
-
-# What else is said
-
-
-class _Said(NamedTuple):
-    """A sentence in lower case: numbers as digits, quotations left out."""
-
-    tokens: list[str]
-    words: set[str]
-    text: str
-    """Its tokens with a blank between."""
-
-
-_TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[a-z]+)?|[^\w\s]")
-_QUOTATION = re.compile(r'"[^"\n]{0,400}"')
-_TO_TEN = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-_SPELLED = {word: str(n) for n, word in enumerate(_TO_TEN)} | {"twenty": "20", "hundred": "100"}
-_DIGIT = re.compile(r"[\d~]")
-
-
-def _said(text: str) -> _Said:
-    tokens = _TOKEN.findall(_QUOTATION.sub('"', text.lower()))
-    if not _SPELLED.keys().isdisjoint(tokens):
-        pairs, ends = zip(tokens, [*tokens[1:], ""], strict=True), {"to", "-", "–", "("}
-        tokens = [_SPELLED.get(a, a) if a != "one" or b in ends else a for a, b in pairs]
-    return _Said(tokens, set(tokens), " ".join(tokens))
-
-
-_N = r"\b\d+(?:\.\d+)?\b"
-_MEANS = r" (?:[=:(]|is|means?|stands? for|for|denotes?|being|as) (?:(?:an?|the|very) )*"
-_END = re.compile(rf"({_N}){_MEANS}(?:({pattern('good')})|{pattern('bad')})")
-_SCALE = re.compile(
-    r"(?<!- )\bscales?\b|\b(?:likert|legend|total :)|\d (?:- )?(?:point|star|level)\b"
-    r"|\b(?:as|in|are) (?:\w+ )?(?:per cent|percent\w*|stars)\b"
-    rf"|\ban? {_N}{_MEANS}{pattern('good')}|\b(?:highest|best|top|max\w*) (?:\w+ )?{pattern('scores')}"
-)
-"""What speaks of a scale."""
-_RANGE = re.compile(
-    rf"\bout of|{_N} /|/ {_N}|{_N} at most|\bbetween {_N}|{_N} (?:\([^()]*\) )?(?:-|–|to) {_N}"
-)
-_LOW, _HIGH = r"\b(?:lower|low|smaller|less|fewer)\b", r"\b(?:higher|high|larger|bigger|more)\b"
-_IS = rf"(?: {pattern('scores')})? (?:is|are|means?|indicates?|the|=) (?:an? |the )?"
-_BETTER, _WORSE = r"(?:better|best|good|more)\b", r"(?:worse|worst|bad|poor|less)\b"
-_TURNED = re.compile(
-    rf"{_LOW}{_IS}{_BETTER}|{_HIGH}{_IS}{_WORSE}|\b(?:reversed|inverted) scale|\b(?:penalty|error)"
-    rf" (?:points|scores)|{_LOW}(?! than) .{{0,30}}\bthe better|{_HIGH} .{{0,30}}\bthe worse"
-)
-_DIRECTION = re.compile(
-    rf"(?:{_LOW}|{_HIGH}) {pattern('scores')} (?:is|are|means?)\b(?! (?:worse|bad|better|good))"
-)
-
-
-def _other_scale(
-    said: _Said, limits: set[tuple[float, float]], scores: Collection[float] | None, surely: bool
-) -> bool:
-    """Whether a sentence names a scale (`surely`: it does) that is none of these, or turned;
-    around all `scores`, too, a number about them that is none of them."""
-    text, ends, around = said.text, _END.findall(said.text), scores is not None
-    if _TURNED.search(text) or (around and _DIRECTION.search(text)):
-        return True
-    low, high = {a for a, _ in limits}, {b for _, b in limits}
-    if surely or _names_scale(said) or (ends and around and not _is_unreal(said.words)):
-        numbers = map(float, re.findall(rf"{_N}(?! (?:/|out\b))", text))
-        wrong = any(float(n) not in (high if good else low) for n, good in ends)
-        share = 100.0 not in high and re.search(r"\bpercent|%|\bstars\b|\bper cent", text)
-        if wrong or share or not low | high >= {*numbers}:
-            return True
-    if scores is None or _is_unreal(said.words):
-        return False
-    about = not said.words.isdisjoint(WORDS["scores"])
-    numbers = [said.tokens[i] for i in _numbers(said.tokens, 0, 1000) if about]
-    numbers += re.findall(rf"({_N}) = [a-z]", text)
-    return not low | high | {*scores} >= {*map(float, numbers)}
-
-
-def _names_scale(said: _Said) -> bool:
-    """Whether a sentence speaks of a scale of scores."""
-    scored = said.words & WORDS["scores"] and _RANGE.search(said.text)
-    return bool(scored or _SCALE.search(said.text) or len(_END.findall(said.text)) > 1)
-
-
-def _numbers(tokens: Sequence[str], low: float, high: float) -> list[int]:
-    """Return the places of the numbers that may be a score: in range, and neither a count of
-    something, nor the number of a turn or an option, nor a part of a sum."""
-    found, more = [], [*tokens, ".", "."]
-    for i, token in enumerate(tokens):
-        if token.replace(".", "", 1).isdigit() and low <= float(token) <= high:
-            listed = more[i + 1] in ("or", "and", ",", "to", "-") and more[i + 2][0].isdigit()
-            before, after = tokens[i - 1] if i else "", more[i + 3 if listed else i + 1]
-            counted = (after.isalpha() and after not in WORDS["after"]) or after in "+*=×^%°$€<>"
-            part = before in ("/", "of") and i > 1 and tokens[i - 2][0].isdigit()
-            if not counted and not part and before not in WORDS["counted by"]:
-                found.append(i)
-    return found
-
-
-_TAIL_SCALE = re.compile(
-    r"\W*+(?:(?:stars?|points?|marks?)\W++)?of\W*+\d|\D{0,40}?\b(?:out of|max\w*|scale)\b\D{0,20}\d"
-)
-
-
-def _goes_on(tail: str, limits: tuple[float, float]) -> bool:
-    """Whether the sentence that a score stands in goes on to another one, or to its scale."""
-    said = _said(_SENTENCE.split(tail, maxsplit=1)[0])
-    if not _DIGIT.search(said.text):
-        return False
-    scale = _TAIL_SCALE.match(said.text) or _END.search(said.text)
-    if scale and _other_scale(said, {limits}, None, surely=True):
-        return True
-    places = _numbers(said.tokens, *limits)
-    return WORDS["between"].issuperset(said.tokens[: places[0]] if places else "x") or any(
-        said.tokens[i + 1 : i + 2] in (["for"], ["if"], ["("])
-        or not WORDS["others"].isdisjoint(said.tokens[max(0, i - 2) : i])
-        for i in places
-    )
-
-
-def _is_unreal(words: set[str]) -> bool:
-    """Whether the words of a sentence say what a score would be if."""
-    might = words & {"would", "could", "might", "had"}
-    given = words & {"if", "with", "had", "without", "were", "unless", "have"}
-    now = words & {"hindsight", "reflection", "reconsidered", "again", "second"}
-    return bool((might and given and not now) or words & {"almost", "nearly", "tempted"})
-
-
-_OWN = re.compile(
-    rf"\b(?:my|our) (?:\w+ ){{0,2}}?{pattern('scores', 'evaluations')}"
-    r"|\bi(?: would|'d| have| now)? (?:rate|score|evaluate|judge|grade|assess|assign|give|award)d?\b"
-)
-_AGAINST = re.compile(pattern("against"))
-_NEGATING = re.compile(pattern("negating") + "|n't\\b")
-_FOREIGN = re.compile(pattern("against", "foreign", "speaking"))
-_REFUSAL = re.compile(
-    r"\b(?:i|we|me) (?:\w+ ){0,2}?(?:refuse|decline|refrain|abstain|withhold|disagree|reject"
-    r"|retract|withdraw|disown|take back)|\bno (?:actual )?(?:evaluation|verdict|scor\w+|view)\b"
-    r"|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
-    r"|^(?:please )?(?:ignore|disregard|discard|forget|scrap|delete)\b|\bkidding\b"
-)
-_DOUBTED = WORDS["scores"] | WORDS["evaluations"] | {"lower", "low", "smaller", "less", "higher"}
-
-
-def _is_others(said: _Said) -> bool:
-    """Whether a line that leads to scores introduces them as somebody else's, or as none: it has
-    other words than an evaluation's, and not the judge's voice first."""
-    foreign, own = _FOREIGN.search(said.text), _OWN.search(said.text)
-    if own:
-        return foreign is not None and foreign.start() < own.start()
-    return not {word for word in said.words if word[0].isalpha()} <= WORDS["leading"]
-
-
-def _withdraws(said: _Said, *, around: bool) -> bool:
-    """Whether a sentence says that the scores are not to count; one `around` them may mean them
-    without a name."""
-    text, words = said.text, said.words
-    against, negating = _AGAINST.search(text), _NEGATING.search(text)
-    pointing, leads = words & WORDS["pointing"], WORDS["pronouns"] & {*said.tokens[:1]}
-    about = pointing or words & WORDS["scores"] or (leads and words & WORDS["evaluations"])
-    told = words & WORDS["others"] and words & WORDS["speaking"] and not words & WORDS["voice"]
-    if words & {"average", "mean", "sum"} or "if you" in text or (told and not (about or leads)):
-        return False
-    if not around:
-        these = words & {"these", "those", "my", "above", "all"} and words & WORDS["scores"]
-        return bool(these and (against or negating) and not told)
-    return bool(
-        _REFUSAL.search(text)
-        or (about and (against or negating))
-        or (against and (words & (WORDS["pronouns"] | WORDS["voice"]) or not against.start()))
-        or (pointing and _FOREIGN.search(text))
-        or (leads and words & WORDS["others"])
-    )

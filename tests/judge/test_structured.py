@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judge.ask import Form, ask, form_of
+from convbench.judge.ask import Form, ask, form_of, schema_of
 from convbench.judge.dispatch import judge_conversation
-from convbench.judge.replies import Complaint, Scores, read, schema_of
+from convbench.judge.replies import Complaint, Scores, read
 from convbench.judge.resolve import resolve_judge
 from convbench.models.open import open_model
 from convbench.schema import Completion
