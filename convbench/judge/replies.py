@@ -332,7 +332,7 @@ class _Reading:
         elif not _SCALE_KEY.match(key):
             self._say("", [f"{key}: {plain(str(value))}"], around=True)
         else:
-            self._hold_scale(f"{key}: {value}", surely=True)
+            self._hold_scale(said_of(f"{key}: {value}"), surely=True)
 
     def _pair(self, name: str, inner: Any, metric: str, *, said: bool) -> None:
         names, kind, text = self.called.names, _normal(name), isinstance(inner, str)
@@ -363,7 +363,7 @@ class _Reading:
         for (_, head), end in zip(heads, ends, strict=False):
             name, block = self.called.name_of(head), text[head.end() : end]
             if head["aside"]:
-                self._hold_scale(head["aside"], surely=True)
+                self._hold_scale(said_of(head["aside"]), surely=True)
             late = [*_LATE.finditer(block)] if name and head["link"] is None else []
             if len(late) == 1:
                 block = block[: late[0].start()] + "\n" + self._take(name, block[late[0].end() :])
@@ -409,7 +409,7 @@ class _Reading:
         lines = [line.strip(" _-—") for line in text.split("\n") if line.strip()]
         own = 0
         for i, line in enumerate(lines):
-            self._hold_scale(line, scores=())
+            self._hold_scale(said_of(line), scores=())
             own = i + 1 if line in ("", _QUOTED) else own
         lines = [line for line in lines[own:] if "|" not in line]
         leads = [line for line in lines if _SPEAKER.match(line)]
@@ -418,12 +418,12 @@ class _Reading:
         self.faults += [f"scores behind {_shown(line)} are not counted as yours" for line in leads]
         for said in (said_of(one) for line in lines for one in SENTENCE.split(line)):
             if not OWN.search(said.text) and withdraws(said, around=False):
-                self.faults.append(f"the scores are disowned: {_shown(said.text)}")
+                self.faults.append(f"the scores are disowned: {_shown(said.raw)}")
 
-    def _hold_scale(self, text: str, *, surely: bool = False, scores: Floats = None) -> None:
+    def _hold_scale(self, said: Said, *, surely: bool = False, scores: Floats = None) -> None:
         limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
-        if other_scale(said_of(text), limits, scores, surely=surely):
-            self.faults.append(f"found another scale than the one asked for: {_shown(text)}")
+        if other_scale(said, limits, scores, surely=surely):
+            self.faults.append(f"found another scale than the one asked for: {_shown(said.raw)}")
 
     def result(self) -> Scores | Complaint:
         """Return what was read, once all that is said has been held against it."""
@@ -448,7 +448,7 @@ class _Reading:
         said = said_of(text)
         if not around and said.words.isdisjoint(DOUBTED) and not DIGIT.search(said.text):
             return
-        self._hold_scale(text, scores=self.found.values() if around else None)
+        self._hold_scale(said, scores=self.found.values() if around else None)
         if self._is_replaced(name, said, around=around):
             self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
         if withdraws(said, around=around):
@@ -456,7 +456,10 @@ class _Reading:
 
     def _is_replaced(self, name: str, said: Said, *, around: bool) -> bool:
         """Whether a sentence puts another number in the place of a score."""
-        tokens, words, text = said
+        tokens, words, text, _ = said
+        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
+        if not places and not around:
+            return "~" in words
         named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
         about = named or words & WORDS["scores"]
         if "~" in words or (around and about and words & WORDS["correcting"]):
@@ -464,12 +467,12 @@ class _Reading:
         if is_unreal(words) or (names_scale(said) and not named):
             return False
         own = {self.found.get(one) for one in named or {name}}
-        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
         rivals = [i for i in places if float(tokens[i]) not in own]
         if places and float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
             return False
-        revises = words & WORDS["revising"] and words & {"this", "that", "it"}
-        revises = named or revises or WORDS["revising"] & {*tokens[:2]}
+        revising = words & WORDS["revising"]
+        near = words & {"this", "that", "it"} or revising & {*tokens[:2]}
+        revises = bool(named or (revising and near))
         judged = words & (WORDS["voice"] | WORDS["judging"])
         for i in rivals:
             told = WORDS["others"] & {*tokens[:i]}

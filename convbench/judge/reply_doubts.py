@@ -25,6 +25,8 @@ class Said(NamedTuple):
     words: set[str]
     text: str
     """Its tokens with a blank between."""
+    raw: str
+    """It as it was written."""
 
 
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[a-z]+)?|[^\w\s]")
@@ -39,7 +41,7 @@ def said_of(text: str) -> Said:
     if not _SPELLED.keys().isdisjoint(tokens):
         pairs, ends = zip(tokens, [*tokens[1:], ""], strict=True), {"to", "-", "–", "("}
         tokens = [_SPELLED.get(a, a) if a != "one" or b in ends else a for a, b in pairs]
-    return Said(tokens, set(tokens), " ".join(tokens))
+    return Said(tokens, set(tokens), " ".join(tokens), text)
 
 
 _N = r"\b\d+(?:\.\d+)?\b"
@@ -75,10 +77,10 @@ def other_scale(said: Said, limits: Limits, scores: Floats = None, *, surely: bo
         return True
     low, high = {a for a, _ in limits}, {b for _, b in limits}
     if surely or names_scale(said) or (ends and around):
-        numbers = map(float, re.findall(rf"{_N}(?! (?:/|out\b))", text))
+        every = map(float, re.findall(rf"{_N}(?! (?:/|out\b))", text))
         wrong = any(float(n) not in (high if good else low) for n, good in ends)
         share = 100.0 not in high and re.search(r"\bpercent|%|\bstars\b|\bper cent", text)
-        if wrong or share or not low | high >= {*numbers}:
+        if wrong or share or not low | high >= {*every}:
             return True
     if scores is None:
         return False
