@@ -411,7 +411,7 @@ class _Reading:
         for i, line in enumerate(lines):
             self._hold_scale(said_of(line), scores=())
             own = i + 1 if line in ("", _QUOTED) else own
-        lines = [line for line in lines[own:] if "|" not in line]
+        lines = [one for one in lines[own:] if "|" not in one and any(map(str.isalnum, one))]
         leads = [line for line in lines if _SPEAKER.match(line)]
         if lines and _BELOW.search(lines[-1]) and is_others(said_of(SENTENCE.split(lines[-1])[-1])):
             leads.append(lines[-1])

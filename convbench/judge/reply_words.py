@@ -46,7 +46,7 @@ tutor's response performance out scale range format json table exact specified r
 brief justification justifications reason reasons name value points why comment note okay sure now
 so therefore follows follow i would give rate evaluated scored i've i'd how by section part output
 data from best worst lowest highest maximum max between where means higher lower better every all
-six you go
+six you go being run used
 pointing: these those mine evaluate rate judge assess grade view above
 pronouns: this that they so it
 good: best top perfect flawless excellent outstanding ideal good highest max*
