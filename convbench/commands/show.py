@@ -209,11 +209,10 @@ def _task_of(protocol: str, specs: SpecOptions) -> str:
 
 def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShown:
     """Return a judge with what it would be sent on the first conversation of a task of its own."""
-    from convbench.judge.ask import judge_messages
+    from convbench.judge.ask import judge_messages, schema_of
     from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
     from convbench.judge.ready import check_variables
-    from convbench.judge.reply_form import schema_of
     from convbench.judge.resolve import as_asked
     from convbench.judge.several import messages_of
 

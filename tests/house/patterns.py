@@ -166,7 +166,7 @@ def samples() -> None:
     """Have each function that makes a pattern make one."""
     from convbench import blot, catalog
     from convbench.answers import options
-    from convbench.judge import features, instructions, reply_form
+    from convbench.judge import features, instructions, replies
     from convbench.judge.review import cues
     from convbench.models import refusals
     from convbench.publish.secrets import Scanner
@@ -187,7 +187,7 @@ def samples() -> None:
     checks.leaks("nothing.", example)
     giveaways._says("nothing", "aaaaaaaa")
     options._prepared.__wrapped__(("A", "B", "C"), tuple(example.options.items()))
-    reply_form.known_of.__wrapped__((Metric(name="a", label="A b"),))
+    replies.called_by.__wrapped__((Metric(name="a", label="A b"),))
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
     Tool.model_validate({**tool, "function": "m:f"}).asked("nothing")
