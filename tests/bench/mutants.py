@@ -143,7 +143,7 @@ class Copy:
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
+                process_group=0,  # not a session: each would have its own share of the cores
             )
             RUNNING.add(child.pid)
             code = _ended(child, limit_s)
