@@ -69,9 +69,23 @@ ASKED = {
     "tag": "tag kept/run --tag first --note 'as it was'",
     "experiment": "experiment pocket --dry-run",
 }
-SLOW = ("patterns", "report-*", "train-*", "estimate*", "export-*-*", "experiment", "publish",
-        "verify", "prompts-pocket*", "prompts-colbench-frontend", "prompts-mathdial",
-        "prompts-cosql", "query-csv")  # fmt: skip
+SLOW = (
+    "patterns",
+    "report-*",
+    "train-*",
+    "estimate*",
+    "export-*-*",
+    "experiment",
+    "publish",
+    "verify",
+    "prompts-pocket*",
+    "prompts-colbench-*",
+    "prompts-mathdial",
+    "prompts-cosql",
+    "prompts-market",
+    "prompts-squad",
+    "query-csv",
+)
 """What takes more than about a second of the 10,000, or of a model: `make test-all` asks it."""
 QUICK = ("report-table", "report-kept", "report-sharded", "train-swift", "export-trl-refit")
 """What stands for them in `make test`."""
@@ -174,6 +188,11 @@ def rows_of(task: str, excerpts: Path) -> list[str]:
     if task not in EXCERPTS:
         return []
     file = (excerpts / EXCERPTS[task]).with_suffix(".parquet")
-    sets = ("source.hub=null", f"source.file={file}", "source.config=null", "source.splits=[]",
-            "sample.count=all")  # fmt: skip
+    sets = (
+        "source.hub=null",
+        f"source.file={file}",
+        "source.config=null",
+        "source.splits=[]",
+        "sample.count=all",
+    )
     return [word for one in sets for word in ("--set", f"task.{one}")]

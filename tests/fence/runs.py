@@ -30,10 +30,36 @@ SAMPLES = 4
 TEMPERATURES = (0.3, 0.7, 1.0, 1.0)
 LABELS = "ABCD"
 WORDS = (
-    "rock", "tide", "moon", "star", "lava", "moss", "sand", "wind", "leaf", "root", "iron", "salt",
-    "amber", "cloud", "river", "stone", "flame", "valley", "shadow", "marble", "copper", "basalt",
-    "granite", "harbour", "meadow", "thunder", "crystal", "lantern", "compass",
-)  # fmt: skip
+    "rock",
+    "tide",
+    "moon",
+    "star",
+    "lava",
+    "moss",
+    "sand",
+    "wind",
+    "leaf",
+    "root",
+    "iron",
+    "salt",
+    "amber",
+    "cloud",
+    "river",
+    "stone",
+    "flame",
+    "valley",
+    "shadow",
+    "marble",
+    "copper",
+    "basalt",
+    "granite",
+    "harbour",
+    "meadow",
+    "thunder",
+    "crystal",
+    "lantern",
+    "compass",
+)
 KEPT = Path(__file__).parent / "kept"
 UNREAD = ("I cannot say.", "It could be any of these.", "Perhaps, perhaps not.")
 

@@ -31,9 +31,13 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("CONVBENCH_GOLDEN") == "write"
 SETTLED = {
-    "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1", "TZ": "UTC",
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+    "HF_HUB_OFFLINE": "1",
+    "TZ": "UTC",
     "OMP_NUM_THREADS": "1",
-}  # fmt: skip
+}
 SCORED = (
     ("rules", ("log", "log/evals/swift", "part")),
     ("answer", ("log", "log/evals/swift", "branched", "branched/branches")),
