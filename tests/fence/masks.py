@@ -23,10 +23,12 @@ MASKS = (
     (re.compile(r"\b\d+(?:\.\d+)? (?:ms|s|seconds?|minutes?)\b"), "⟨SPAN⟩"),
     (re.compile(r'(_s|seconds|_mtime|"pid"|"at"|"began")": ?[\d.e+-]+'), r'\1": ⟨SPAN⟩'),
     (re.compile(r"\b\d[\d.,]*/s · "), "⟨RATE⟩ · "),
+    # DuckDB shows how far a slow query is where Python has no file to run, as a worker of xdist
+    (re.compile(r"(?:\n? *\d+% ▕[^▏\n]*▏[^\n]*)+\n?"), ""),
     (re.compile(r" · \d+:\d\d(?::\d\d)?$", re.MULTILINE), " · ⟨SPAN⟩"),
 )
-UNTOLD = re.compile(r"(^|/)(\.lock|seals\.jsonl|\.[^/]*\.tmp)$|\.(png|svg|pdf)$")
-"""Files whose bytes follow from dates, or from the fonts of a machine."""
+UNTOLD = re.compile(r"(^|/)(\.(\w+\.)?lock|seals\.jsonl|\.[^/]*\.tmp)$|\.(png|svg|pdf)$")
+"""Files whose bytes follow from dates, processes, or the fonts of a machine."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from convbench import __version__
-from convbench.cli import main
+from convbench.cli import console, main
 from tests.excerpts import EXCERPTS
 from tests.excerpts import written as excerpts_below
 from tests.fence.asked import QUICK, SLOW, built, commands, judged, names, prompts, specs
@@ -51,6 +51,8 @@ def type_command(words: list[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTLED.items():
             patch.setenv(name, value)
+        for stream in (console.out, console.err):  # of the width that was there at import
+            patch.setattr(stream, "_width", int(SETTLED["COLUMNS"]))
         patch.setattr(sys, "argv", ["convbench", *words])
         try:
             main()
