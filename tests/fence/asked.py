@@ -62,6 +62,7 @@ ASKED = {
     "judge-pairwise": "judge --pairwise log log/evals/swift --judge pairwise-rules --dry-run",
     "credit": "credit branches --run branched --judge answer",
     "credit-refused": "credit log/checkpoints/swift --run log",
+    "train-kept": "train swift --run kept/run --model local:pocket --dry-run",
     "status": "status kept/sharded",
     "merge": "merge kept/sharded",
     "resume": "build --run kept/run",
@@ -70,24 +71,14 @@ ASKED = {
     "experiment": "experiment pocket --dry-run",
 }
 SLOW = (
-    "patterns",
-    "report-*",
-    "train-*",
-    "estimate*",
-    "export-*-*",
-    "experiment",
-    "publish",
-    "verify",
-    "prompts-pocket*",
-    "prompts-colbench-*",
-    "prompts-mathdial",
-    "prompts-cosql",
-    "prompts-market",
-    "prompts-squad",
-    "query-csv",
+    *("patterns", "report-*", "train-*", "estimate*", "export-*-*", "experiment", "verify"),
+    *("publish", "publish-unnamed", "publish-tools", "judge-preview", "query-csv"),
+    *("prompts-pocket*", "prompts-colbench-*", "prompts-mathdial", "prompts-cosql"),
+    *("prompts-market", "prompts-squad", "prompts-arc-easy", "prompts-mmlu"),
+    *("prompts-openbookqa", "prompts-sciqa"),
 )
 """What takes more than about a second of the 10,000, or of a model: `make test-all` asks it."""
-QUICK = ("report-table", "report-kept", "report-sharded", "train-swift", "export-trl-refit")
+QUICK = ("report-table", "report-kept", "report-sharded", "train-kept")
 """What stands for them in `make test`."""
 NO_JSON = frozenset({"view-static", "experiment"})
 """Commands that are asked without `--json`."""
