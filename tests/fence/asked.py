@@ -46,7 +46,8 @@ ASKED = {
     "publish-tools": "publish me/tools --run tools --dry-run",
     "publish-kept": "publish me/kept --run kept/run --dry-run",
     "publish-sharded": "publish me/sharded --run kept/sharded --dry-run",
-    "publish-checkpoint": "publish me/swift --checkpoint log/checkpoints/swift --dry-run",
+    "publish-checkpoint": "publish me/swift --checkpoint log/checkpoints/swift --judge rules "
+    "--dry-run",
     "estimate": "estimate local:pocket --run weighed --judge imported --split all",
     "estimate-unnamed": "estimate local:pocket --run log",
     "estimate-kept": "estimate local:pocket --run kept/run",

@@ -24,7 +24,7 @@ MASKS = (
     (re.compile(r'(_s|seconds|_mtime|"pid"|"at"|"began")": ?[\d.e+-]+'), r'\1": ⟨SPAN⟩'),
     (re.compile(r"\b\d[\d.,]*/s · "), "⟨RATE⟩ · "),
     # DuckDB shows how far a slow query is where Python has no file to run, as a worker of xdist
-    (re.compile(r"(?:\n? *\d+% ▕[^▏\n]*▏[^\n]*)+\n?"), ""),
+    (re.compile(r"(?:\s*\d+% ▕[^▏\n]*▏[^\n]*)+\s*"), ""),
     (re.compile(r" · \d+:\d\d(?::\d\d)?$", re.MULTILINE), " · ⟨SPAN⟩"),
 )
 UNTOLD = re.compile(r"(^|/)(\.(\w+\.)?lock|seals\.jsonl|\.[^/]*\.tmp)$|\.(png|svg|pdf)$")

@@ -16,9 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import yaml
+from safetensors.numpy import save_file
+
+from convbench.catalog import load
 from convbench.formats.importing import import_file
 from convbench.rollout.branch import branch_key
 from convbench.schema import Branch, Conversation, Failure, Member, RunManifest
+from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from convbench.store.seal import seal
@@ -172,8 +178,7 @@ def write_evaluation(base: Run, name: str = "swift") -> Run:
     gold answer more often and talks longer."""
     checkpoint = base.checkpoints / name
     checkpoint.mkdir(parents=True)
-    (checkpoint / "recipe.yaml").write_text("name: swift\n")
-    (checkpoint / "training.json").write_text(json.dumps({"conversations": 6_000}))
+    _write_adapter(checkpoint, base.manifest.id, name)
     test = [one for one in base.examples.values() if one.split == "test"]
     child = Run.create(base.evals / name, _evaluated(base.manifest, name), test)
     draw = random.Random(SEED + 1)
@@ -194,6 +199,19 @@ def write_evaluation(base: Run, name: str = "swift") -> Run:
                 file.write(again.model_dump_json().encode())
     seal(child.path)
     return child
+
+
+def _write_adapter(checkpoint: Path, run: str, recipe: str) -> None:
+    """Write what a trainer leaves, with one number for weights."""
+    spec = load(Recipe, "recipes", recipe, sets={"model": "org/base", "run": "../.."})
+    (checkpoint / "recipe.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    summary = {"recipe": recipe, "base": "org/base", "run": run, "judge": "imported"}
+    figures = {"metric": "reward", "conversations": 6_000, "items": 6_000, "processes": 1}
+    rest = {"skipped": {}, "counts": {"tokens": 999}, "log": []}
+    (checkpoint / "training.json").write_text(json.dumps(summary | figures | rest))
+    adapter = {"base_model_name_or_path": "org/base", "peft_type": "LORA"}
+    (checkpoint / "adapter_config.json").write_text(json.dumps(adapter))
+    save_file({"weight": np.zeros(1)}, str(checkpoint / "adapter_model.safetensors"))
 
 
 def _evaluated(manifest: RunManifest, name: str) -> RunManifest:

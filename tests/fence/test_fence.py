@@ -88,7 +88,7 @@ class Fence:
         taken away again."""
         before = stamps(self.folder)
         code, out, err = self.ask(words)
-        parts = [f"$ convbench {self.masks.of(shlex.join(words))}", f"exit code {code}"]
+        parts = [f"$ convbench {shlex.join(map(self.masks.of, words))}", f"exit code {code}"]
         for title, text in (("stdout", out), ("stderr", err)):
             if text:
                 parts.append(f"--- {title}\n{shortened(text)}")
