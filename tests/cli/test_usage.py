@@ -1,4 +1,4 @@
-"""What does not go together as it was typed ends with exit code 2, as what cannot be parsed does."""
+"""What does not go together as it was typed ends with exit code 2, like what cannot be parsed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,5 @@ def test_one_temperature_holds_for_all_samples_and_several_for_one_each(
 
 
 def test_another_number_of_temperatures_than_samples_is_refused() -> None:
-    with pytest.raises(
-        UsageError, match="found 2 values for 3 samples; expected one value"
-    ):
+    with pytest.raises(UsageError, match="found 2 values for 3 samples; expected one value"):
         spread(3, (0.2, 0.9))
