@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from convbench import catalog
 from convbench.catalog.read import read
-from convbench.errors import ConvbenchError, RunError, SpecError
+from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.options.look import ShowOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
@@ -176,7 +176,7 @@ def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:
         shown = _shown(kind, name, task, specs.folders)
     else:
         if options.protocol is not None:
-            raise SpecError(f"--protocol: found with protocols/{name}; expected a task")
+            raise UsageError(f"--protocol: found with protocols/{name}; expected a task")
         spec = load_protocol(name, specs, sets)
         task = load_task(_task_of(spec.name, specs), specs, sets)
         shown = _shown(kind, name, spec, specs.folders)

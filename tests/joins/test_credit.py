@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.credit import credit
-from convbench.errors import QueryError, RunError, TrainError
+from convbench.errors import QueryError, RunError, TrainError, UsageError
 from convbench.formats.export import export
 from convbench.learn.credit import by_branches, values_before
 from convbench.learn.select import branches, select
@@ -120,7 +120,7 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     told = credit(CreditOptions(str(folder), other.path, raw=True))
     assert told.source == "critic-raw:sweet"
     assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
-    with pytest.raises(TrainError, match="--raw: goes with a critic"):
+    with pytest.raises(UsageError, match="--raw: goes with a critic"):
         credit(CreditOptions("branches", other.path, raw=True))
 
 
@@ -130,7 +130,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
         credit(CreditOptions(str(tmp_path), run.path))
-    with pytest.raises(TrainError, match="--judge: goes with `branches`"):
+    with pytest.raises(UsageError, match="--judge: goes with `branches`"):
         credit(CreditOptions(str(tmp_path), run.path, "j"))
     assert newest_advantages(run) == {}
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}
