@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-OF_PYTHON = re.compile(r"<(list\[)?(bool|str|[Pp]ath)\]?>|\s*\[[^\]]*\d{16,}[^\]]*\]")
+OF_PYTHON = re.compile(
+    r"<(list\[)?(bool|str|[Pp]ath)\]?>|(?<!\s)\s*+\[(?=[^\]]{0,40}\d{16})[^\]]{0,80}\]"
+)
 """What says nothing to who types: that a flag is a flag, the type behind an argument's own name,
 and that a number has at most 64 bits."""
 CHOICES = 24
@@ -46,7 +48,8 @@ def fold() -> None:
 def _lines(text: str, sign: str, width: int) -> list[str]:
     """Return text broken behind a sign, where a line would be wider."""
     lines = [""]
-    for part in re.findall(f"[^{sign}]+[{sign}]?", text):
+    parts = text.split(sign)
+    for part in [*(one + sign for one in parts[:-1]), parts[-1]]:
         if lines[-1] and len(lines[-1] + part) > width:
             lines.append("")
         lines[-1] += part

@@ -155,8 +155,7 @@ def _spellings(text: str, others: list[str], question: str) -> list[str]:
         names += [word for word in proper if word.lower() not in rest]
     numbers = re.findall(r"\d+(?:[.,]\d+)*", said)
     if len(numbers) == 1 and len(said.split()) < 4:
-        elsewhere = re.search(rf"(?<![\d.,]){re.escape(numbers[0])}(?!\d)", rest)
-        names += [] if elsewhere else numbers
+        names += [] if numbers[0] in re.findall(r"\d+(?:[.,]\d+)*", rest) else numbers
     return list(dict.fromkeys(names))
 
 
