@@ -1,6 +1,7 @@
 """Every error convbench raises on purpose, one tree.
 
 ConvbenchError
+├── UsageError           options or words that do not go together, whatever lies on the disk
 ├── SpecError            a YAML spec is wrong: file, key, found, expected
 ├── DataError            question rows are missing, too few or of another shape
 │   └── UnsupportedTask       a task whose reference gives nothing that can be compared here
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,15 @@ class Usage:
 
 class ConvbenchError(Exception):
     """Base of all errors that are a user's to mend; the CLI shows its text as one line."""
+
+    exit_code: ClassVar = 1
+    """What the CLI ends with."""
+
+
+class UsageError(ConvbenchError):
+    """Options or words that do not go together, whatever lies on the disk."""
+
+    exit_code: ClassVar = 2
 
 
 class SpecError(ConvbenchError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shlex
 from importlib import metadata
@@ -11,12 +12,24 @@ from urllib.parse import unquote, urlsplit
 
 NAME = "convbench"
 PINS = "constraints.txt"
-"""Beside a checkout: the versions that the tests ran with."""
+"""Beside a checkout, inside a wheel: the versions that the tests ran with."""
+NEEDS_TORCH = ("train", "local", "qlora")
 
 
 def with_extra(name: str) -> str:
-    """Return the command that installs an extra (`train`, `analysis`, ...)."""
-    return f"pip install {command(name, _origin())}"
+    """Return the command that installs an extra (`train`, `analysis`, ...). Torch goes first, by a
+    command of its own, where the extra needs it and there is none."""
+    extra = f"pip install {command(name, _origin())}"
+    if name in NEEDS_TORCH and importlib.util.find_spec("torch") is None:
+        return f"pip install {pinned('torch')} && {extra}"
+    return extra
+
+
+def pinned(package: str) -> str:
+    """Return a package with the version that the tests ran with."""
+    here = Path(__file__).parent
+    file = next(one for one in (here / PINS, here.parent / PINS) if one.is_file())
+    return next(one for one in file.read_text().splitlines() if one.startswith(f"{package}=="))
 
 
 def command(name: str, origin: dict[str, Any]) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.excerpts import EXCERPTS, SHARED, Source, named, sources, written
+from tests.support.browsers import _no_browser_left  # noqa: F401 - for each test
+from tests.support.exhaustive import first_of
 from tests.support.hanging import (  # noqa: F401 - hooks
     pytest_addoption,
     pytest_configure,
     pytest_runtest_protocol,
     pytest_unconfigure,
 )
+from tests.support.tree import keep_tree
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait for one another
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,6 +28,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a core each: more threads would wait 
 # commands that tests start keep their bytecode, as an installed package's is kept; else each of
 # them would compile all that it imports
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+keep_tree()
+MANY = 100
+_modules = 0
 
 
 def pytest_report_header() -> str:
@@ -39,14 +47,29 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ.setdefault("CONVBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
-@pytest.fixture(autouse=True)
-def _thawed() -> Iterator[None]:
-    """A command that is typed in this process freezes all there is: its own ends with it."""
-    yield
+@pytest.fixture(scope="session", autouse=True)
+def freeze() -> Iterator[Callable[[], None]]:
+    """Python's own: a command that is typed in this process freezes nothing, for its own ends with
+    it."""
+    with pytest.MonkeyPatch.context() as patch:
+        real = gc.freeze
+        patch.setattr(gc, "freeze", lambda: None)
+        yield real
     gc.unfreeze()
 
 
-@pytest.fixture(scope="session", params=sources("data/hub"), ids=named)
+@pytest.fixture(autouse=True)
+def _frozen(freeze: Callable[[], None]) -> None:
+    """Pass over what was imported when garbage is collected: a trainer collects all there is, and
+    the modules of these tests are millions of objects, a second each time."""
+    global _modules
+    if len(sys.modules) > _modules + MANY:
+        _modules = len(sys.modules)
+        gc.collect()
+        freeze()
+
+
+@pytest.fixture(scope="session", params=first_of(sources("data/hub")), ids=named)
 def hub_rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
     """The question sets: a folder of `OWNER__NAME/CONFIG/SPLIT.parquet`."""
     if request.param:

@@ -15,8 +15,9 @@ from convbench.answers.plain import lower
 REACH = 240
 """Characters that are read before and behind a place."""
 
-_BOUNDARY = re.compile(r"[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
+_BOUNDARY = re.compile(r"(?<!\bi\.e)(?<!\be\.g)[.!?…]++[)\"'*_`\]]*+(?=\s|$)|\n(?![a-z]{2})")
 _MARKS = str.maketrans("", "", "*_`")
+_BLANKS = re.compile(r"\s+")
 
 _OWN_DETERMINERS = frozenset(["the", "my", "our", "this", "its", "that"])
 _OTHERS_DETERMINERS = re.compile(
@@ -48,81 +49,86 @@ _BELIEVED = re.compile(
     r"thought|believed|assumed|guessed|supposed|expected|suspected|figured|felt|took"
 )
 _AUX = (
-    r"(?:\s+(?:would|might|could|may|will|can|must|should|also|often|sometimes|usually|always|still"
+    r"(?: (?:would|might|could|may|will|can|must|should|also|often|sometimes|usually|always|still"
     r"|now|then|just|simply|already|probably|really|do|does|did|have|has|had|first|initially"
-    r"|originally|once|at\s+first|strongly|firmly|therefore|thus|almost|nearly|mistakenly|wrongly"
-    r"|wrote\s+and|is|are|was|were|been|be|tempted\s+to|inclined\s+to))*"
+    r"|originally|once|at first|strongly|firmly|therefore|thus|almost|nearly|mistakenly|wrongly"
+    r"|wrote and|is|are|was|were|been|be|tempted to|inclined to)\b){0,4}+"
 )
 _SAID = re.compile(
-    rf"(?<![\w’'])(?P<subject>[\w’']++)(?P<aux>{_AUX})\s+(?P<verb>{_SAY})"
-    r"(?:\s+(?:me|us|you|him|her|them|it|down|to\s+me|as))?(?:\s+that)?\s*+[:,]?\s*+[\"']?\s*+$"
+    rf"(?<![\w’'])(?P<subject>[\w’']++),?(?P<aux>{_AUX}) (?P<verb>{_SAY})"
+    r"(?: (?:me|us|you|him|her|them|it|down|to me|as))?(?: that)? ?[:,]? ?[\"']? ?$"
 )
+_SAYS = re.compile(rf"\b(?!i\b|we\b)\w+ {_SAY}\b")
 _FIRST_PERSON = re.compile(
     r"(?:i|we|me|us)(?:['’](?:d|ll|ve|m|re))?|to|so|therefore|can|this|that|which|it|my|our|final|passage|text"
     r"|question|definition|evidence|rule|table|clues?|facts?|data"
 )
 _FIRST_THOUGHT = re.compile(
-    r"\b(?:at\s+first(?:\s+(?:sight|glance|blush|look))?|at\s+a\s+(?:quick\s+)?glance|naively"
-    r"|on\s+the\s+(?:face|surface)(?:\s+of\s+it)?|superficially|initially|originally|intuitively"
-    r"|previously|earlier|before)\s*,?\s*(?:i\s+(?:said|thought|wrote)\s+)?(?:that\s+)?$"
-    r"|\b(?:first|initial|original|earlier|previous|old|gut)\s+(?:answer|thought|guess|instinct"
+    r"\b(?:at first(?: (?:sight|glance|blush|look))?|at a (?:quick )?glance|naively"
+    r"|on the (?:face|surface)(?: of it)?|superficially|initially|originally|intuitively"
+    r"|previously|earlier|before) ?,? ?(?:i (?:said|thought|wrote) )?(?:that )?$"
+    r"|\b(?:first|initial|original|earlier|previous|old|gut) (?:answer|thought|guess|instinct"
     r"|choice|impression|reaction|idea)\b[^.;]{0,20}$"
 )
 _ACCORDING = re.compile(
-    r"\baccording\s+to\s+(?!(?:the\s+|this\s+|these\s+|that\s+|our\s+|my\s+|its\s+)?(?:passage"
+    r"\baccording to (?!(?:the |this |these |that |our |my |its )?(?:passage"
     r"|text|question|table|definition|rule|law|data|article|information|fact|formula|given|hint"
-    r"|principle|theory|analysis|calculation|above|order|schema|description)s?\b)[^,;:]{1,60}[,:]?\s*$"
-    r"|\bin\s+(?!my\b|our\b)[\w'’ ]{1,40}?\b(?:view|opinion|eyes|mind|book|words|version)\s*,?\s*$"
-    r"|\b(?:for|to)\s+(?:him|her|them|some|others|many|most)\b[^,;:]{0,30},\s*$"
+    r"|principle|theory|analysis|calculation|above|order|schema|description)s?\b)"
+    r"[^,;:]{1,60}[,:]? ?$"
+    r"|\bin (?!my\b|our\b)[\w'’ ]{1,40}?\b(?:view|opinion|eyes|mind|book|words|version) ?,? ?$"
+    r"|\b(?:for|to) (?:him|her|them|some|others|many|most)\b[^,;:]{0,30}, ?$"
 )
 
 _CLAUSE = re.compile(
-    r"[,;:—–(]|\s-\s|\b(?:but|so|and|yet|however|therefore|thus|hence|because|since|although|though"
+    r"[,;:—–(]| - |\b(?:but|so|and|yet|however|therefore|thus|hence|because|since|although|though"
     r"|then|instead)\b"
 )
 _NO_DOUBT = re.compile(
-    r"\b(?:no|without|beyond|little)\s+(?:a\s+|any\s+)?(?:doubt|question)\b|\bnot\s+only\b"
-    r"|\bno\s+other\b|\bnot\s+(?:hard|difficult)\s+to\b"
+    r"\b(?:no|without|beyond|little) (?:a |any )?(?:doubt|question)\b|\bnot only\b"
+    r"|\bno other\b|\bnot (?:hard|difficult) to\b"
 )
 _DENIES = re.compile(
     r"\b(?:not|never|no|nor|neither|hardly|cannot|nobody|none|doubts?|wrong(?:ly)?|mistake|mistaken"
     r"|error|false|untrue|incorrect|unlikely|impossible|den(?:y|ies)|unsure|uncertain|whether"
-    r"|unclear|disagree|rejects?|against|avoid|excludes?|dismiss|rules?\s+out)\b|n['’]t\b"
+    r"|unclear|disagree|rejects?|against|avoid|excludes?|dismiss|rules? out)\b|n['’]t\b"
 )
 
 _SCOPE = re.compile(r"\b(?:so|therefore|thus|hence|but|however|consequently)\b|;")
-_INVERTED = r"(?:had|were|should)\s+(?:it|the|this|that|these|we|they|he|she|you|its|a|an|there)\b"
+_INVERTED = r"(?:had|were|should) (?:it|the|this|that|these|we|they|he|she|you|its|a|an|there)\b"
 _CONDITION = re.compile(
     r"\b(?:if|unless|suppos(?:e|ing)|assum(?:e|ing)|imagine|imagining|pretend|otherwise|whether"
-    r"|in\s+case|provided|in\s+(?:that|this|which|such\s+a)\s+case|depending)\b"
-    rf"|(?:^|[,;(—–]\s*|\b(?:and|or|but)\s+){_INVERTED}"
-    r"|^\W*(?:for|with|in|of|on)\s+an?\s[^,]{1,60},"
+    r"|in case|provided|in (?:that|this|which|such a) case|depending)\b"
+    rf"|(?:^|[,;(—–] ?|\b(?:and|or|but) ){_INVERTED}"
+    r"|^\W*(?:for|with|in|of|on) an?\s[^,]{1,60},"
 )
 _ABOUT = re.compile(
-    r"\W*(?:but\s+|and\s+)?(?:for|with|among|under|when|where|in)\s+(?!(?:this|that|these|those|the\s+(?:question|reasons?"
-    r"|above|end|given|problem|case\s+above)|all|my|our|me|conclusion|summary|short|fact|other\s+words|total|view|light"
-    r"|general|particular|sum|brief|each|multiple|such|any\s+case|order)\b)[^,;.]{2,60}?,?\s*$"
+    r"\W*(?:but |and )?(?:for|with|among|under|when|where|in) (?!(?:this|that|these|those|all|my"
+    r"|our|me|the (?:question|reasons?|above|end|given|problem|case above)|conclusion|summary"
+    r"|short|fact|other words|total|view|light|general|particular|sum|brief|each|multiple|such"
+    r"|any case|order)\b)[^,;.]{2,60}?,? ?$"
 )
 _OWN_CONDITION = re.compile(
-    r"\bif\s+(?:i|we|one|you)\s+(?:['’]?d\s+)?(?:had|have|must|were|was|am|are|need|needed)"
-    r"(?:\s+(?:forced|pressed|asked|obliged))?(?:\s+to)?\s+(?:choose|pick|guess|decide|say|answer"
-    r"|commit|select|bet|settle|name|give|put)\b|\bif\s+(?:pressed|forced|i['’]m\s+not\s+mistaken)\b"
+    r"\bif (?:i|we|one|you) (?:['’]?d )?(?:had|have|must|were|was|am|are|need|needed)"
+    r"(?: (?:forced|pressed|asked|obliged))?(?: to)? (?:choose|pick|guess|decide|say|answer"
+    r"|commit|select|bet|settle|name|give|put)\b|\bif (?:pressed|forced|i['’]m not mistaken)\b"
 )
 _PROCEDURE = re.compile(
-    r"\bif\s+(?:i|we|one)\b|\bif\s+you\s+(?:look|consider|count|add|multiply|subtract|divide|read"
-    r"|check|compare|work|apply|put|take|go|follow|plug)\b"
+    r"\bif (?:i|we|one)\b(?! (?:needed|wanted|were|was|had|asked|spoke|talked)\b)|\bif you (?:look"
+    r"|consider|count|add|multiply|subtract|divide|read|check|compare|work|apply|put|take|go|follow"
+    r"|plug)\b"
 )
 _CONDITION_AFTER = re.compile(
-    rf"\b(?:if|unless|provided|assuming|in\s+case)\b|(?:^|[,(—–]\s*|\s){_INVERTED}"
-    r"|\bfor\s+an?\s[^,.]{0,40}\b(?:question|rock|case|version)"
+    rf"\b(?:if|unless|provided|assuming|in case)\b|(?:^|[,(—–] ?|\s){_INVERTED}"
+    r"|\bfor an?\s[^,.]{0,40}\b(?:question|rock|case|version)"
 )
 _IF_NEXT = re.compile(
-    r"\W*(?:only|but\s+only|just)?\s*(?:if|when|whenever|where)\s+(?!(?:i|we|my|our)\b)(?!you\s+(?:look|ask)\b)"
+    r"\W*(?:(?:only|but only|just) )?(?:if|when|whenever|where) "
+    r"(?!(?:i|we|my|our)\b)(?!you (?:look|ask)\b)"
 )
 _REASON = re.compile(r"\b(?:because|since|as|given)\b")
 _HYPOTHESIS = re.compile(
-    r"^\W*(?:but\s+|now\s+|and\s+)?(?:suppose|imagine|assume|say|let['’]s\s+(?:say|suppose|pretend|imagine)"
-    r"|pretend|consider\s+(?:instead|now)|what\s+if)\b"
+    r"^\W*(?:but |now |and )?(?:suppose|imagine|assume|say|let['’]s (?:say|suppose|pretend|imagine)"
+    r"|pretend|consider (?:instead|now)|what if)\b"
 )
 _TAG_QUESTION = re.compile(r",\s*(?:right|no|isn['’]t\s+it|correct|ok(?:ay)?|yes)\s*\?*$")
 _QUOTED = re.compile(r"\"[^\"\n]{8,400}\"")
@@ -188,16 +194,17 @@ def _in_a_phrase(words: list[re.Match[str]]) -> bool:
 def about_another(before: str) -> bool:
     """Whether the sentence begins with what it speaks of, other than the question: "For igneous
     rocks, the answer is"."""
-    return _ABOUT.match(before) is not None
+    return _ABOUT.match(_words(before)) is not None
 
 
 def own_aside(aside: str) -> bool:
     """Whether what is set between commas leaves the answer the speaker's: ", in my view,"."""
+    aside = _words(aside)
     return not (
         _ACCORDING.search(aside + ",")
         or _CONDITION.search(aside)
         or _DENIES.search(aside)
-        or re.search(rf"\b(?!i\b|we\b)\w+\s+{_SAY}\b", aside)
+        or _SAYS.search(aside)
     )
 
 
@@ -208,8 +215,8 @@ def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool
     before it does.
     """
     opening = sentence_start(text, start)
-    before = lower(text[opening:start]).translate(_MARKS).lstrip()
-    after = lower(text[end : sentence_end(text, end)]).translate(_MARKS)
+    before = _words(text[opening:start]).lstrip()
+    after = _words(text[end : sentence_end(text, end)])
     asked = after.rstrip(" \"')]").endswith("?") and not _TAG_QUESTION.search(after.rstrip())
     if asked or _ascribed(before) or _denied(before):
         return False
@@ -217,7 +224,7 @@ def asserted(text: str, start: int, end: int, subjunctive: bool = False) -> bool
         return False
     if subjunctive or re.match(r"\W*(?:then|there|here)\b", before):
         previous = text[sentence_start(text, max(0, opening - 2)) : opening]
-        return not _HYPOTHESIS.search(lower(previous))
+        return not _HYPOTHESIS.search(_words(previous))
     return True
 
 
@@ -239,8 +246,13 @@ def _ascribed(before: str) -> bool:
 
 
 def denies(sentence: str) -> bool:
-    """Whether a sentence (lower case) has a word that denies."""
-    return _DENIES.search(_NO_DOUBT.sub(" ", sentence)) is not None
+    """Whether a sentence has a word that denies."""
+    return _DENIES.search(_NO_DOUBT.sub(" ", _words(sentence))) is not None
+
+
+def _words(text: str) -> str:
+    """Return a text in lower case without emphasis, one blank between its words."""
+    return _BLANKS.sub(" ", lower(text).translate(_MARKS))
 
 
 def _denied(before: str) -> bool:

@@ -28,6 +28,9 @@ from convbench.answers.taken_back import DENIED, DOUBTED, INSTEAD, UNSURE, WITHD
 
 _STRUCK = re.compile(r"~~[^~\n]{0,400}~~|<(del|s|strike)>[^<]{0,400}</\1>", re.IGNORECASE)
 
+_TICK = re.compile("[✅✔☑✓]")
+_CROSSED = re.compile(r"^[^\n❌✗✘✖]*+[❌✗✘✖][^\n]*+$", re.MULTILINE)
+"""A line with a cross, where others have a tick."""
 _NEAR = 60
 """Characters behind an answer in which "that is wrong" is said of it."""
 
@@ -43,7 +46,8 @@ def final_answer(
     """
     options = prepared(letters)
     texts = letters.values() if isinstance(letters, Mapping) else ()
-    shown = plain(_STRUCK.sub(" ", visible(text, carried)))
+    said = _STRUCK.sub(" ", visible(text, carried))
+    shown = plain(_CROSSED.sub("", said) if _TICK.search(said) else said)
     for piece in own_parts(shown, frozenset(one.strip(" .").lower() for one in texts)):
         found = _answer(piece, options, strict)
         if found is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from convbench.answers import claims
+from convbench.answers import claims, wording
 from convbench.answers.options import Options, Statement
 
 _NOUNS = (
@@ -18,7 +18,7 @@ _NOUNS = (
     r"|ответ|відповідь|odpowied[zź]|svar(?:et)?|vastaus|odpověď|odpoveď|răspuns(?:ul)?|válasz(?:om)?"
     r"|jawaban(?:nya)?|đáp\s+án|câu\s+trả\s+lời|απάντηση|תשובה|إجابة|اجابة|جواب|پاسخ|उत्तर|जवाब"
     r"|উত্তর|பதில்|คำตอบ|jibu|sagot|kunci|juiste\s+(?:keuze|optie)|beste\s+(?:keuze|optie)"
-    r"|bonne\s+option|meilleure\s+option|richtige\s+option|opci[oó]n(?=\s+(?:corr|exact))"
+    r"|bonne\s+option|richtig(?=\s+ist)|correct[oa](?=\s+es)|juist(?=\s+is)|meilleure\s+option|richtige\s+option|opci[oó]n(?=\s+(?:corr|exact))"
     r"|opção(?=\s+corr)|opzione(?=\s+corr)|alternativ(?:a(?=\s+corr)|et(?=\s+är))|letra(?=\s+corr)"
     r"|doğru\s+(?:seçenek|şık)|सही\s+विकल्प|خيار(?=\s+(?:ال)?صحيح)|правильный\s+вариант"
     r"|答案|答え|正解|正答|정답|답|正确选项|正確選項|正しい選択肢"
@@ -29,7 +29,7 @@ _QUALITY = (
 )
 _IS = (
     r"(?:es|est|ist|lautet|wäre|è|é|is|luidt|er|är|on|je|jest|to|este|là|adalah|ialah|είναι|ni|ay"
-    r"|هي|هو|است|היא|हे|है|হল|হলো|คือ|это|є|—)(?![^\W_])|(?:是|为|為|選|选|应为|应该是|は|が|은|는|이|가)"
+    r"|valt\s+op|fällt\s+auf|se\s+porte\s+sur|recae\s+en|هي|هو|است|היא|हे|है|হল|হলো|คือ|это|є|—)(?![^\W_])|(?:是|为|為|選|选|应为|应该是|は|が|은|는|이|가)"
 )
 _THUS = (
     r"pues|entonces|por\s+(?:lo\s+)?tanto|donc|alors|also|somit|daher|folglich|dus|daarom|quindi"
@@ -50,18 +50,27 @@ _TAIL = (
     rf"(?:{_GAP}(?:{_QUALITY})(?!\w))?[*_`]*+"
     rf"(?:{_GAP}(?:{_THUS})(?!\w),?)?"
     rf"(?P<link>\s*+[:=–—]|\s*+(?:{_IS})(?:\s*+:)?|(?=\s))"
-    rf"(?:{_GAP}(?:{_THUS})(?!\w),?)?"
+    rf"(?:{_GAP}(?:{_THUS})(?!\w),?(?:\s?:)?)?"
     rf"(?:{_GAP}(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
 )
 _NAMED = re.compile(rf"(?P<noun>{_NOUNS}){_TAIL}")
 _CHOSEN = re.compile(
-    r"(?:ik\s+(?:kies|ga\s+voor)|ich\s+(?:wähle|nehme|entscheide\s+mich\s+für)|elijo|escojo"
-    r"|me\s+quedo\s+con|opto\s+por|je\s+(?:choisis|prends|réponds)|escolho|scelgo|wybieram"
+    r"(?:ik\s+(?:kies(?:\s+voor)?|ga\s+voor|neem|zou\s+(?:zeggen|kiezen\s+voor))|(?:wähle|nehme)\s+ich|ich\s+würde(?:\s+sagen|(?=\s+\S{1,4}\s+(?:sagen|wählen|nehmen)\b))|tippe\s+auf|ich\s+(?:wähle|nehme|entscheide\s+mich\s+für)|elijo|escojo"
+    r"|me\s+quedo\s+con|yo\s+diría|diría\s+que\s+es|je\s+(?:dirais|pencherais\s+pour|vote\s+pour|retiens)|opto\s+por|je\s+(?:choisis|prends|réponds)|escolho|scelgo|wybieram"
     r"|jag\s+väljer|jeg\s+velger|jeg\s+vælger|valitsen|vybírám|aleg|я\s+(?:выбираю|выберу)"
     r"|выбираю|обираю|saya\s+(?:memilih|pilih)|tôi\s+chọn|أختار|اخترت)(?!\w)"
     rf"(?:{_GAP}(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
 )
-_CHOSEN_SPACELESS = re.compile(r"(?:我|所以|因此|故|应该|應該)[选選](?:择|擇)?\s*")
+_CONCLUDED = re.compile(
+    rf"(?<!\w)(?:(?:{_THUS})(?!\w),?\s(?:c['’]est|es|est|ist|is|è|é|het\s+is|dat\s+is|das\s+ist|es\s+ist|это|wird\s+es)?"
+    rf"|c['’]est(?:\s+(?:{_THUS})(?!\w))?|(?:creo|pienso)\s+que\s+es|penso\s+(?:che\s+)?sia|acho\s+que\s+é"
+    r"|je\s+(?:pense|crois)\s+que\s+c['’]est|ich\s+(?:glaube|denke),?\s+(?:dass\s+)?es\s+ist|ik\s+denk(?:\s+dat\s+het)?"
+    r"|(?:(?<=[.!?:] )|(?<=\n)|^)(?:es|è|é)|(?:het|dat)\s+is|is\s+het|(?:das|es)\s+ist|bence)"
+    rf"(?:\s(?:l['’]|(?:{_ARTICLE})(?!\w)))?(?:[\s*_`~\"(]*+(?:{_OPTION})(?!\w)\s*:?)?\s*"
+)
+"""What a sentence comes to, softly: "dus C", "c'est la C"."""
+_RIGHT = re.compile(r"(?:\s+(?:richtig|korrekt|juist|correct[aeo]?|giusta|certa)\b)?")
+_CHOSEN_SPACELESS = re.compile(r"(?:(?<![^\n。，,])|我|所以|因此|故|应该|應該)[选選](?:择|擇)?\s*")
 _JUDGED = re.compile(
     r"\s(?:es|est|ist|is|è|é|är|er|jest|to|este|adalah|là)\s+(?:(?:la|el|die|der|das|het|de|a|o"
     r"|den|det|meine|mi|ma|mijn)\s+)?(?:(?:bonne|richtige|korrekte|beste|juiste|goede|correta"
@@ -72,7 +81,9 @@ _JUDGED = re.compile(
 )
 _JUDGED_BEHIND = re.compile(
     r"\s?(?:是|為|为)\s*(?:正确|正確|对的|對的|答案)|\s?が\s*(?:正解|正しい|答え)|\s?[가이]\s*(?:정답|맞)"
-    r"|['’]?y?[iıuü]?(?:\s(?:şıkkını|seçeneğini))?\s(?:seçiyorum|seçerim|seçtim)"
+    r"|['’]?y?[iıuü]?(?:\s(?:şıkkını|seçeneğini))?\s(?:seçiyorum|seçerim|seçtim|işaretliyorum|işaretlerim)"
+    r"|\s(?:doğru\s+(?:cevap|yanıt|seçenek)|هو\s+(?:الجواب|الخيار)\s+الصحيح|هي\s+الإجابة\s+الصحيحة"
+    r"|सही\s+(?:उत्तर|जवाब|विकल्प))"
     r"|\s(?:को\s+)?(?:चुनता|चुनती|चुनूँगा|चुनूंगा)"
 )
 _BEHIND = re.compile(
@@ -101,6 +112,11 @@ def statements(text: str, low: str, options: Options) -> Iterator[Statement]:
             continue
         if text[claims.sentence_end(text, option.end) - 1] not in "?؟？":
             yield Statement(said.start(), option.end, option.letter)
+    for said in _CONCLUDED.finditer(low):
+        option = options.named_at(text, said.end())
+        end = _RIGHT.match(low, option.end).end() if option else 0  # type: ignore[union-attr]
+        if option and wording.CLOSED.match(text, end) and not _refused(low, said.start()):
+            yield Statement(said.start(), option.end, option.letter, False, False, option.by_text)
     behind = () if ascii_alone else _JUDGED_BEHIND.finditer(low)
     for said in (*_JUDGED.finditer(low), *behind):
         found = options.named_before(text, said.start())
@@ -113,7 +129,7 @@ def _begins_a_word(low: str, at: int) -> bool:
 
 
 _LENIENT = re.compile(
-    r"[*_`)\"']*+(?:['’]?[^\W\d_]{1,8})?\s*+(?:[^\s.,;:!?()]{1,14}\s*+){0,2}(?:[.,;!)\n]|$)"
+    r"[*_`)\"']*+(?:['’]?[^\W\d_]{1,8})?\s*+(?:[^\s.,;:!?()]{1,14}\s*+){0,2}(?:[.,;!)\n]|$)|[*_`)\"']*+\s*+(?:है|होगा)(?!\w)"
 )
 
 

@@ -9,12 +9,16 @@ from typing import NamedTuple
 _VALUE = (
     r"(?P<sign>[-+])?+\s?+(?P<coin>[$€£¥₹])?+\s?+(?P<minus>-)?+"
     r"(?P<whole>\d{1,3}(?:[, \u00a0\u202f]\d{3})++(?!\d)|\d++)?+(?P<part>\.\d++)?+"
-    r"(?:\s?[/⁄]\s?(?P<under>\d++))?"
+    r"(?:\s?[/⁄]\s?(?P<under>\d{1,100})(?!\d))?"
+    r"(?:[ \u00a0-]?(?P<scale>hundred|thousand|million|billion|trillion)(?!\w))?+"
 )
 _NUMBER = re.compile(
     rf"(?=[-+$€£¥₹ ]*+\.?\d){_VALUE}"
-    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:[^\W\d_]++(?:[²³/][^\W\d_]*+)*+)?+)"
+    r"(?P<unit>[ \u00a0]?(?:\\?%|°\s?)?(?:[^\W\d_]++(?:[²³/][^\W\d_]*+)*+)?+)",
+    re.IGNORECASE,
 )
+_SCALES = {"": 1, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+           "trillion": 10**12}  # fmt: skip
 _GOES_ON = re.compile(
     r"[.,:]?\d|\s\d+/\d|\s*+(?:[-+:–—]\s*+[-+]?[($\\{]*+\d"
     r"|(?:[*/×÷^=·<>]|x(?=\s*\d))\s*+[-+]?[($\\{]*+(?:\d|[a-z]\b)"
@@ -22,7 +26,7 @@ _GOES_ON = re.compile(
 )
 """What follows the first number of an expression, a ratio, a range or a decimal."""
 _SAYS_MORE = re.compile(
-    r"(?:st|nd|rd|th|k|bn|mio|hundred|thousand|million|billion|trillion|dozen|times|more|less|fewer|to|plus|minus|per"
+    r"(?:hal(?:f|ves)|thirds?|quarters?|(?:four|fif|six|eigh|ten)ths?|st|nd|rd|th|k|bn|mio|dozen|times|more|less|fewer|to|plus|minus|per"
     r"|over|squared|cubed|out|through|x|of|and\s+a\s+(?:half|quarter|third))\b",
     re.IGNORECASE,
 )
@@ -53,6 +57,17 @@ _UNITS = {
 }
 
 
+LONGEST = 100
+"""Characters of a number; more digits than that are no answer, and Python converts no 5,000."""
+
+
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+          "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen",
+          "eighteen", "nineteen", "twenty")  # fmt: skip
+_IN_WORDS = re.compile(rf"(?!one\b)(?:{'|'.join(_WORDS)})(?![\w-])", re.IGNORECASE)
+_RANGE = re.compile(r"\s*+(?:to|through|[-–—])\s*+[-+$€£]?\d")
+
+
 class Number(NamedTuple):
     """A number, its unit in one spelling (empty where it has none) and where it ends."""
 
@@ -70,6 +85,12 @@ def whole_number(text: str) -> Number | None:
 def number_at(text: str, at: int) -> Number | None:
     """Return the number that begins at `at`, of an equation the last one; None where there is
     none, or where it is only a part of an expression, a ratio or a range."""
+    if word := _IN_WORDS.match(text, at):
+        return (
+            None
+            if _SAYS_MORE.match(text[word.end() :].lstrip()[:20])
+            else Number(Fraction(_WORDS.index(word[0].lower())), "", word.end())
+        )
     for _ in range(8):
         match = _NUMBER.match(text, at)
         if match is None:
@@ -84,16 +105,21 @@ def number_at(text: str, at: int) -> Number | None:
 
 
 def _number(text: str, match: re.Match[str]) -> Number | None:
+    if match.end("part" if match["part"] else "whole") - match.start() > LONGEST:
+        return None
     value = Fraction((match["whole"] or "0").translate(_GROUPED) + (match["part"] or ""))
     if match["under"]:
         if not int(match["under"]):
             return None
         value /= int(match["under"])
+    value *= _SCALES[(match["scale"] or "").lower()]
     unit, end = match["unit"].strip(), match.end()
     if _SAYS_MORE.match(unit) or (_SAYS_MORE.match(text[end:].lstrip()[:20]) and not unit):
         return None
     if _PROSE.fullmatch(unit.lower()):
         unit, end = "", match.start("unit")
+    if _RANGE.match(text, end):
+        return None
     signs = (match["sign"], match["minus"])
     return Number(-value if "-" in signs else value, _spelling(unit or match["coin"] or ""), end)
 
@@ -113,6 +139,8 @@ def same(said: Number, option: Number, one_unit: bool) -> bool:
         return True
     if "percent" in (said.unit, option.unit):
         return False
+    if said.unit in ("°", "degree") and option.unit.startswith("°"):
+        return True
     return not option.unit or (not said.unit and one_unit)
 
 

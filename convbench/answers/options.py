@@ -28,6 +28,8 @@ _CODE_ENDS = re.compile(
 )
 _APART = re.compile(r"[ \t]*+[).:,*_`}(\[–—-]?+[).:*_`(\[ \t–—-]*+")
 _IN_BRACKETS = re.compile(r"[\s*_`'\"]*+\((?:option\s+|choice\s+)?(?P<letter>[A-Z])\)", re.I)
+_BLANK_AT_SIGN = re.compile(r"(?<=[-+=*/:]) | (?=[-+=*/:])")
+_UNKNOWN = re.compile(r"[a-z]\s*=\s*")
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n?|```")
 
 
@@ -58,8 +60,11 @@ class Options:
         self._numbers: dict[str, Number] = {}
         self._texts: list[tuple[str, re.Pattern[str]]] = []
         self._codes: dict[str, str] = {}
-        for letter, text in texts:
-            self._prepare(letter, plain(text).strip())
+        plainly = {letter: plain(text).strip() for letter, text in texts}
+        unknown = {match[0] if (match := _UNKNOWN.match(said)) else "" for said in plainly.values()}
+        self._unknown = unknown.pop() if len(unknown) == 1 else ""
+        for letter, said in plainly.items():
+            self._prepare(letter, said.removeprefix(self._unknown))
         self._one_unit = len({number.unit for number in self._numbers.values()}) == 1
 
     def _prepare(self, letter: str, said: str) -> None:
@@ -75,8 +80,9 @@ class Options:
         article = wording.ARTICLE.match(said)
         said = said[article.end() :] if article else said
         if said and said.upper() not in self.letters:
-            words = r"\s+".join(map(re.escape, said.split()))
-            self._texts.append((letter, re.compile(rf"(?:(?:an?|the)\s+)?{words}", re.IGNORECASE)))
+            words = _signs(said) if said[0].isdigit() else _words(said)
+            whole = rf"(?<![a-z0-9]){wording.ARTICLES}?{words}(?![a-z0-9])"
+            self._texts.append((letter, re.compile(whole, re.IGNORECASE)))
 
     def named_at(self, text: str, at: int, link: str = ":") -> Named | None:
         """Return the option that stands at `at`, in whatever dress; NOBODY where two do.
@@ -86,8 +92,8 @@ class Options:
         start = wording.WRAPPED.match(text, at).end()  # type: ignore[union-attr]
         found = self._by_number(text, start) or self._by_text(text, start)
         if found is None:
-            match = wording.BARE.match(text, at)
-            found = self._by_letter(text, match, link) if match else None
+            match = wording.ONE_LETTER.match(text, at)
+            found = self._by_letter(text, match, link) if match else self._by_order(text, at)
         if found is None or not found.letter:
             return found
         return Named(NOBODY, found.end) if self._names_two(text, found) else found
@@ -95,6 +101,8 @@ class Options:
     def _by_number(self, text: str, at: int) -> Named | None:
         if not self._numbers:
             return None
+        if self._unknown and (unknown := _UNKNOWN.match(text, at)):
+            at = unknown.end()
         said = number_at(text, at - 1 if text[at - 1 : at] == "$" else at)
         if said is None:
             return None
@@ -139,6 +147,19 @@ class Options:
             return Named(NOBODY, said.end)
         return Named(letter, match.end())
 
+    def _by_order(self, text: str, at: int) -> Named | None:
+        """Read "the third option"."""
+        match = wording.ORDINAL.match(text, at)
+        letter = self._placed(match)
+        if match is None or not letter or not wording.CLOSED.match(text, match.end()):
+            return None
+        return Named(letter, match.end())
+
+    def _placed(self, ordinal: re.Match[str] | None) -> str:
+        """Return the letter of an option by its place in the list, empty where none has it."""
+        place = wording.ORDINALS.index(ordinal["place"].lower()) if ordinal else len(self.letters)
+        return self.letters[place] if place < len(self.letters) else NOBODY
+
     def _with_letter(self, text: str, named: Named) -> Named:
         """Read "marble (C)"; with another option's letter it names none."""
         beside = _IN_BRACKETS.match(text, named.end)
@@ -166,6 +187,9 @@ class Options:
         match = wording.LETTER_BEFORE.search(text, max(0, stop - 24), stop)
         if match is not None and match["letter"] in self.letters:
             return Named(match["letter"], match.start())
+        order = wording.ORDINAL_BEFORE.search(text, max(0, stop - 24), stop)
+        if order and (letter := self._placed(order)):
+            return Named(letter, order.start())
         for letter, pattern in self._texts:
             size = len(pattern.pattern)
             for start in wording.starts(text, max(0, stop - size), stop):
@@ -213,8 +237,8 @@ class Options:
         return found
 
     def named_in(self, text: str) -> set[str]:
-        """Return the options whose text or number stands in a text."""
-        found = {letter for letter, pattern in self._texts if pattern.search(text)}
+        """Return the options whose letter, text or number stands in a text."""
+        found = set(self.last_named(text))
         for start in wording.starts(text, 0, len(text)) if self._numbers else ():
             named = (
                 self._by_number(text, start)
@@ -236,6 +260,21 @@ def prepared(letters: Letters) -> Options:
     if isinstance(letters, Mapping):
         return _prepared(tuple(letters), tuple(letters.items()))
     return _prepared(tuple(letters), ())
+
+
+def _words(said: str) -> str:
+    return r"\s+".join(map(re.escape, said.split()))
+
+
+def _signs(said: str) -> str:
+    """Return the pattern of a ratio, a range, a time or a term, however its signs are set."""
+    ratio = re.fullmatch(r"\d+\s*:\s*\d+", said) is not None
+    signs = {"-": r"\s*[-–—]\s*", ":": r"(?:\s*:\s*|\s+to\s+)" if ratio else r"\s*:\s*"}
+    pieces = [
+        signs.get(piece) or (rf"\s*{re.escape(piece)}\s*" if piece in "+=*/" else re.escape(piece))
+        for piece in re.findall(r"\w+|[^\w\s]|\s", _BLANK_AT_SIGN.sub("", " ".join(said.split())))
+    ]
+    return "".join(r"\s+" if piece.isspace() else piece for piece in pieces)
 
 
 def bare_code(text: str) -> str:

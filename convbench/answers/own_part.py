@@ -30,6 +30,7 @@ _MARK = re.compile(
     r"|q\s?\d{0,4}\s?[.:)]\s|(?:next|another|new)\s+(?:one|question|problem)\b[^\n]{0,60}(?=\n))"
     r"|(?P<listed>[^\n]{1,400}[?？][ \t*_]*\n{1,3}"
     r"[ \t(*-]{0,4}A[*]{0,2}[.):][^\n]{1,300}\n{1,2}[ \t(*-]{0,4}B[*]{0,2}[.):])"
+    r"|(?P<follow>(?:now,?\s)?(?:answer|solve|consider|try)\s(?:the\s|this\s)?(?:following|next|another|new)\b)"
     r"|(?P<inline>[^\n]{1,400}[?？][^\n]{0,20}?[ (]A[.)][^\n]{1,200}[ (]B[.)])"
     r")"
     r"|(?<=[.!?] )(?P<next>(?:next|another)(?:\s+(?:one|question|problem))?:)"
@@ -69,7 +70,9 @@ def own_parts(text: str, texts: frozenset[str]) -> Iterator[str]:
     begun = False
     for kind, piece in parts(text):
         asked = kind in ("asked", "listed", "inline")
-        if begun and (kind in ("other", "mark", "next") or (asked and _foreign(piece, texts))):
+        if begun and (
+            kind in ("other", "mark", "next", "follow") or (asked and _foreign(piece, texts))
+        ):
             return
         if kind != "other":
             begun = begun or (bool(re.search(r"\w", piece)) and not _introduces(piece))

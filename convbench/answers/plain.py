@@ -15,7 +15,7 @@ _SIGNS = {
     **dict.fromkeys("】」』〕〗》〉〛〙", ")"),
     **dict.fromkeys("“”„‟«»‘‚‛‹›", '"'),
     **dict.fromkeys("👉➜➔➡⇒⟹→", ":"),
-    **dict.fromkeys("✅☑✔🎯⭐", " "),
+    **dict.fromkeys("✅☑✔✓🎯⭐", " "),
     **dict.fromkeys("。､、،؛।", "."),
     **dict.fromkeys("−﹣－", "-"),
     **{power: f"^{digit}" for digit, power in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
@@ -26,7 +26,12 @@ _UNSEEN = re.compile(
     "\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
 _MATH = re.compile(r"\\[()\[\]]|\$\$")
-_ANSWER_TAG = re.compile(r"<(/?)(?:final[_-]?)?answer>", re.IGNORECASE)
+_THIN = re.compile(r"\\[,;:! ]|~(?=\\text)")
+_TEXT = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:bf|it|rm|sf)|operatorname)\s?\{([^{}]{0,200})\}"
+)
+_FRACTION = re.compile(r"\\[dt]?frac\s?\{(\d{1,12})\}\s?\{(\d{1,12})\}")
+_ANSWER_TAG = re.compile(r"<(/?)(?:final[_-]?answer|answer|final)>", re.IGNORECASE)
 _LINE_TAG = re.compile(
     r"</?(?:p|br|div|li|ul|ol|dl|dt|dd|h[1-6]|td|tr|th)\b[^<>]{0,80}>", re.IGNORECASE
 )
@@ -40,7 +45,7 @@ def plain(text: str) -> str:
     if not text.isascii():
         text = seen(unicodedata.normalize("NFKC", text.translate(_TABLE))).translate(_TABLE)
     if "\\" in text or "$$" in text:
-        text = _MATH.sub("$", text)
+        text = _FRACTION.sub(r"\1/\2", _TEXT.sub(r"\1", _THIN.sub(" ", _MATH.sub("$", text))))
     if "<" in text:
         text = untagged(_ANSWER_TAG.sub(lambda tag: "\n" if tag[1] else "\nAnswer: ", text))
     return text

@@ -36,7 +36,7 @@ _PAPERS = ("answer", "option", "choice", "letter", "ans")
 _LINK = re.compile(
     r"[*_`]*+(?:\s++(?:to|for|of|here|that|which|on|left|remaining|available|consistent|matching|among)\b(?:\s++(?!(?:is|was)\b)[\w'’-]++){0,7}?)?"
     r"(?P<aside>\s*,[^,.\n:;]{1,40},)?"
-    r"(?P<link>\s++(?:to\s+be|is|remains|stays|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
+    r"(?P<link>\s++(?:to\s+be|is|remains|stays|(?:goes|went|falls|fell)\s+(?:to|on)|(?:(?P<would>would(?:\s+have\s+to)?|could\s+only)|must|should|will|can\s+only"
     rf"|has\s+to|seems\s+to|appears\s+to)(?:\s++{_ADVERB})?\s++be)(?![^\W_])"
     rf"(?:{_MARKS}(?::|[—–]|\.{{2,}}))?|['’]s\b|{_MARKS}[\"']?\s*+[:=–—-]++>?)"
     rf"{_MARKS}(?:(?<=\n)[-•]\s)?"
@@ -46,19 +46,19 @@ _LINK = re.compile(
 )
 """What joins the noun to the answer."""
 _ALONE = re.compile(
-    rf"[ \t*_`~:#=]*\n(?:[=-]{{2,}}\n)?{wording.OPENING.pattern}(?:-\s)?"
+    rf"[ \t*_`~:#=]*\n(?:[=-]{{2,}}\n)?{wording.OPENING}(?:-\s)?"
     r"|[*_ #]*+(?=\(?[A-Z]\)?[*_]*+[.!]?[*_]*+\s*+(?:\n|$))"
 )
 """A noun that ends its line, with the answer below; or `Answer C` and no more in the line."""
 _LABEL = re.compile(r"[*_`\"']*+\s*+[:=]")
 _LINE_START = re.compile(
-    r"(?:^|\n)[\s#*_>\d.)-]*(?:(?:the|my)\s+)?(?:(?:final|correct|best)\s+)?(?:answer\s+)?$"
+    r"[\s#*_>\d.)-]*+(?:(?:the|my)\s++)?(?:(?:final|correct|best)\s++)?(?:answer\s++)?"
 )
 _CHANGED = re.compile(
     r"\b(?:chang|switch|revis|updat|amend|correct)(?:e|es|ed|ing)?\s+(?:my|the)\s+(?:final\s+)?$"
 )
 _CHANGED_TO = re.compile(
-    rf"(?:\s++from\s++{wording.OPENING.pattern}[\w']+[*_`)\]\"']*+)?\s++to\b", re.IGNORECASE
+    rf"(?:\s++from\s++{wording.OPENING}[\w']++[*_`)\]\"']*+)?\s++to\b", re.IGNORECASE
 )
 _NOT_BOXED = re.compile(r"(?:\bnot|n['’]t|\bno)\W*$")
 
@@ -93,7 +93,7 @@ _PREDICATE = re.compile(
     rf"|(?:the|a)\s+{_BEST}+(?:{_KIND}|description|statement|query|completion|term|result|way)\b"
     rf"|my\s+(?:\w+\s+)?(?:{_KIND})\b|what\s+(?:the\s+question|is\s+(?:asked|wanted|meant))\b|what\s+i(?:['’]d|\s+would)?\s+(?:choose|chose|pick|answer|say|go\s+with)\b"
     rf"|where\s+i\s+(?:land|end\s+up)\b)"
-    r"|(?P<soft>(?:correct|right|it|the\s+one(?:\s+(?:that|which)\s+(?:fits|matches|works|is\s+(?:right|correct)|answers|applies|we\s+want))?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to|of|if))))"
+    r"|(?P<soft>(?:correct|right|it|the\s+(?:only\s+)?one(?:\s+(?:that|which)\s+[^.,;\n]{1,60}+)?|the\s+(?:winner|keeper)|best)\b(?!\s+(?:that|about|in|to(?!\s+me\b)|of|if))(?:\s+to\s+me\b)?))"
     r"|(?<=\s)\s*+(?P<verb>it\s+(?:is|has\s+to\s+be|must\s+be)(?=\W*(?:[.!,;\n]|$))|stands\b|makes\s+(?:the\s+most|more)\s+sense\b|gets\s+my\s+vote\b|wins\b"
     r"|(?:fits|matches|works|answers|describes)\s+(?:\w+\s+){0,4}?(?:best|exactly|perfectly)\b"
     r"|holds\s+up\b)"
@@ -105,7 +105,7 @@ _MADE = re.compile(rf"\W*(?:as\s+)?(?:the\s+{_BEST}*(?:{_KIND})|(?:correct|right
 _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|both|not|/)\s+\W*$")
 _CONCLUDE = re.compile(
     r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
-    r"|in\s+conclusion|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
+    r"|in\s+conclusion|got\s+to\s+be|turns\s+out\s+to\s+be|(?:dealing\s+with|talking\s+about|looking\s+(?:at|for))|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
     r"|(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
     r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
     r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:towards?|to|at)|correspond(?:s|ing)?\s+to"
@@ -117,13 +117,42 @@ _SUMS_UP = re.compile(
     r"^\W*(?:so|thus|hence|therefore|consequently|in\s+total|altogether|in\s+all|overall"
     r"|in\s+conclusion|finally|this\s+means|that\s+means)\b"
 )
-_IS = re.compile(r"(?<!\w)(?:is|was|are|called|named)\s+")
-_LAST_LETTER = re.compile(r"(?:[:—–]|\s-)\s+\(?[*_]*+(?P<letter>[A-Z])\)?[*_]*+[.!\s]*+$")
-_ONLY = re.compile(r"\W*(?:so\s+|thus\s+|therefore,?\s+)?only\s+", re.IGNORECASE)
+_IS = re.compile(
+    r"(?<!\w)(?<!so )(?:(?:is|are|was|were)\s+\w{3,15}\s+(?:in|by|on|from|with)"
+    r"|(?:stands|lies|lives?|happens|occurs|takes\s+place|is|are|was|were)\s+in"
+    r"|(?P<is>is|are|was|were|equals?|makes?|gives?|get|got)|called|named|describes|comes|follows"
+    r"|costs?|weighs?|measures?|lasts?|takes?|ha(?:s|ve)"
+    r"|(?:arrives?|boils|freezes|melts|starts?|ends?|stops?|begins?|meet|leaves?|stands)\s+at)"
+    r"(?:,[^,.\n]{1,30},)?\s+|['’]s\s+|[:—–]\s+|=\s*"
+)
+_ONE_OF_THEM = re.compile(
+    r"^\W*(?:the\s+)?(?:first|second|third|fourth|next|other|another|last|one|some|an?|now|let)\b"
+)
+_NO_SUBJECT = re.compile(
+    rf"\b(?:non-?)?(?:{_KIND.removesuffix('|one')}|ans|opposite|key\s?word|tempting|popular|least|unlikely|clue|people|usually|often|distractor|competitor|contender|rival|runner-up|trap|lure"
+    r"|temptation|favou?rite|mistake|error|example|step|hint)s?\b"
+)
+"""Of what a sentence says which option it is, and the answer is said by `_named` or not at all."""
+_NOT_THE_OTHERS = re.compile(r",?\s(?:and\s)?(?:not|rather\s+than|instead\s+of)\s[^.,\n]{1,40}\W*$")
+_BUT = re.compile(r"\bi\.e\.|[,;]\s(?:but|yet|so|hence|thus|therefore)\b|;")
+_SPAN = re.compile(r"(?<!`)`(?P<code>[^`\n]{1,2000}+)`(?!`)")
+_THAT_IS_IT = re.compile(
+    r"(?<![\w'])(?:that|this|it|he|she|which|they)(?:['’]s|\s+(?:is|are|must\s+be|has\s+to\s+be))\s+"
+    r"(?:(?:therefore|thus|then|also|hence)\s+)?(?:my\s+(?:\w+\s+)?(?:answer|choice|pick|guess|vote)"
+    r"|what\s+i(?:['’]d|['’]ll|\s+would|\s+will)?\s+(?:answer|choose|pick|say|go\s+with|go\s+for))"
+    r"(?=\W*(?:[.!;\n]|$))"
+)
+_LAST_LETTER = re.compile(
+    r"(?:[:—–]|\s-|,\s+(?:option|choice|that\s+is,?|i\.e\.,?))\s+\(?[*_]*+(?P<letter>[A-Z])\)?[*_]*+[.!\s]*+$"
+)
+_ONLY = re.compile(
+    r"\W*(?:(?:so|thus|therefore|of\s+(?:the|these|all)\s+\w+),?\s+)?only\s+", re.IGNORECASE
+)
 _IN_TOTAL = re.compile(r"\b(?:in\s+total|altogether|in\s+all)\W*$")
 _FENCED = re.compile(r"```[\w+-]*+[ \t]*+\n(?P<code>[^`]{1,4000}+)(?:```|$)")
-_ITEM = re.compile(r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]")
-_LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_ITEM.pattern}")
+_AN_ITEM = r"[ \t*_(>#-]*+(?:[Oo]ption\s)?(?P<letter>[A-Z])[*_]*+[).:]"
+_ITEM = re.compile(_AN_ITEM)
+_LIST_LINE = re.compile(rf"(?:^|\n|[.;,]\s){_AN_ITEM}")
 _LABEL_BEFORE = re.compile(r"(?<!\w)[A-Z][.)]\s*$")
 _REASONED = re.compile(
     r"[*_`)\]\"'}]*+\s*+(?:[.!;]|—|–|-\s|(?<=\n)|$|,?\s*+(?:because|since|as)\b)"
@@ -134,7 +163,8 @@ def statements(text: str, options: Options, strict: bool) -> list[Statement]:
     """Return what a reply asserts, in order. `text` is plain (`plain`)."""
     low = lower(text)
     found = [*_named(text, low, options, strict), *_boxed(text, low, options)]
-    found += languages.statements(text, low, options)
+    elsewhere = languages.statements(text, low, options)
+    found += [one for one in elsewhere if one.firm or not strict]
     if not strict:
         found += [*_chosen(text, low, options), *_judged(text, low, options)]
         found += _made(text, low, options)
@@ -163,7 +193,7 @@ def _named(text: str, low: str, options: Options, strict: bool) -> Iterator[Stat
         begin = noun.start() - (len(before) - begin)
         if link:
             yield from _linked(text, low, options, link, begin)
-        elif _LINE_START.search(low[max(0, noun.start() - 80) : noun.start()]):
+        elif _LINE_START.fullmatch(low, _line(low, noun.start()), noun.start()):
             named = options.named_at(text, alone.end(), "\n")  # type: ignore[union-attr]
             if named:
                 yield Statement(begin, named.end, named.letter)
@@ -274,6 +304,8 @@ def closing(text: str, options: Options) -> list[Statement]:
     line or its last one, a fenced query, a number that the last sentence comes to."""
     found = list(_lines(text, options))
     found += _fenced(text, options)
+    found += _coded(text, options)
+    found += _referred(text, options)
     return found + list(_summed_up(text, options))
 
 
@@ -294,7 +326,8 @@ def _lines(text: str, options: Options) -> Iterator[Statement]:
     if not _LABEL_BEFORE.search(text, max(0, last_sentence(text) - 8), last_sentence(text)):
         pieces.add(last_sentence(text))
     for at in pieces:
-        letter = options.whole(text[at:end]) if end - at < 2_000 else None
+        fenced = "```" in text[at:end]  # `_fenced` reads those together
+        letter = options.whole(text[at:end]) if end - at < 2_000 and not fenced else None
         lines = (at, text.rfind("\n", 0, at) + 1)
         if letter and not (len(listed) > 1 and any(_ITEM.match(text, line) for line in lines)):
             yield Statement(max(at, start), end, letter, False)
@@ -310,35 +343,81 @@ def _fenced(text: str, options: Options) -> list[Statement]:
     return found if len({one.letter for one in found}) == 1 else []
 
 
+def _coded(text: str, options: Options) -> Iterator[Statement]:
+    """Yield the query that a last sentence ends in."""
+    start, end = last_sentence(text), len(text)
+    start = text.rfind("\n", 0, start) + 1 if "`" in text[start - 1 : start] else start
+    spans = list(_SPAN.finditer(text, start)) if "`" in text[start:] else []
+    if len(spans) != 1 or not wording.NO_MORE.match(text, spans[0].end()):
+        return
+    letter = options.whole(spans[0]["code"])
+    if letter and claims.asserted(text, spans[0].start(), end):
+        yield Statement(spans[0].start(), end, letter, False)
+
+
+def _referred(text: str, options: Options) -> Iterator[Statement]:
+    """Yield the one option of which it is said right behind it that "that is my answer"."""
+    low = lower(text)
+    for said in _THAT_IS_IT.finditer(low):
+        start = claims.sentence_start(text, said.start())
+        if not re.search(r"\w", text[start : said.start()]):
+            start = claims.sentence_start(text, max(0, start - 2))
+        named = options.named_in(text[start : said.start()])
+        if len(named) == 1 and claims.asserted(text, said.start(), said.end()):
+            yield Statement(said.start(), said.end(), named.pop())
+
+
 def _summed_up(text: str, options: Options) -> Iterator[Statement]:
     """Yield the one option that a last sentence comes to: a number or its last words where it
     begins with "so", or a text with its letter behind "is"."""
     start = last_sentence(text)
     end = min(claims.sentence_end(text, start), len(text))
     sentence = lower(text[start:end])
+    if rest := _NOT_THE_OTHERS.search(sentence):
+        end = start + rest.start()
+        text, sentence = text[:end], sentence[: rest.start()]
     if claims.denies(sentence) or not claims.asserted(text, start + 1, start + 1):
         return
     yield from _ends_in_a_letter(text, start, options)
-    for word in _IS.finditer(text, start, end):
-        named = options.named_at(text, word.end())
-        if named and named.by_text and text[named.end - 1] == ")" and _closed(text, named.end):
-            yield Statement(word.start(), named.end, named.letter, False, False, True)
+    turn = max((match.end() for match in _BUT.finditer(sentence)), default=0)
+    named_options = options.named_in(text[start + turn : end])
+    if not _ONE_OF_THEM.search(sentence):
+        yield from _comes_to(text, start, len(named_options) == 1, options)
     if not _SUMS_UP.match(sentence) and not _IN_TOTAL.search(sentence):
         return
-    named_options = options.named_in(text[start:end])
     if len(named_options) == 1:
         letter = named_options.pop()
         if options.is_number(letter) or options.named_before(text, len(text.rstrip(" .!\n"))):
             yield Statement(start, end, letter, False, False, True)
 
 
+def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[Statement]:
+    """Yield what the last sentence says that something is: "The river in Paris is the Seine."."""
+    for word in _IS.finditer(text, start):
+        named = options.named_at(text, word.end())
+        if not named or not named.letter or not wording.NO_MORE.match(text, named.end):
+            continue
+        subject = lower(text[start : word.start()])
+        both = named.by_text and text[named.end - 1] == ")"
+        joined = (alone and named.by_text) or word["is"] is not None
+        if not claims.asserted(text, word.start(), named.end):
+            continue
+        if both or (joined and (alone or named.by_text) and not _NO_SUBJECT.search(subject)):
+            yield Statement(word.start(), named.end, named.letter, False, False, True)
+
+
 def _ends_in_a_letter(text: str, start: int, options: Options) -> Iterator[Statement]:
     """Yield "It asks about urine: D." and "Only option B does what is asked."."""
     last = _LAST_LETTER.search(text, max(start, len(text) - 40))
-    noun = _NOUN.search(lower(text), start)
+    noun = _NOUN.search(lower(text), start, last.start()) if last else None
     if last and noun is None and last["letter"] in options.letters:
         yield Statement(last.start(), last.end(), last["letter"], False)
     only = _ONLY.match(text, start)
     named = options.named_at(text, only.end()) if only else None
     if named and named.letter:
         yield Statement(start, named.end, named.letter, False, False, named.by_text)
+
+
+def _line(text: str, at: int) -> int:
+    """Return where the line of a place begins, at most 80 characters before it."""
+    return max(at - 80, text.rfind("\n", 0, at) + 1)

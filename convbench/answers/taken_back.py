@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _BEGIN = (
-    r"[.!?…\n(—–;-][ \t\"'*_(-]{0,6}+"
+    r"(?:[.!?…\n(—–;-][ \t\"'*_(-]{0,6}+|,\s(?=but\b|yet\b|though\b))"
     r"(?:(?:hm++|oh|but|ah|uh|ok(?:ay)?|well|and|so|no)\b(?!,?\s+no\b),?\s*+)?"
 )
 _AGAIN = (
@@ -31,6 +31,16 @@ WITHDRAWN = (
         r"|actually,?\s+no\b|(?<=[hu][mh], )no\b|no,?\s+(?:wait|that|this|sorry|it|actually|hold)\b"
         rf"|no[,:]?\s+(?=[(*]*+[a-hj-z][)*]*+(?:[.,;!\n]|$))|{_AGAIN}"
         r"|change\s+of\s+(?:mind|heart|plan)\b)"
+    ),
+    re.compile(
+        rf"{_BEGIN}(?:non?,\s|nein,|nee,|moment\b|halt[,!]|wacht[,!]|pardon\b|perd[oó]n\b|não,|hayır,"
+        r"|нет,|стоп|لا،|لا,|عفوا|عذرا|नहीं,|माफ़|不对|不對|等等|いや|待って|아니,|잠깐)"
+    ),
+    re.compile(
+        r"je\s+me\s+(?:corrige|suis\s+tromp)|me\s+equivoqu|me\s+corrijo|(?:mi\s+correggo|mi\s+sono\s+sbagliat)"
+        r"|ich\s+(?:korrigiere|habe\s+mich\s+(?:vertan|geirrt|verlesen|vertippt))|habe\s+ich\s+mich\s+(?:\w+\s+)?(?:vertan|geirrt)"
+        r"|ik\s+(?:heb\s+me\s+vergist|vergis\s+me|corrigeer)|dat\s+klopt\s+niet|das\s+stimmt\s+nicht"
+        r"|me\s+enganei|eu\s+errei|yanıldım|düzelt(?:iyorum|eyim)|yanlış\s+(?:yazdım|söyledim)|я\s+ошиб|أخطأت|ग़?लती\s+(?:हो|की)"
     ),
     re.compile(
         r"i(?<!\wi)(?:['’]ve|\s+(?:have|now|just|then|also|actually))*+\s+(?:"

@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-_OPENING = r"[\s*_`~'\"$(\[{<#]*+"
+OPENING = r"[\s*_`~'\"$(\[{<#]*+"
 _WRAP = r"\\?(?:f?boxed|text|math|bold)[a-z]{0,10}+\s*+\{"
 _WORD = (
     r"(?:(?:first|second|third|fourth|fifth|last)\s+(?:option|choice|one|answer),?\s++"
     r"|(?:option|choice|letter|answer(?=\s+\(?[A-Z]\b))\b[\s:-]*+)"
 )
 
-OPENING = re.compile(_OPENING)
-BARE = re.compile(
-    rf"{_OPENING}(?:{_WRAP}{_OPENING}){{0,3}}"
-    rf"(?P<word>(?:the\s+)?{_WORD}{_OPENING})?"
+ONE_LETTER = re.compile(
+    rf"{OPENING}(?:{_WRAP}{OPENING}){{0,3}}"
+    rf"(?P<word>(?:the\s+)?{_WORD}{OPENING})?"
     r"(?P<letter>[A-Za-z0-9])(?=(?-i:[぀-ヿ一-鿿가-힣])|$|[^\w+#%]|_(?!\w))"
     r"(?!['’](?!(?:[dt][iıuü]r|y[iıuü])\w{0,3}\b)\w|-\w|♭|♯|(?-i:\.[a-z0-9]|\.[A-Z]\.))",
     re.IGNORECASE,
@@ -27,8 +26,8 @@ BARE = re.compile(
 """An option's letter in its dress."""
 BOXED = re.compile(r"\\f?boxed\s*+\{")
 WRAPPED = re.compile(
-    rf"{_OPENING}(?:(?<=```)[\w+-]{{1,12}}\s*\n{_OPENING})?(?:{_WRAP}{_OPENING}){{0,3}}"
-    rf"(?:(?:the\s+)?{_WORD}{_OPENING})?",
+    rf"{OPENING}(?:(?<=```)[\w+-]{{1,12}}\s*\n{OPENING})?(?:{_WRAP}{OPENING}){{0,3}}"
+    rf"(?:(?:the\s+)?{_WORD}{OPENING})?",
     re.IGNORECASE,
 )
 """What an option's text is dressed in."""
@@ -44,8 +43,11 @@ _FUNCTION = (
 )
 NOUN_AFTER = re.compile(rf"[ \t]+(?!(?:{_FUNCTION})\b)[a-z]")
 """What follows an article and never a letter: a word that is no function word."""
-ARTICLE = re.compile(r"(?:an?|the)\s+(?=\S)", re.IGNORECASE)
-ENDED = re.compile(rf"\s*(?:$|[.,;:!?)\]}}*_~`'\"$<>\n]|\(|[–—]|-\s|(?<=\s)(?:{_FUNCTION})\b)")
+ARTICLES = r"(?:(?:an?|the|el|la|los|las|les?|der|das|il|het)\s+|die\s+(?-i:(?=[A-ZÄÖÜ]))|l['’])"
+ARTICLE = re.compile(rf"{ARTICLES}(?=\S)", re.IGNORECASE)
+ENDED = re.compile(
+    rf"\s*(?:$|[.,;:!?)\]}}*_~`'\"$<>\n]|\(|[–—]|-\s|(?<=\s)(?:[ap]\.?m\b|(?:{_FUNCTION})\b))"
+)
 OR = re.compile(r"[\s*_`'\")]*(?:,\s*)?(?:and/or|or|and|/|&)\b")
 
 GOES_ON = re.compile(r"[.,:]?\d|\s*+(?:[-+:–—]\s*+[($\\{]*+\d|[*/×÷^=<>]\s*+[($\\{]*+\w)")
@@ -59,9 +61,11 @@ CLOSED = re.compile(
 )
 """What may follow an option that a sentence chooses: no word that it is the subject of."""
 FINISHED = re.compile(r"[*_`~\"'’)\]}$\s]*+(?:$|[.!;)]|\n|[,(]|[—–]|-\s|(?:because|since|as)\b)")
-NO_MORE = re.compile(r"[\s*_`~\"'’)\]}$.!>|,:;-]*+(?:</?\w+>)?\s*+$")
+NO_MORE = re.compile(
+    r"[\s*_`~\"'’)\]}$.!>|,:;-]*+(?:</?\w+>|(?:then|it\s+is|all\s+the\s+way|for\s+sure)\W*+)?\s*+$"
+)
 DRESS = re.compile(
-    r"^(?:[\s>|+•-]++|\d{1,2}\.\s(?=\S))*+(?:(?:probably|definitely|clearly|certainly|surely"
+    r"^(?:(?:[\s>|+•]|-(?!\d))++|\d{1,2}\.\s(?=\S))*+(?:(?:sql|query)\s?+:\s*+)?(?:(?:probably|definitely|clearly|certainly|surely"
     r"|obviously|of\s+course|ok(?:ay)?|so|thus|therefore|hence|yes|must\s+be|it\s+(?:is|must\s+be)"
     r"|it['’]s|i\s+think|i\s+guess)\b[,:]?\s+)*+",
     re.IGNORECASE,
@@ -69,10 +73,14 @@ DRESS = re.compile(
 """What a line may begin with that says nothing but an option."""
 LETTER_BEFORE = re.compile(
     r"(?<![A-Za-z0-9_'’])(?:(?:[Tt]he\s+)?(?:[Oo]ption|[Cc]hoice|[Ll]etter|[Aa]nswer|[Ss]tatement)\s+)?"
-    r"[(*_`\"'\[]*(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
+    r"[(*_`\"'\[]{0,8}(?P<letter>[A-Z]|(?<=\()[a-z](?=\)))$"
 )
 _STARTS = re.compile(r"(?<![\w.,])[\w$€£-]")
-LETTERS = re.compile(r"(?<![\w'’])(?P<letter>[A-HJ-Z])(?![\w'’])")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+_ORDER = rf"(?:the\s+)?(?P<place>{'|'.join(ORDINALS)})\s+(?:option|choice|one|answer|alternative)"
+ORDINAL = re.compile(rf"{OPENING}{_ORDER}(?!\w)", re.IGNORECASE)
+ORDINAL_BEFORE = re.compile(rf"(?<!\w){_ORDER}$", re.IGNORECASE)
+LETTERS = re.compile(r"(?<![\w'’°])(?<!° )(?P<letter>[A-HJ-Z])(?![\w'’])")
 
 _CLOSING = r"[\s*_`~'\")\]]*+"
 _NEXT = (
@@ -84,7 +92,7 @@ _TWO = re.compile(
     rf"|{_CLOSING}(?:,|;|,?\s*+\band\b){_NEXT}{_CLOSING}(?:[.,;:!?}}]|$|\n|\bor\b|\band\b)"
     r"|[^\n\w]*\\text\{\s*(?:or|and)\b"
 )
-_BESIDE = re.compile(r"[ \t]+(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)")
+_BESIDE = re.compile(r"(?:[ \t]+|\s?:\s?)(?P<letter>[A-Z])[ \t]*(?:[.,;!?]|$|\n)")
 
 
 def names_two(text: str, end: int, letters: Collection[str]) -> bool:

@@ -165,9 +165,13 @@ def _line(model: type[BaseModel], error: ValidationError) -> str:
         return f"{key}: unknown key; expected one of: {', '.join(_known(model, one['loc']))}{more}"
     if one["type"] == "missing":
         return f"{key}: missing; expected a value{more}"
+    said = " ".join(one["msg"].split()).removeprefix("Value error, ")
+    if one["type"] == "value_error" and isinstance(one["input"], Mapping | list | tuple):
+        # it says itself what was found, of all that stands there
+        return f"{'' if key == '(top)' else f'{key}: '}{said}{more}"
     found = repr(one["input"])
     found = found if len(found) < 80 else found[:77] + "..."
-    return f"{key}: found {found}; {' '.join(one['msg'].split())}{more}"
+    return f"{key}: found {found}; {said}{more}"
 
 
 def _tag(part: int | str) -> bool:

@@ -6,15 +6,21 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-CARRIED = ("--specs", "--plugin", "--judge")
-"""Where specs and functions are found, and whose verdicts count."""
+CARRIED = ("--specs", "--plugin", "--judge", "--allow-calls")
+"""Where specs and functions are found, whose verdicts count, and whom a pulled set may call."""
+AGAIN = ("--api-base", "--set", "--cache", "--vllm-python", "--devices")
+"""What the same command needs again; to another one an address is another model's."""
+ADDRESSED = ("status", "cancel")
+"""Commands whose addresses are the same server's."""
 
 FlagsOf = Callable[[str], set[str]]
 """The flags that a command takes, by its word."""
 
 _flags_of: list[FlagsOf] = []
 _typed: dict[str, tuple[str, ...]] = {}
-"""Of CARRIED, what the command under way was typed with."""
+"""Of these, what the command under way was typed with."""
+_word: list[str] = []
+"""The command under way."""
 
 
 def keep_typed(
@@ -24,9 +30,9 @@ def keep_typed(
     parameter; `flags_of` is asked of the commands that it prints. Of `judge` its judges are left
     out: it says whom to ask, the others whose verdicts count."""
     _typed.clear()
-    _flags_of[:] = [flags_of]
+    _flags_of[:], _word[:] = [flags_of], [word]
     for name, flag in flags.items():
-        if flag in CARRIED and not (word == "judge" and flag == "--judge"):
+        if flag in CARRIED + AGAIN and not (word == "judge" and flag == "--judge"):
             value = values.get(name)
             several = value if isinstance(value, list | tuple) else (value,)
             _typed[flag] = tuple(str(one) for one in several if one is not None)
@@ -34,13 +40,14 @@ def keep_typed(
 
 def carrying(command: str) -> str:
     """Return a command with the options of CARRIED that it takes, that were typed, and that it
-    does not say itself."""
+    does not say itself; with those of AGAIN too where it is the one under way."""
     words = shlex.split(command)
     if words[:1] != ["convbench"] or not any(_typed.values()):
         return command
     taken = _flags_of[0](words[1])
     said = {word.partition("=")[0] for word in words}
-    missing = [flag for flag in _typed if flag in taken - said]
+    same = words[1:2] == _word or {words[1], *_word} <= {*ADDRESSED}
+    missing = [flag for flag in _typed if flag in taken - said and (same or flag not in AGAIN)]
     return command + "".join(
         f" {flag} {shlex.quote(value)}" for flag in missing for value in _typed[flag]
     )

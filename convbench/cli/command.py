@@ -250,8 +250,8 @@ def _annotation(one: Flat) -> Any:
     more: dict[str, Any] = {"help": opt.help, "rich_help_panel": opt.panel}
     if opt.names:
         more["autocompletion"] = completer(opt.names)
-    if opt.metavar:
-        more["metavar"] = opt.metavar
+    if word := opt.metavar or ("" if opt.argument else _word(one.kind)):
+        more["metavar"] = word
     if opt.least is not None:
         more["min"] = opt.least
     if opt.most is not None:
@@ -272,6 +272,18 @@ def _kind(kind: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         return list[typing.get_args(kind)[0]] | None  # type: ignore[misc]
     return kind
+
+
+WORDS = {int: "N", float: "NUMBER", Path: "PATH", str: "TEXT"}
+"""What stands in help for a value of a type."""
+
+
+def _word(kind: Any) -> str:
+    """Return what stands in help for a value; empty for a flag, and for choices, which stand there
+    themselves."""
+    first, *more = [part for part in typing.get_args(kind) or (kind,) if part is not types.NoneType]
+    several = typing.get_origin(kind) is tuple
+    return "" if more and not several else WORDS.get(first, "") + "..." * several
 
 
 def _value(one: Flat, found: Any) -> Any:

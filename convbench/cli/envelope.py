@@ -140,7 +140,7 @@ def _code_and_line(error: BaseException) -> tuple[int, str]:
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted"
     if isinstance(error, ConvbenchError):
-        return 1, " ".join(keys(str(error)).split())
+        return error.exit_code, " ".join(keys(str(error)).split())
     usage = getattr(error, "format_message", None)  # of what the parser of options refuses
     if usage is not None:
         return int(getattr(error, "exit_code", 2)), " ".join(keys(usage()).split())

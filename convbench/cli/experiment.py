@@ -119,7 +119,7 @@ def say_experiment(result: ExperimentResult, command: str) -> None:
     for path in result.files:
         if path.suffix in (".html", ".tex", ".md"):
             told(err, "written ", "bold", shown(path))
-    after = [f"open {pages[0]}"] if pages else []
+    after = [f"python -m webbrowser {pages[0]}"] if pages else []
     if result.broken:
         next_command(f"{command}   retries what failed", *after)
         raise typer.Exit(1)

@@ -51,11 +51,10 @@ SCORES = 'convbench query "select judge, {} from verdicts group by 1 order by 1"
 @command("judge", JudgeOptions, JudgeAnswer)
 def judge(each: list[JudgeOptions]) -> None:
     """Score runs."""
-    from convbench.commands.judge import judge_each
-    from convbench.store import find_run
+    from convbench.commands.judge import judge_each, run_to_judge
 
     for options in each if not each[0].pairwise else ():
-        find_run(options.run)  # so that none is judged where another is not there
+        run_to_judge(options)  # so that none is judged where another is not there
     code, runs = 0, []
     results = ((o, n, result) for o in each for n, result in enumerate(judge_each(o)))
     for options, number, result in results:

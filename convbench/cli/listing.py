@@ -88,7 +88,9 @@ def say_list(found: Listing) -> None:
     for text in found.notes:
         note(text)
     if found.runs is None:
-        next_command("convbench show demo", "convbench build demo --dry-run")
+        next_command(
+            "convbench show demo", "convbench build demo --model scripted:policy --dry-run"
+        )
         return
     if found.runs or alone:
         out.print("[underline]runs[/]")

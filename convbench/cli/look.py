@@ -215,15 +215,19 @@ def say_spec(found: SpecShown) -> None:
     next_command(*_after(found))
 
 
+OFFLINE = "--model scripted:policy --dry-run"
+"""A build that needs no key and no weights, and sends nothing."""
+
+
 def _after(found: SpecShown) -> tuple[str, ...]:
     """Return what uses a spec of this kind."""
     m, file = found.manifest, Path(found.file)
     by_name = found.kind == "models" or file.parent.name == found.kind
     name = shlex.quote(found.name) if by_name else shown(file)
     if found.kind == "tasks" and m is not None:
-        return (f"convbench build {name} --mode {m.mode}",)
+        return (f"convbench build {name} --mode {m.mode} {OFFLINE}",)
     if found.kind == "protocols" and m is not None:
-        return (f"convbench build {m.task.name} --protocol {name} --dry-run",)
+        return (f"convbench build {m.task.name} --protocol {name} {OFFLINE}",)
     asks = f"@{USUAL_JUDGE}" if found.messages and "model" not in found.value else ""
     pairs = " --pairwise base all" if found.value.get("per") == "pair" else ""
     ways = {

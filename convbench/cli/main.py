@@ -147,7 +147,7 @@ def main() -> None:
         from convbench.cli.say import told
 
         told(err, "error: ", "red", " ".join(keys(str(error)).split()))
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _interrupted()
     except BrokenPipeError:

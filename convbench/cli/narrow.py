@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+OF_PYTHON = re.compile(
+    r"<(list\[)?(bool|str|[Pp]ath)\]?>|(?<!\s)\s*+\[(?=[^\]]{0,40}\d{16})[^\]]{0,80}\]"
+)
+"""What says nothing to who types: that a flag is a flag, the type behind an argument's own name,
+and that a number has at most 64 bits."""
+CHOICES = 24
+"""Columns of several choices."""
 
 
 def fold() -> None:
@@ -18,10 +27,30 @@ def fold() -> None:
         texts = [part for part in parts if isinstance(part, Text)]
         return Text(" ").join(texts) if texts and len(texts) == len(parts) else cell
 
+    def taken(cell: Any) -> Any:
+        """Return what an option takes, in the words of who types it; choices are kept whole."""
+        if not isinstance(cell, Text):
+            return cell
+        said = OF_PYTHON.sub("", cell.plain)
+        said = said if " " in said else "\n".join(_lines(said, "|", CHOICES))
+        return cell if said == cell.plain else Text(said, cell.style)
+
     class Folding(Table):
         def add_row(self, *cells: Any, **style: Any) -> None:
-            super().add_row(*map(paragraph, cells), **style)
+            *before, kind, text = map(paragraph, cells)
+            super().add_row(*before, taken(kind), text, **style)
             for column in self.columns:
                 column.overflow = "fold"
 
     setattr(rich_utils, "Table", Folding)  # noqa: B010 - a name of its own that it does not export
+
+
+def _lines(text: str, sign: str, width: int) -> list[str]:
+    """Return text broken behind a sign, where a line would be wider."""
+    lines = [""]
+    parts = text.split(sign)
+    for part in [*(one + sign for one in parts[:-1]), parts[-1]]:
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from convbench.cli.answers.learnt import ReportAnswer
-from convbench.cli.command import command
+from convbench.cli.command import as_typed, command
 from convbench.cli.console import err
 from convbench.cli.envelope import give, wanted
 from convbench.cli.pairwise import EVALS
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from convbench.commands.patterns import PatternResult
     from convbench.commands.report import ReportResult
     from convbench.report.document import Document
-    from convbench.store import Run
 
 IMPORTED = "imported"
 """Judge of rewards that came with a log: nobody can be asked for more of them."""
@@ -84,12 +83,11 @@ def say_report(result: ReportResult, files: Sequence[Path]) -> None:
     say_document(result.document)
     _files(result, files)
     if not files:
-        runs = result.runs
-        of = of_run(runs[0].path, "") if len(runs) == 1 else f" {_names(runs)}"
+        again = as_typed("--json")
         next_command(
             *_missing(result),
-            f"convbench report{of} --plots        (pictures and one HTML page)",
-            f"convbench report{of} --format latex",
+            f"{again} --plots        (pictures and one HTML page)",
+            f"{again} --format latex",
         )
 
 
@@ -116,10 +114,6 @@ def _missing(result: ReportResult) -> list[str]:
             if not section.judges:
                 found[to_judge(manifest, SpecOptions(), root)] = None
     return list(found)
-
-
-def _names(runs: Sequence[Run]) -> str:
-    return " ".join(shown(run.path) for run in runs)
 
 
 def say_text(text: str, result: ReportResult) -> None:

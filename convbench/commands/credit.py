@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from convbench.errors import TrainError
+from convbench.errors import TrainError, UsageError
 from convbench.learn.credit import by_branches, values_before
 from convbench.learn.select import branches, select
 from convbench.learn.sweet.credit import by_critic, critic_job
@@ -41,11 +41,11 @@ def credit(options: CreditOptions) -> Credited:
     """
     run = find_run(options.run)
     if options.source == BRANCHES and options.raw:
-        raise TrainError("--raw: goes with a critic; branches have no log-ratios")
+        raise UsageError("--raw: goes with a critic; branches have no log-ratios")
     if options.source == BRANCHES:
         return _by_branches(run, options)
     if options.judge is not None:
-        raise TrainError("--judge: goes with `branches`; a critic needs no judge")
+        raise UsageError("--judge: goes with `branches`; a critic needs no judge")
     place = Path(options.source).expanduser()
     source = f"critic{'-raw' if options.raw else ''}:{place.resolve().name}"
     told = by_critic(critic_job(place), run, source, raw=options.raw)

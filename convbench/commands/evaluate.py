@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from convbench.errors import RunError
+from convbench.errors import UsageError
 from convbench.judge.evaluate import EvalResult, evaluate
 from convbench.options.evaluate import EvalOptions
 from convbench.store.run import find_run
@@ -21,6 +21,6 @@ def evaluate_each(options: EvalOptions) -> Iterator[EvalResult]:
     runs = [find_run(path).path.resolve() for path in options.run]
     for path, folder in zip(options.run, runs, strict=True):
         if runs.count(folder) > 1:
-            raise RunError(f"--run {path}: found it twice; expected each run once")
+            raise UsageError(f"--run {path}: found it twice; expected each run once")
     for one in options.run or (None,):
         yield evaluate(replace(options, run=() if one is None else (one,)))

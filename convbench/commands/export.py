@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from convbench.errors import SpecError
+from convbench.errors import SpecError, UsageError
 from convbench.formats.export import Exported
 from convbench.formats.export import export as write
 from convbench.formats.targets import FORMATS
@@ -43,7 +43,7 @@ def export(
     """
     target = next((name for name in FORMATS if name == to), None)
     if target is None:
-        raise SpecError(f"--to {to}: expected one of {', '.join(FORMATS)}")
+        raise UsageError(f"--to {to}: expected one of {', '.join(FORMATS)}")
     folder = run.path / "export" / target
     specs = specs or SpecOptions()
     load_plugins(specs)
@@ -72,7 +72,7 @@ def export(
 def _needless(said: dict[str, object], flagged: FlaggedRule | None) -> None:
     """Refuse options that mean nothing without a recipe."""
     if flagged == "zero":
-        raise SpecError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
+        raise UsageError("--flagged zero: expected a --recipe, whose rewards it sets; or drop")
     for name, value in said.items():
         if value is not None:
-            raise SpecError(f"{name}: expected a --recipe that it is for, e.g. --recipe refit")
+            raise UsageError(f"{name}: expected a --recipe that it is for, e.g. --recipe refit")

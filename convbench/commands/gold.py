@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import SpecError
+from convbench.errors import UsageError
 from convbench.judge.gold import draw as drawing
 from convbench.judge.gold.exchange import export, import_labels
 from convbench.judge.gold.queue import Queue
@@ -57,14 +57,14 @@ def _read(options: GoldOptions) -> tuple[str | None, Path | None, Path | None]:
     words = options.words
     if words and words[0] in ACTIONS:
         if len(words) != 2:
-            raise SpecError(f"gold {words[0]}: found {len(words) - 1} files; expected one")
+            raise UsageError(f"gold {words[0]}: found {len(words) - 1} files; expected one")
         if options.draw is not None:
-            raise SpecError(f"gold {words[0]}: found --draw too; expected one at a time")
+            raise UsageError(f"gold {words[0]}: found --draw too; expected one at a time")
         return words[0], options.run, Path(words[1])
     if len(words) > 1:
-        raise SpecError(f"gold: found {' '.join(words)!r}; expected one run, or export or import")
+        raise UsageError(f"gold: found {' '.join(words)!r}; expected one run, or export or import")
     if words and options.run is not None and Path(words[0]).resolve() != options.run.resolve():
-        raise SpecError(
+        raise UsageError(
             f"gold: found {options.run} and {words[0]}, one behind --run and one without; expected "
             "each run named once"
         )

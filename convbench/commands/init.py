@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convbench import catalog
 from convbench.catalog.scaffold import scaffold
-from convbench.errors import SpecError
+from convbench.errors import SpecError, UsageError
 from convbench.options.look import InitOptions
 from convbench.store.jsonl import disk_error, write_whole
 
@@ -27,7 +27,7 @@ def init(options: InitOptions) -> Made:
     of a command that was killed are those that it would write now."""
     kind, name = options.kind, options.name
     if options.open and kind != "task":
-        raise SpecError(f"--open: found with a {kind}; expected convbench init task NAME --open")
+        raise UsageError(f"--open: found with a {kind}; expected convbench init task NAME --open")
     folder = f"{kind}s"
     if taken := catalog.names(folder, [options.out] if options.out.is_dir() else []).get(name):
         raise SpecError(f"{name}: found {taken} already; expected a new name")

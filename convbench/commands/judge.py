@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convbench import catalog
-from convbench.errors import FatalModelError, RunError
+from convbench.errors import FatalModelError, RunError, UsageError
 from convbench.judge.all import (
     JudgePreview,
     JudgeResult,
@@ -20,7 +21,7 @@ from convbench.judge.kinds import kind_of
 from convbench.judge.ready import problem
 from convbench.judge.resolve import Judge, unquoted
 from convbench.judge.rubrics import kept_rubrics
-from convbench.models.aliases import resolve
+from convbench.models.aliases import aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
 from convbench.options.judge import JudgeOptions
@@ -71,8 +72,10 @@ def judge(options: JudgeOptions) -> JudgeResult:
 def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
     """Return the run that is named, and the judges that are asked for or its task's."""
     if options.until_decided:
-        raise RunError("--until-decided: found no --pairwise A B; expected two policies to compare")
-    run = find_run(options.run)
+        raise UsageError(
+            "--until-decided: found no --pairwise A B; expected two policies to compare"
+        )
+    run = run_to_judge(options)
     _something(run)
     calls = first_address(options.calls)
     judges = [judge_with_model(name, options.specs, calls, run) for name in _names(run, options)]
@@ -80,6 +83,19 @@ def _of_run(options: JudgeOptions) -> tuple[Run, list[Judge]]:
         if item.spec.per == "pair":
             raise RunError(f"--judge {item.name} compares two policies; expected --pairwise A B")
     return run, judges
+
+
+def run_to_judge(options: JudgeOptions) -> Run:
+    """Return the run that is named, or the newest. Raises UsageError where a judge's name stands
+    in the run's place, RunError where there is no such run."""
+    name, specs = str(options.run or ""), options.specs.folders
+    known = {*catalog.names("judges", specs), *aliases(specs).models}
+    if name.partition("@")[0] in known and not Path(name).exists():
+        raise UsageError(
+            f"convbench judge {name}: found no such run, but a judge of this name; expected it "
+            f"behind --judge: convbench judge --judge {name}"
+        )
+    return find_run(options.run)
 
 
 def _judged(run: Run, judges: Sequence[Judge], options: JudgeOptions) -> JudgeResult:

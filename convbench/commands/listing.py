@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from convbench import catalog
-from convbench.errors import ConvbenchError, RunError
+from convbench.errors import ConvbenchError, RunError, UsageError
 from convbench.options.look import ListOptions
 from convbench.store.overview import Overview, overview
 from convbench.store.run import Run
@@ -48,7 +48,7 @@ def listing(options: ListOptions) -> Listing:
         found.specs["models"] = _models(specs)
     if what in (None, "runs") or options.tags:
         if options.tags and what not in (None, "runs"):
-            raise RunError(f"--tag: found with `list {what}`; expected `list runs`")
+            raise UsageError(f"--tag: found with `list {what}`; expected `list runs`")
         _runs(found, set(options.tags))
     return found
 

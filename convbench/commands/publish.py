@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from convbench.errors import RunError
+from convbench.errors import RunError, UsageError
 from convbench.options.data import PublishOptions
 from convbench.publish.checkpoint import (
     PublishedCheckpoint,
@@ -28,7 +28,7 @@ def published(options: PublishOptions) -> tuple[Run | None, Published | Publishe
     """Publish what the options name: (the run, what became of it), or of a checkpoint (None, …)."""
     if options.checkpoint is not None:
         if options.leave_out_leaks:
-            raise RunError("--leave-out-leaks is for runs; leave it out")
+            raise UsageError("--leave-out-leaks is for runs; leave it out")
         return None, publish_model(
             options.repo, options.checkpoint, options.run, private=bool(options.private),
             dry_run=options.dry_run, target=options.folder, judge=options.judge,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from convbench.errors import QueryError
+from convbench.errors import UsageError
 from convbench.printable import printable
 from convbench.store.formats import FORMATS, Format, render
 from convbench.store.jsonl import write_named
@@ -28,10 +28,10 @@ def check_format(form: str, out: Path | None = None, *, terminal: bool | None = 
     """Return the format, or a QueryError: unknown, or parquet onto a terminal."""
     known = next((name for name in FORMATS if name == form), None)
     if known is None:
-        raise QueryError(f"--format {form}: expected one of {', '.join(FORMATS)}")
+        raise UsageError(f"--format {form}: expected one of {', '.join(FORMATS)}")
     seen = sys.stdout.isatty() if terminal is None else terminal
     if known == "parquet" and out is None and seen:
-        raise QueryError("--format parquet is binary; name a file with --out, or redirect stdout")
+        raise UsageError("--format parquet is binary; name a file with --out, or redirect stdout")
     return known
 
 

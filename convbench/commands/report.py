@@ -55,10 +55,14 @@ def report(options: ReportOptions) -> ReportResult:
     _check_judge(options.judge, found, pairwise=options.pairwise)
     if options.baseline is not None:
         found = with_baseline(found, options.baseline, "--baseline")
-    against = [policy_name(found, name, "--against") for name in options.against]
-    options = replace(options, against=tuple(dict.fromkeys(against)))
+    options = replace(options, against=_named_in(found, options.against))
     made = replace(_document(found, options), columns=options.columns, runs=folders(runs))
     return ReportResult(runs, found, made)
+
+
+def _named_in(found: Sequence[Section], against: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in the tables of the policies that are asked for, each once."""
+    return tuple(dict.fromkeys(policy_name(found, name, "--against") for name in against))
 
 
 def folders(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -89,9 +93,7 @@ def _document(found: Sequence[Section], options: ReportOptions) -> Document:
 def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     """Return the document of a whole experiment, with pictures. Runs that differ are reported with
     a note, seeds are pooled, and what is missing is said in its place."""
-    chosen = {"--judge": options.judge, "--baseline": options.baseline,
-              "--against": ", ".join(options.against)}  # fmt: skip
-    for flag, value in chosen.items():
+    for flag, value in {"--judge": options.judge, "--baseline": options.baseline}.items():
         if value:
             raise RunError(
                 f"{flag} {value}: found an experiment's folder, whose document holds every judge "
@@ -100,7 +102,8 @@ def experiment_report(root: Path, options: ReportOptions) -> ReportResult:
     found = read_experiment(root, options.split)
     title = found.plan.title or f"Experiment {root.resolve().name}"
     page = Page(options.columns, options.titles)
-    made = experiment_document(found, title, kind=options.kind, page=page)
+    against = _named_in(found.sections, options.against)
+    made = experiment_document(found, title, kind=options.kind, page=page, against=against)
     made = replace(made, runs=folders(found.runs))
     return ReportResult(list(found.runs), list(found.sections), made, root=root)
 

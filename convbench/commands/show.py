@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from convbench import catalog
 from convbench.catalog.read import read
-from convbench.errors import ConvbenchError, RunError, SpecError
+from convbench.errors import ConvbenchError, RunError, SpecError, UsageError
 from convbench.options.look import ShowOptions
 from convbench.options.shared import Shape, SpecOptions
 from convbench.options.specs import load_plugins, load_protocol, load_task, sort_sets
@@ -176,7 +176,7 @@ def _played(kind: str, name: str, options: ShowOptions) -> SpecShown:
         shown = _shown(kind, name, task, specs.folders)
     else:
         if options.protocol is not None:
-            raise SpecError(f"--protocol: found with protocols/{name}; expected a task")
+            raise UsageError(f"--protocol: found with protocols/{name}; expected a task")
         spec = load_protocol(name, specs, sets)
         task = load_task(_task_of(spec.name, specs), specs, sets)
         shown = _shown(kind, name, spec, specs.folders)
@@ -209,11 +209,10 @@ def _task_of(protocol: str, specs: SpecOptions) -> str:
 
 def _judged(shown: SpecShown, spec: JudgeSpec, options: ShowOptions) -> SpecShown:
     """Return a judge with what it would be sent on the first conversation of a task of its own."""
-    from convbench.judge.ask import judge_messages
+    from convbench.judge.ask import judge_messages, schema_of
     from convbench.judge.group import group_schema
     from convbench.judge.kinds import kind_of
     from convbench.judge.ready import check_variables
-    from convbench.judge.reply_form import schema_of
     from convbench.judge.resolve import as_asked
     from convbench.judge.several import messages_of
 

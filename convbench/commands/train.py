@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convbench.errors import SpecError
+from convbench.errors import UsageError
 from convbench.learn.rounds import ready, recipe_of
 from convbench.learn.seal import with_filter
 from convbench.learn.start import TrainResult
@@ -32,7 +32,7 @@ def train(options: TrainOptions) -> TrainResult | Rounds:
         ready(asked)
     said = _of_one(options)
     if options.rounds is not None and said:
-        raise SpecError(
+        raise UsageError(
             f"{said[0]}: goes with a single training; leave it out, or leave out --rounds"
         )
     if options.rounds is not None or (found.rounds and not said):

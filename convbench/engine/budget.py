@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from convbench.engine.booking import Booked
 from convbench.engine.gate import idle
 from convbench.engine.need import Estimate, Rates, Size
-from convbench.errors import BudgetError
+from convbench.errors import BudgetError, UsageError
 from convbench.models.batch import Batches
 from convbench.models.model import Model
 
@@ -85,7 +85,7 @@ class Budget:
     def limit(self, usd: float | None, tokens: int | None) -> None:
         """Set the limits. BudgetError for one that is no number."""
         if usd is not None and math.isnan(usd):
-            raise BudgetError("--budget: found nan; expected dollars, e.g. 5 or 0.25")
+            raise UsageError("--budget: found nan; expected dollars, e.g. 5 or 0.25")
         self.usd, self.tokens = usd, tokens
 
     def spend(self, tokens: int = 0, usd: float = 0.0) -> None:

@@ -45,9 +45,11 @@ async def run_recorded(
     recording: Recording[J, R],
     caller: Caller,
     concurrency: int,
+    of: int | None = None,
 ) -> Summary:
-    """Run `work` over `jobs`; a crash loses the calls in flight and no more, since finished calls
-    are in the journal until the record that they went into is on disk."""
+    """Run `work` over `jobs`, `total` of them; a crash loses the calls in flight and no more, since
+    finished calls are in the journal until the record that they went into is on disk. `of` is the
+    number of jobs in all where these are a part of those that the caller asks about."""
     if caller.journal is not None:
         caller.journal.load(recording.journalled)
     if caller.waves is not None:
@@ -55,7 +57,7 @@ async def run_recorded(
     if caller.waves is not None or concurrency > total:
         # who waits for a batch costs next to nothing; a worker without a job, memory and no more
         concurrency = total
-    caller.status.total = total
+    caller.status.total = total if of is None else of
     with Appender(recording.file) as file:
 
         def keep(job: J, result: R) -> None:

@@ -12,8 +12,7 @@ from convbench.engine.offload import offload
 from convbench.errors import FatalModelError, ModelError
 from convbench.judge.fence import ABOUT, ABOUT_SET, fenced, quoting
 from convbench.judge.instructions import with_instructions
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores, schema_of
+from convbench.judge.replies import Complaint, Scores, read
 from convbench.judge.resolve import Judge
 from convbench.models.model import Model
 from convbench.schema import (
@@ -129,6 +128,23 @@ def _transcript(spec: JudgeSpec, conversation: Conversation, key: str) -> tuple[
 def takes_schema(spec: JudgeSpec, model: Model) -> bool:
     """Whether a model is asked for JSON by the rubric's schema."""
     return spec.replies == "structured" and model.structured != "text"
+
+
+def schema_of(spec: JudgeSpec) -> dict[str, Any]:
+    """Return the JSON schema of a reply: an object of the metrics in order, each with its score
+    and the words for it."""
+    metrics = {}
+    for metric in spec.metrics:
+        low, high = spec.limits(metric.name)
+        score = {"type": "number", "minimum": low, "maximum": high}
+        of_metric = _object({"score": score, "justification": {"type": "string"}})
+        metrics[metric.name] = {**of_metric, "description": metric.about or metric.label}
+    return _object(metrics)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    more = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **more}
 
 
 def form_of(spec: JudgeSpec) -> Form[Scores]:

@@ -114,8 +114,9 @@ async def compare(contest: Contest, calls: CallOptions) -> Compared:
     if left.left and not _over(contest, left):
         contest.home.keep_judge(judge.fingerprint, judge.spec)
         async with kind_of(judge.spec).opened(Work(contest.home, judge, calls)) as (caller, tools):
+            whole = left.left
             for groups in _parts(contest, left, tools):
-                jobs = await _some(contest, left, groups, caller, tools, judged)
+                jobs = await _some(contest, left, groups, caller, tools, judged, whole)
                 judged.jobs = _sum(judged.jobs, jobs)
                 if jobs.interrupted or jobs.stopped or _over(contest, left):
                     break
@@ -151,8 +152,10 @@ async def _some(
     caller: Caller,
     tools: Tools,
     judged: Judged,
+    whole: int,
 ) -> Summary:
-    """Ask about some groups; each order is a job, a record and a journal key of its own."""
+    """Ask about some groups, of `whole` orders in all; each order is a job, a record and a journal
+    key of its own."""
     judge, prefix = contest.judge, f"pair/{contest.judge.fingerprint}/"
     jobs = [shown for name in groups for shown in left.pending[name]]
     mine = {key_of(judge, shown) for shown in jobs}
@@ -177,7 +180,7 @@ async def _some(
         count,
         lambda found: unreadable(judge, found.failure),
     )
-    return await run_recorded(jobs, len(jobs), work, recording, caller, tools.concurrency)
+    return await run_recorded(jobs, len(jobs), work, recording, caller, tools.concurrency, whole)
 
 
 def _orders(couple: Couple, until_decided: bool) -> Iterable[Shown]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from convbench.engine import run as run_loop
-from convbench.errors import RunError
+from convbench.errors import RunError, UsageError
 from convbench.judge.all import JudgePreview, JudgeResult, judge_with_model
 from convbench.judge.ask import form_of
 from convbench.judge.compare import Contest, compare, todo
@@ -58,8 +58,10 @@ def contests(options: JudgeOptions) -> JudgeResult:
 
 def _judges(options: JudgeOptions) -> list[Judge]:
     if not options.judges:
-        raise RunError("--pairwise: found no --judge; expected a model (gpt-4o, …), SPEC@MODEL, or "
-                       "pairwise-rules, which asks no model")  # fmt: skip
+        raise UsageError(
+            "--pairwise: found no --judge; expected a model (gpt-4o, …), SPEC@MODEL, or "
+            "pairwise-rules, which asks no model"
+        )
     found = [
         judge_with_model(name, options.specs, options.calls, default=RUBRIC)
         for name in dict.fromkeys(options.judges)

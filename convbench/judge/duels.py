@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from convbench.errors import RunError
+from convbench.errors import RunError, UsageError
 from convbench.schema import Conversation, Example
 from convbench.schema.comparison import Comparison
 from convbench.stats.duels import Duel
@@ -89,7 +89,7 @@ def home_of(one: Run, other: Run) -> Run:
 def couples(one: Run, other: Run) -> Couples:
     """Return the couples of two runs. Raises RunError where there is none, or both are one run."""
     if one.path.resolve() == other.path.resolve():
-        raise RunError(f"--pairwise: found {one.path} twice; expected two runs")
+        raise UsageError(f"--pairwise: found {one.path} twice; expected two runs")
     mine, theirs = _by_place(one), _by_place(other)
     found, failed, apart = [], 0, 0
     for place, talk in mine.items():

@@ -93,6 +93,13 @@ def fenced_several(
     ]
 
 
+def enclose_text(tag: str, text: str) -> str:
+    """Return one text alone between marks, quoted. Its nonce is drawn from the text itself, which
+    cannot hold it."""
+    mark = nonce(0, text, text)
+    return f"<{tag}-{mark}>\n{quoted(text)}\n</{tag}-{mark}>"
+
+
 def _block(tag: str, mark: str, said: Sequence[tuple[str, str]]) -> str:
     turns = "\n\n".join(f"[{mark}] {name}:\n{quoted(text)}" for name, text in said)
     return f"<{tag}-{mark}>\n{turns}\n</{tag}-{mark}>"

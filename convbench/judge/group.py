@@ -19,11 +19,10 @@ from convbench.engine import Summary
 from convbench.engine.caller import Caller
 from convbench.engine.recorded import Recording, run_recorded
 from convbench.errors import DataError
-from convbench.judge.ask import Form, ask
+from convbench.judge.ask import Form, ask, schema_of
 from convbench.judge.model import sent, unread, unreadable
 from convbench.judge.pending import Pending
-from convbench.judge.replies import read
-from convbench.judge.reply_form import FENCE, Complaint, Pairs, Scores, schema_of
+from convbench.judge.replies import FENCE, Complaint, Pairs, Scores, read
 from convbench.judge.resolve import Judge
 from convbench.judge.several import messages_of
 from convbench.judge.verdicts import failed_verdict, scored, unscorable

@@ -10,7 +10,7 @@ from convbench.engine.caller import Caller
 from convbench.errors import DataError
 from convbench.judge.ask import Asked, ask, form_of, judge_messages
 from convbench.judge.case import Case
-from convbench.judge.reply_form import Complaint, Scores
+from convbench.judge.replies import Complaint, Scores
 from convbench.judge.resolve import Judge
 from convbench.judge.verdicts import scored, unscorable
 from convbench.judge.work import Tools, Work

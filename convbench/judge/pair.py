@@ -12,7 +12,7 @@ from convbench.errors import ConvbenchError, DataError
 from convbench.judge.ask import ask, form_of
 from convbench.judge.function import check_scores
 from convbench.judge.model import unread, used
-from convbench.judge.reply_form import Scores
+from convbench.judge.replies import Scores
 from convbench.judge.resolve import Judge
 from convbench.judge.several import messages_of
 from convbench.judge.work import Tools

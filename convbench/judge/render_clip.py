@@ -36,7 +36,7 @@ def _loaded(model: str) -> tuple[Any, Any]:
         from transformers import CLIPImageProcessor, CLIPModel
     except ImportError:
         raise MissingDependency(
-            "transformers", needed_for="CLIP", install=with_extra("vision")
+            "transformers", needed_for="CLIP", install=with_extra("local")
         ) from None
     try:
         network = CLIPModel.from_pretrained(model).eval()

@@ -1,264 +1,303 @@
 """Read a judge's reply: its scores by metric, or a complaint that says what to mend.
 
-The form is free (`reply_form`): JSON by the schema or not, text, markdown, tables, lists in one
-line. What is said is not: each metric once, with one number in range, and no metric of its own. And
-all else that the reply says must agree with these numbers (`reply_doubts`): nothing names another
-scale, puts another number in a score's place, takes the scores back or introduces them as somebody
-else's. In doubt the judge is asked again: a reply that cannot be read never becomes a score.
+A reply is JSON, or a text of heads: a metric's label, its number, and words up to the next head.
+Each metric must stand once, with one number in its range. All else that is said must leave these
+numbers alone: a sentence that names another scale or another number, or that puts the scores in
+another's mouth, is a fault. In doubt the judge is asked again: what cannot be read never becomes a
+score.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from convbench.answers.plain import plain
 from convbench.answers.tags import may_hold_tags, segments
 from convbench.judge.reply_doubts import (
-    FOREIGN,
+    DIGIT,
+    DOUBTED,
     OWN,
     SENTENCE,
-    TALK,
-    WHO,
-    Limits,
+    Floats,
+    Said,
     goes_on,
     is_others,
-    leads_to_others,
-    limits_scores,
+    is_unreal,
+    names_scale,
+    numbers_in,
     other_scale,
-    replaces,
+    said_of,
     withdraws,
 )
-from convbench.judge.reply_form import (
-    SCALE_KEY,
-    WORDS_KEYS,
-    Complaint,
-    Known,
-    Pairs,
-    Scores,
-    complaint,
-    known_of,
-    lines_of,
-    normal,
-    plain_lines,
-)
-from convbench.schema import JudgeSpec
+from convbench.judge.reply_words import WORDS, pattern
+from convbench.schema import JudgeSpec, Metric
 
-_QUOTED = "\ue000"
-"""A line that stands for a quotation."""
-_WORD = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
-"""Letters, without which nothing is a justification; one sign is a word in some scripts."""
+FENCE = re.compile(
+    r"\A\s*+```(?:json)?[^\S\n]*+\n(.*)\n[^\S\n]*+```\s*+\Z", re.DOTALL | re.IGNORECASE
+)
+"""A fence around a whole reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """A reply that could be read: score and justification by metric name."""
+
+    scores: dict[str, float]
+    justifications: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why a reply could not be read: what was found and what was expected."""
+
+    text: str
+
+
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object with its keys in order, twice where they stand twice."""
 
 
 def read(reply: str | Pairs, spec: JudgeSpec) -> Scores | Complaint:
     """Return the scores of a reply, or of an object of it, or a complaint fit to be sent back to
     the judge."""
-    known = known_of(spec.metrics)
-    reading = _Reading(spec, known)
+    reading = _Reading(spec, called_by(spec.metrics))
     if isinstance(reply, Pairs):
-        texts = list(lines_of(reply, known.names))
-    else:
-        texts = plain_lines("\n".join(_own_lines(reply.replace(_QUOTED, ""))), known)
-    if not any(text.strip() for text in texts):
+        reading.json(reply)
+        return reading.result()
+    text = _own(_after_thought(reply.translate(_NO_MARKS)))
+    text = _without_json(text, reading) if "{" in text or "[" in text else text
+    if not text.strip():
         reading.faults.append("the reply is empty")
-    reading.walk([line for text in texts if (line := _line(text)) is not None])
-    if not reading.seen and _QUOTED in texts:
+    reading.text(_unmarked(text))
+    if not reading.found and _QUOTED in text:
         reading.faults.append("what is quoted is not counted as yours")
     return reading.result()
 
 
 # What is the judge's own
 
+_QUOTED, _READ = "\ue000", "\ue001"
+"""What stands for a quotation, and for JSON that was read, on a line of its own."""
+_NO_MARKS = dict.fromkeys(map(ord, _QUOTED + _READ))
 _BLOCK = re.compile(
-    r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|q|example|format|template)"
-    r"\b[^<>]{0,80}>.*?(?:</\1(?:-\w{1,40})?\s*>|\Z)"
+    r"<(transcript|conversation|dialogue|chat|talk|history|blockquote|quote|q|example|format"
+    r"|template)\b[^<>]{0,80}>.*?(?:</\1(?:-\w{1,40})?\s*>|\Z)"
     r"|\[(transcript|conversation|dialogue|history)\].*?(?:\[/\2\]|\[end[^\]]{0,30}\]|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
 _SPEAKER = re.compile(
-    rf"[\W_]*+(?:{WHO}[^\w:]*+(?:\d{{1,2}}[^\w:]*+)?:"
-    rf"|(?:the\s+)?{WHO}\s+(?:wrote|writes|says?|said|replied|claims?|claimed)\b[^.:]{{0,40}}:)",
-    re.IGNORECASE,
+    rf"[\W_]*+(?:the\s+)?{pattern('others')}[^\w:]*+(?:\d{{1,2}}[^\w:]*+)?:", re.IGNORECASE
 )
-_TALK_HEADING = re.compile(
-    rf"[\W_]*+(?:(?:begin|start|full|complete|original|the|here\s+is|this\s+is|below\s+is)\s+){{0,3}}"
-    rf"{TALK}(?:\s+(?:log|history|transcript|again|so\s+far|below))*[\W_]*$",
-    re.IGNORECASE,
-)
-_RULE = re.compile(r"\s*[-*_=—]{3,}\s*$")
-
-
-def _own_lines(reply: str) -> list[str]:
-    """Return the lines outside thoughts, with a mark in the place of each quotation: `>` lines,
-    blocks between tags, fences that are called or introduced as such or hold speakers' lines."""
-    if may_hold_tags(reply):
-        reply = _BLOCK.sub(f"\n{_QUOTED}\n", _after_thought(reply))
-    out: list[str] = []
-    fence: list[str] | None = None
-    for line in [*reply.splitlines(), ""]:
-        bare = line.strip()
-        if fence is None and bare.startswith(("```", "~~~")):
-            fence = [line]
-        elif fence is None:
-            out.append(_QUOTED if bare.startswith((">", "&gt;")) else line)
-        elif bare in ("```", "~~~"):
-            out += _fenced(fence, next((text for text in reversed(out) if text.strip()), ""))
-            fence = None
-        else:
-            fence.append(line)
-    return out if fence is None else out + _fenced(fence, "")
-
-
-def _fenced(lines: list[str], lead: str) -> list[str]:
-    """Return the lines of a fenced block, or a mark where they are quoted."""
-    name = lines[0].strip(" \t`~")
-    quoted = name.lower() != "json" and any(map(_SPEAKER.match, lines[1:]))
-    if quoted or _TALK_HEADING.match(name) or leads_to_others(_unmarked(lead)):
-        return [_QUOTED]
-    return [_QUOTED if line.lstrip().startswith((">", "&gt;")) else line for line in lines[1:]]
+_OPENING, _CLOSING = re.compile(r"<([A-Za-z][\w -]{0,40})>"), re.compile(r"</[\w -]{1,40}>")
+_UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
 
 
 def _after_thought(reply: str) -> str:
-    """Drop the thought before the reply; a thought that does not end is all there is."""
-    pieces = [piece for piece in segments(reply) if reply[piece.start : piece.stop].strip()]
-    if not pieces or not pieces[0].thinking:
+    """Drop the thought before the reply (one that does not end is all there is), and what stands
+    between tags of a quotation."""
+    if not may_hold_tags(reply):
         return reply
-    return reply[pieces[1].start :] if len(pieces) > 1 else ""
+    pieces = [piece for piece in segments(reply) if reply[piece.start : piece.stop].strip()]
+    if pieces and pieces[0].thinking:
+        reply = reply[pieces[1].start :] if len(pieces) > 1 else ""
+    return _BLOCK.sub(f"\n{_QUOTED}\n", reply)
 
 
-# Lines and scores
-
-_LEAD = re.compile(
-    r"^(?:[^\w\[(\"'|/]|\(?\d{1,2}[.)]\s+|\(?[A-Fa-f][.)]\s+|(?:metric|criterion)\s+\d{1,2}\s*[:.–—-]\s*)*+",
-    re.IGNORECASE,
-)
-_HEAD = re.compile(
-    r"(?P<quote>[\"']?)(?P<label>[A-Za-z][A-Za-z _/&'-]{0,60}?)(?![A-Za-hj-z_/&])(?P=quote)\s*+"
-    r"(?:[(\[](?P<aside>[^()\[\]]{0,60})[)\]]\s*+)?"
-    r"(?P<link>[:=–—→⇒➜]++|[-=]>|\.{2,}|is\b|,(?=\s*\d)|-+(?=\s)|(?<=\s)(?=[\[(]?\d)|$)\s*+(?P<rest>.*)$"
-)
-"""A label, its link and the rest. What follows a label begins with none of the signs that are
-passed over ahead of it: of the letters a link begins with `i` alone."""
-_UNDERSCORES = re.compile(r"(?<!\w)_+|_+(?!\w)")
-_ASIDE_SCORE = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:/|out of)\s*\d+)?")
-_NUMBER = r"[-+−]?\d+(?:\.\d+|,\d(?!\d))?"
-_SCORE = re.compile(
-    r"(?:(?:rated|scored|(?:i\s+)?(?:give|rate|score)s?\s+(?:it|this)(?:\s+an?\b)?)\s*+)?"
-    r"(?:(?:score|rating|points?)\s*+(?:[:=]|of\b)?\s*+)?[\[(\"']?\s*+"
-    rf"(?P<value>{_NUMBER})(?![\w%]|,\d)"
-    r"(?:\s*(?:/|out\s+of|of)\s*(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
-    r"(?:\s*(?P<points>points?)\b)?\s*[\])\"']?",
-    re.IGNORECASE,
-)
-_SCORE_LINE = re.compile(r"(?:score|rating)\s*+[:=]?\s*+[-+−\[(]?\d", re.IGNORECASE)
-_LATE = re.compile(
-    rf"\b(?:score|rating)\s*[:=]\s*(?P<one>{_NUMBER}.*)"
-    rf"|(?:[.!?;–—-]\s*|\()(?P<two>{_NUMBER}\s*(?:/|out\s+of)\s*\d+)\s*+\)?\.?\s*+$",
-    re.IGNORECASE,
-)
-"""A score behind its justification: "It picks granite. Score: 8", "It picks granite (8/10)"."""
-_TAIL = re.compile(
-    r"""\s*(?:$ | [.,;!|](?!\d|\.) | [:–—-]+(?![\s>]*(?:\d{1,2}(?!\d)|>))
-    | [(\[](?!\s*\?) | [\])"'/]+(?=\s|$) | [^\x00-\x7f\w\s±×…♭→⇒➜⟶≈–—] | (?-i:[A-Z])
-    | (?:because|since|as|for|due|with|but|given|overall|it|the|this)\b)""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""How what follows a number may begin, that the number be the score."""
-_NOT_NOW = re.compile(
-    r"\s*\((?:\w+\s+){0,2}?(?:previous|before|earlier|last|first|initial|old|draft|turn|prior"
-    r"|example|max\w*|provisional|tentative|actually)\b|\s*for\s+(?:the\s+)?(?:turn|step|part"
-    r"|first|last|previous)\b",
-    re.IGNORECASE,
-)
-
-
-@dataclass(slots=True)
-class _Line:
-    """One line of a reply, without markdown.
-
-    `label`: what stands before the colon (dash, or number), lower case; empty where the line
-    begins otherwise. `shown`: the label as written. `aside`: in brackets behind it. `rest`: what
-    follows. `linked`: a colon or dash stands between. `apart`: the label is bold, a heading, or
-    numbered. `is_heading`: by its sign. `used`: the line is the score of the label above it.
-    """
-
-    text: str
-    label: str = ""
-    shown: str = ""
-    aside: str = ""
-    rest: str = ""
-    linked: bool = False
-    apart: bool = False
-    is_heading: bool = False
-    used: bool = False
-
-
-def _line(raw: str) -> _Line | None:
-    """Take a line apart; None for one that says nothing."""
-    if not any(map(str.isalnum, raw)) and raw != _QUOTED and not _RULE.match(raw):
-        return None
-    lead = _LEAD.match(raw)
-    marks = lead[0] if lead and raw != _QUOTED else ""
-    text = _unmarked(raw[len(marks) :])
-    apart = any(sign in marks for sign in ("#", "**", "__")) or any(map(str.isdigit, marks))
-    head = _HEAD.match(text)
-    if head is None:
-        return _Line(text or raw.strip(), is_heading="#" in marks)
-    rest, aside = head["rest"].strip(), head["aside"] or ""
-    if _ASIDE_SCORE.fullmatch(aside) and not rest[:1].isdigit():
-        rest, aside = f"{aside} {rest}".strip(), ""
-    return _Line(
-        text,
-        normal(head["label"]),
-        head["label"].strip(),
-        aside,
-        rest,
-        head["link"] not in ("", "is", ","),
-        apart,
-        "#" in marks,
-    )
+def _own(text: str) -> str:
+    """Put a mark in the place of each quotation: `>` lines, and fences that are called or
+    introduced as another's or hold speakers' lines."""
+    if not any(sign in text for sign in (">", "&gt;", "```", "~~~")):
+        return text
+    out: list[str] = []
+    fence: list[str] | None = None
+    for line in [*text.splitlines(), "```"]:
+        bare = line.strip()
+        if not bare.startswith(("```", "~~~")) or (fence is not None and bare.strip("`~")):
+            quoted = bare.startswith((">", "&gt;"))
+            (out if fence is None else fence).append(_QUOTED if quoted else line)
+        elif fence is None:
+            fence = [bare.strip("`~ ").lower()]
+        else:
+            lead = next((said for said in reversed(out) if said.strip()), "")
+            others = fence[0] in WORDS["others"] or is_others(said_of(lead))
+            quoted = others or any(map(_SPEAKER.match, fence[1:]))
+            out += [_QUOTED] if quoted else fence[1:]
+            fence = None
+    return "\n".join(out)
 
 
 def _unmarked(text: str) -> str:
-    """Drop bold, italic and code marks; underscores only around words."""
+    """Return a text without markup; a tag that is no mark of text begins a line."""
+    text = plain(text)
+    if "<" in text:
+        text = _OPENING.sub(r"\n\1: ", _CLOSING.sub("\n", text))
+    if "\\" in text:
+        text = re.sub(r"\\n(?![a-z])", "\n", re.sub(r"\\(?:text[a-z]{0,4}|item)\b", "", text))
     text = text.replace("*", "").replace("`", "")
-    return (_UNDERSCORES.sub("", text) if "_" in text else text).strip()
+    return _UNDERSCORES.sub("", text) if "_" in text else text
 
 
-def _score(limits: tuple[float, float], text: str) -> tuple[float, str] | str:
-    """Return the score that a text begins or ends with and the other words, or what is wrong."""
+def _without_json(text: str, reading: _Reading) -> str:
+    """Read the JSON in a text; return the text with a mark in the place of each object."""
+    as_written: Any = str
+    decoder = json.JSONDecoder(object_pairs_hook=Pairs, parse_constant=as_written)
+    out, done = [], 0
+    for place in [match.start() for match in _OBJECT.finditer(text)][:_MOST]:
+        if place < done:
+            continue
+        try:
+            value, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            continue
+        reading.json(value)
+        out += [text[done:place], f"\n{_READ}\n"]
+        done = end
+    return "".join([*out, text[done:]])
+
+
+_OBJECT = re.compile(r"[{\[](?=\s*[\"{])")
+_MOST = 200
+"""Places in a reply at which JSON is looked for."""
+
+
+# Heads of a text
+
+
+class Called(NamedTuple):
+    """What a rubric's metrics are called."""
+
+    names: Mapping[str, str]
+    """Names of the metrics by label, name and alias."""
+    labels: frozenset[str]
+    """The labels: heads without a number too, where another name may be prose."""
+    head: re.Pattern[str]
+    """A metric in a text, and what leads to a number behind it."""
+
+    def name_of(self, head: re.Match[str]) -> str:
+        """Return the metric that a head names; none is JSON that was read."""
+        return self.names[_normal(head["name"])] if head["name"] else ""
+
+
+_CAMEL, _SIGNS = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"[^a-z0-9]+")
+_SCORE_WORD = re.compile(r"^(?:score|rating) (?:for|of) (?:the )?|(?<=\w) (?:score|rating)$")
+
+
+def _normal(label: str) -> str:
+    """Return a label in lower case, letters and digits only, single spaces; without the word
+    "score", which may stand before or after it."""
+    words = _SIGNS.sub(" ", _CAMEL.sub(" ", label[:200]).lower()).strip()
+    return _SCORE_WORD.sub("", words)
+
+
+@lru_cache(64)
+def called_by(metrics: tuple[Metric, ...]) -> Called:
+    """Return what these metrics are called: made once, and asked for with each reply."""
+    labels = {_normal(metric.label): metric.name for metric in metrics}
+    names = {_normal(text): one.name for one in metrics for text in (one.name, *one.aliases)}
+    every = sorted(names | labels, key=len, reverse=True)
+    any_name = "|".join(re.escape(name).replace(r"\ ", r"[\s_-]{0,3}") for name in every)
+    aside = r"[(\[](?!\d+(?:\.\d+)?(?:\s?(?:/|out of)\s?\d+)?[)\]])[^()\[\]\n]{0,60}[)\]]"
+    link = rf"""(?:[\s:=|"'(){{}}\[–—#>]|\.\.+|[-=]+>|-(?=\s)|,(?=\d)|{pattern("link")})"""
+    head = (
+        rf"{_READ}|(?<![^\W_])(?P<name>{any_name})(?![^\W_])"
+        rf"(?:[\"'\s_-]{{0,3}}(?:scores?|ratings?)\b)?(?P<aside>\s{{0,4}}{aside})?"
+        rf"(?P<link>{link}{{0,60}}+(?=[-+]?\d))?"
+    )
+    return Called(names | labels, frozenset(labels), re.compile(head, re.IGNORECASE))
+
+
+_LEAD = re.compile(
+    r"[\W_]*(?:(?:metric |criterion )?(?:\d{1,2}|[A-F])\s?[.):|–—-][\W_]*)?"
+    r"(?:(?:scores?|ratings?|for|of|the|i|would|give)\s){0,4}[\W_]*",
+    re.IGNORECASE,
+)
+"""What may stand on a line ahead of a metric."""
+_LISTED = re.compile(r"""(?:[,;:|/.&})\]\d]|\band)[\s"'({]*(?:for\s)?$""", re.IGNORECASE)
+"""What ends ahead of a metric in a list."""
+_ALONE = re.compile(r"""["'} ]{0,3}(?::|=|[–—-]\s|\||\n|\Z)""")
+_NEAR = 60
+
+
+def _heads(text: str, called: Called) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the metrics of a text that begin a line or stand in a list, each with the place where
+    its part begins, and where JSON was."""
+    for head in called.head.finditer(text):
+        start, after = head.start(), text[head.end() : head.end() + _NEAR]
+        before = text[max(0, start - _NEAR) : start]
+        _, newline, line = before.rpartition("\n")
+        begins = bool(newline or start <= _NEAR) and _LEAD.fullmatch(line) is not None
+        if not head["name"]:
+            yield start, head
+        elif line[-1:] in ("'", '"') and text[head.end("name") : head.end("name") + 1] != line[-1]:
+            continue  # it begins a quotation
+        elif head["link"] is not None:
+            if begins or _LISTED.search(line):
+                yield start - len(line) * begins, head
+        elif begins and _ALONE.match(after) and _normal(head["name"]) in called.labels:
+            yield start - len(line), head
+
+
+_NUMBER = r"[-+]?\d+(?:\.\d+|,\d(?!\d))?(?![\w%]|[.,]\d)"
+_VALUE = re.compile(
+    rf"(?P<value>{_NUMBER})"
+    r"(?:\s?(?:/|out\s+of|of|\|(?=\s*\d+\s*\|))\s{0,9}(?P<of>\d+(?:\.\d+)?)(?![\w.]*\d))?"
+    r"""(?P<points> ?points?\b)?(?: ?[\])\"'}]{1,2})?""",
+    re.IGNORECASE,
+)
+_LATE = re.compile(
+    rf"\b(?:score|rating)\s?[:=]\s?(?={_NUMBER})|\|\s?(?={_NUMBER}(?:/\d+)?\s?\|?\s*$)"
+    rf"|(?:(?<!\d)[.!?;–—-]\s?|\()(?={_NUMBER}\s?(?:/|out\s+of)\s?\d+\)?\.?\s*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A score behind its words: "It picks granite. Score: 8", "It picks granite (8/10)"."""
+_TAIL = re.compile(
+    r"\s*(?:$|[.,;!|](?!\d|\.)|[:–—-]+(?![\s>]*\d{1,2}(?!\d))"
+    rf"|[(\[](?!\s*\?|(?:\w+\s){{0,2}}{pattern('not now')})|[\])\"'/}}#]+(?=\s|$)"
+    rf"|[^\x00-\x7f\w\s±×♭⁄⟶≈–—]|(?-i:[A-Z])|{pattern('reason')})",
+    re.IGNORECASE,
+)
+"""How what follows a number may begin, that the number be the score."""
+
+
+def _score(text: str, limits: tuple[float, float]) -> tuple[float, str] | str:
+    """Return the score that a text begins with and the rest of it, or what is wrong."""
     low, high = limits
-    match, rest = _SCORE.match(text), None
-    if match is None and len(late := list(_LATE.finditer(text))) == 1:
-        start = late[0].start("one") if late[0]["one"] else late[0].start("two")
-        match, rest = _SCORE.match(text, start), text[: late[0].start()]
-        text = text if late[0]["one"] else text[: late[0].end("two")]
+    match = _VALUE.match(text)
     if match is None:
         return f"expected one number from {low:g} to {high:g}"
-    value, tail = float(match["value"].replace(",", ".").replace("−", "-")), text[match.end() :]
     if match["of"] is not None and float(match["of"]) != high:
         return f"expected a score out of {high:g}"
-    one = f"expected one number from {low:g} to {high:g} and nothing that puts it in question"
-    if not (
-        _TAIL.match(tail) or ((match["of"] or match["points"]) and re.match(r"\s+[a-z]", tail))
-    ):
-        return one
+    value, tail = float(match["value"].replace(",", ".")), text[match.end() :]
+    line = tail.partition("\n")[0]
+    plainly = (match["of"] or match["points"]) and re.match(r"\s+[a-z]", line)
+    if not (plainly or _TAIL.match(line)) or goes_on(line, limits):
+        return f"expected one number from {low:g} to {high:g} and nothing that puts it in question"
     if not low <= value <= high:
         return f"out of range, expected a number from {low:g} to {high:g}"
-    return one if _NOT_NOW.match(tail) else (value, tail if rest is None else rest)
+    return value, tail
+
+
+def _is_number(text: str) -> bool:
+    return not isinstance(_score(text, (-1e9, 1e9)), str)
 
 
 # The reading
 
-_NO_METRIC = re.compile(
-    rf"(?:{'|'.join(WORDS_KEYS)})s?|(?:overall|brief) justification|score|rating|total|sum|mean"
-    r"|average|summary|(?:original )?question|choices|(?:correct )?answer"
+_UNKNOWN = re.compile(rf"^[\W\d_]{{0,9}}([A-Za-z][A-Za-z _/&'-]{{0,40}}?)\s?[:=]\s?(?={_NUMBER})")
+_NO_METRIC, _SCALE_KEY = re.compile(pattern("no metric")), re.compile(pattern("scale keys"))
+_PREFIX = re.compile(
+    r"^\W*(?:\d{1,2}[.)]\s+)?(?:(?:overall |brief )?(?:justification|rationale)\s?:\s?)?",
+    re.IGNORECASE,
 )
-_JUSTIFICATION = re.compile(
-    r"^(?:overall |brief )?(?:justification|rationale)\s*:\s*", re.IGNORECASE
-)
-_WORDS_OF = re.compile(rf"(?:(?:{'|'.join(WORDS_KEYS)}) of )?(.+?)(?: (?:{'|'.join(WORDS_KEYS)}))?")
+_BELOW = re.compile(r"(?:[:\w]|\b(?:follow(?:s|ing)|below)\b.*)$")
+"""How a line that leads to scores ends."""
+_LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_a-zA-Z]")
+"""Letters, without which nothing is a justification; one sign is a word in some scripts."""
 
 
 @dataclass(slots=True)
@@ -266,178 +305,200 @@ class _Reading:
     """What has been found so far."""
 
     spec: JudgeSpec
-    known: Known
-    scores: dict[str, float] = field(default_factory=dict)
-    words: dict[str, list[str]] = field(default_factory=dict)
-    seen: list[str] = field(default_factory=list)
+    called: Called
+    found: dict[str, float] = field(default_factory=dict)
+    """The score of each metric that is named; infinite where it cannot be read."""
+    said: list[tuple[str, str, bool]] = field(default_factory=list)
+    """Lines with the metric that they are for, and whether they stand around all scores."""
     faults: list[str] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)
-    """What is said ahead of the scores."""
-    at: str | None = None
-    """The metric whose words follow."""
-    others: str = ""
-    """The line that puts what follows in another's mouth."""
-    in_talk: bool = False
-    """Whether that line is a speaker's, or heads a transcript."""
-    lead: str = ""
-    """The last line of prose."""
-    under: dict[str, int] = field(default_factory=dict)
-    """How many lines of words stand under a metric's."""
-    quotes: bool = False
-    """Whether something is quoted."""
 
-    def walk(self, lines: Sequence[_Line]) -> None:
-        """Go through the lines: a metric's line starts it, other lines are its justification."""
-        for index, line in enumerate(lines):
-            if line.text == _QUOTED:
-                self.lead, self.others, self.quotes = "", "", True
-                self.in_talk = False
-                continue
-            source = self._source(line, lines, index + 1)
-            name = self.known.names.get(line.label)
-            if (
-                name
-                and line.label not in self.known.labels
-                and not _SCORE.match(source.text if source is not line else line.rest)
-            ):
-                name = None  # without a score it may be prose: "Reasoning: ..."
-            if name is not None:
-                self._metric(name, line, source)
-            elif _is_unknown(line):
-                self.faults.append(f"unknown metric: {line.shown}")
-                self.at = None
-            elif not line.used:
-                self._prose(line)
+    def json(self, value: Any, metric: str = "", key: str = "", *, said: bool = False) -> None:
+        """Take what JSON says of a metric, if it is of one, under a key (`said`: as words)."""
+        if isinstance(value, Pairs):
+            labels = [str(one) for name, one in value if _normal(name) in WORDS["label keys"]]
+            if any(_normal(name) in WORDS["score keys"] for name, _ in value):
+                metric = self.called.names.get(_normal(labels[0]), "") if labels else metric
+                unknown = f"unknown metric: {(labels or [key])[0]}"
+                self.faults += [] if metric else [unknown]
+            for name, inner in value:
+                self._pair(name, inner, metric, said=said)
+        elif isinstance(value, list):
+            for inner in value:
+                self.json(inner, metric, key, said=said)
+        elif said or not (key or metric):
+            self.said.append((metric, plain(" ".join(str(value).split())), not metric))
+        elif not key:
+            self._take(metric, plain(str(value)))
+        elif not _SCALE_KEY.match(key):
+            self._say("", [f"{key}: {plain(str(value))}"], around=True)
+        else:
+            self._hold_scale(said_of(f"{key}: {value}"), surely=True)
 
-    def _source(self, line: _Line, lines: Sequence[_Line], after: int) -> _Line:
-        """Return the line that holds a metric's score: where this is a label alone the next one, or
-        the next one that says "Score:" before another metric begins."""
-        if after == len(lines) or line.label not in self.known.names or line.rest:
-            return line
-        for other in islice(lines, after, None):
-            if other.label in self.known.names:
-                break
-            if _SCORE_LINE.match(other.text):
-                return other
-        return lines[after]
+    def _pair(self, name: str, inner: Any, metric: str, *, said: bool) -> None:
+        names, kind, text = self.called.names, _normal(name), isinstance(inner, str)
+        owner, _, last = kind.rpartition(" ")
+        of = names.get(owner, "") if last in WORDS["words keys"] else ""
+        prose = text and inner[:1].isalpha() and kind not in self.called.labels
+        if metric and kind in WORDS["score keys"]:
+            number = f"the text {inner!r}" if text and "/" not in inner else inner
+            self.json(number, metric, said=said)
+        elif kind in names and (said or not prose) and not (metric and kind in WORDS["words keys"]):
+            self.json(inner, names[kind], said=said)
+        elif of or kind.removesuffix("s") in WORDS["words keys"]:
+            self.json(inner, of or metric, said=True)
+        elif not metric or kind not in WORDS["label keys"]:
+            count, shown = len(self.found), name.replace("_", " ").lower()
+            self.json(inner, metric, shown, said=said)
+            source = kind in WORDS["source keys"] and is_others(said_of(str(inner)))
+            if source or (len(self.found) > count and is_others(said_of(shown))):
+                self.faults.append(f"scores behind {_shown(shown)} are not counted as yours")
 
-    def _metric(self, name: str, line: _Line, source: _Line) -> None:
-        """Take a metric's score, or note what is wrong with it."""
-        among = bool(self.seen)
-        if not self.others and self.lead and leads_to_others(self.lead, among=among):
-            self.others = self.lead
-        self.lead = ""
-        if self.others:
-            source.used = True
-            return
-        label = self.spec.labels[name]
-        limits = self.spec.limits(name)
-        text = line.rest if source is line else source.text
-        self.at = name
-        if name in self.seen:
+    def text(self, text: str) -> None:
+        """Take what a text says: in front of its heads, at each, and behind."""
+        heads = [*_heads(text, self.called)]
+        ends = [*(start for start, _ in heads[1:]), len(text)]
+        self._before(text[: heads[0][0]] if heads else "")
+        bare: dict[str, str] = {}
+        counts: list[int] = []
+        for (_, head), end in zip(heads, ends, strict=False):
+            name, block = self.called.name_of(head), text[head.end() : end]
+            if head["aside"]:
+                self._hold_scale(said_of(head["aside"]), surely=True)
+            late = [*_LATE.finditer(block)] if name and head["link"] is None else []
+            if len(late) == 1:
+                block = block[: late[0].start()] + "\n" + self._take(name, block[late[0].end() :])
+            elif head["link"] is not None:
+                block = self._take(name, block)
+            elif name:
+                bare.setdefault(name, block.strip(" :\n–—-|"))
+            counts.append(self._say(name, block.split("\n"), around=not name))
+        for name in (name for name in bare if name not in self.found):
+            self._take(name, bare[name])
+        more = counts[-1] - max(counts[:-1], default=2) if counts else 0
+        for i in range(len(self.said) - more, len(self.said)):
+            self.said[i] = (*self.said[i][:2], True)
+
+    def _say(self, name: str, lines: Sequence[str], *, around: bool) -> int:
+        """Take lines that are no score and return how many; one that is a number for a metric of
+        the judge's own is a fault."""
+        count = len(self.said)
+        for line in lines:
+            own = _UNKNOWN.match(line)
+            is_metric = own and not _NO_METRIC.fullmatch(_normal(own[1]))
+            if own and is_metric and len(own[1].split()) < 4 and _is_number(line[own.end() :]):
+                self.faults.append(f"unknown metric: {own[1]}")
+            if _QUOTED not in line and (words := _PREFIX.sub("", line).rstrip(" |\t")):
+                self.said.append((name, words, around))
+        return len(self.said) - count
+
+    def _take(self, name: str, text: str) -> str:
+        """Take the score that a text begins with; return the words behind it."""
+        label, limits = self.spec.labels[name], self.spec.limits(name)
+        if name in self.found:
             self.faults.append(f"found twice: {label}")
-            return
-        self.seen.append(name)
-        source.used = True
-        if line.aside and other_scale(line.aside, {limits}, surely=True):
-            self.faults.append(self._scale(line.shown + f" ({line.aside})"))
-        score = _score(limits, text)
-        if not isinstance(score, str) and goes_on(score[1], limits):
-            score = f"expected one number from {limits[0]:g} to {limits[1]:g}"
+            return ""
+        score = _score(text, limits)
         if isinstance(score, str):
-            self.faults.append(f"{label}: found {_shown(text)}; {score}")
-            return
-        self.scores[name], rest = score
-        self.words.setdefault(name, []).extend(filter(None, [rest.lstrip(" \t.,;:–—-")]))
+            self.faults.append(f"{label}: found {_shown(text.partition(chr(10))[0])}; {score}")
+            score = (float("inf"), "")
+        self.found[name], rest = score
+        return rest
 
-    def _prose(self, line: _Line) -> None:
-        """Take a line that is no score: words for a metric, or what stands around them all."""
-        owner = _WORDS_OF.fullmatch(line.label)
-        name = self.known.names.get(owner[1]) if owner and owner[1] != line.label else None
-        if name:
-            self.words.setdefault(name, []).append(line.rest)
-            return
-        text = line.text
-        if _RULE.match(text) or line.is_heading:
-            self.others = "" if self.in_talk else self.others
-            self.in_talk = False
-        if _RULE.match(text):
-            return
-        source = line.label in ("source", "author", "origin", "rater", "from", "given by")
-        if not self.seen and source and FOREIGN.search(line.rest.lower()):
-            self.others = text
-        elif not self.seen and (_SPEAKER.match(text) or _TALK_HEADING.match(text)):
-            self.others, self.in_talk = text, True
-        elif self.others and OWN.search(text.lower()) and not is_others(text):
-            self.others = ""
-        if SCALE_KEY.fullmatch(line.label):
-            limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
-            if other_scale(text, limits, surely=True):
-                self.faults.append(self._scale(text))
-            return
-        self.lead = text
-        if self.at is None:
-            self.before.append(text)
-            return
-        said = _JUSTIFICATION.match(text)
-        self.under[self.at] = self.under.get(self.at, 0) + 1
-        self.words.setdefault(self.at, []).append(text[said.end() :] if said else text)
+    def _before(self, text: str) -> None:
+        """Hold what stands in front of the scores: it may quote, until the judge's own begins."""
+        lines = [line.strip(" _-—") for line in text.split("\n") if line.strip()]
+        own = 0
+        for i, line in enumerate(lines):
+            self._hold_scale(said_of(line), scores=())
+            own = i + 1 if line in ("", _QUOTED) else own
+        lines = [one for one in lines[own:] if "|" not in one and any(map(str.isalnum, one))]
+        leads = [line for line in lines if _SPEAKER.match(line)]
+        if lines and _BELOW.search(lines[-1]) and is_others(said_of(SENTENCE.split(lines[-1])[-1])):
+            leads.append(lines[-1])
+        self.faults += [f"scores behind {_shown(line)} are not counted as yours" for line in leads]
+        for said in (said_of(one) for line in lines for one in SENTENCE.split(line)):
+            if not OWN.search(said.text) and withdraws(said, around=False):
+                self.faults.append(f"the scores are disowned: {_shown(said.raw)}")
 
-    def _scale(self, text: str) -> str:
-        return f"found another scale than the one asked for: {_shown(text)}"
+    def _hold_scale(self, said: Said, *, surely: bool = False, scores: Floats = None) -> None:
+        limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
+        if other_scale(said, limits, scores, surely=surely):
+            self.faults.append(f"found another scale than the one asked for: {_shown(said.raw)}")
 
     def result(self) -> Scores | Complaint:
         """Return what was read, once all that is said has been held against it."""
-        limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
-        for text in (one for line in self.before for one in SENTENCE.split(line)):
-            if limits_scores(text, limits, ()):
-                self.faults.append(self._scale(text))
-            if not self.quotes and not OWN.search(text.lower()) and withdraws(text, after=True):
-                self.faults.append(f"the scores are disowned: {_shown(text)}")
-        last = self.seen[-1] if self.seen else ""
-        most = max((self.under.get(name, 0) for name in self.seen[:-1]), default=1)
-        behind = self.under.get(last, 0) - most
-        if self.others:
-            self.faults.append(f"scores behind {_shown(self.others)} are not counted as yours")
-        for name, said in self.words.items():
-            for i, piece in enumerate(reversed(said)):
-                for text in SENTENCE.split(piece):
-                    self._hold(name, text, limits, name == last and i < behind)
-        words = {name: " ".join(said).strip() for name, said in self.words.items()}
+        words: dict[str, list[str]] = {name: [] for name in self.found}
+        for name, line, around in self.said:
+            words.setdefault(name, []).append(line)
+            for text in SENTENCE.split(line):
+                self._hold(name, text, around=around)
+        said = {name: " ".join(words[name]) for name in self.found}
         if self.spec.justification == "required":
-            self.faults += [
-                f"{self.spec.labels[name]}: found a score without a justification; expected words "
-                "for it"
-                for name in self.scores
-                if not _WORD.search(words.get(name, ""))
-            ]
-        return complaint(self.spec, self.seen, self.faults) or Scores(
-            {metric.name: self.scores[metric.name] for metric in self.spec.metrics}, words
-        )
+            bare = [name for name in self.found if not _LETTERS.search(said[name])]
+            more = "found a score without a justification; expected words for it"
+            self.faults += [f"{self.spec.labels[name]}: {more}" for name in bare]
+        missing = [one.label for one in self.spec.metrics if one.name not in self.found]
+        self.faults += [f"missing: {', '.join(missing)}"] if missing else []
+        if self.faults:
+            return _complaint(self.spec, [*self.found], self.faults)
+        return Scores({one.name: self.found[one.name] for one in self.spec.metrics}, said)
 
-    def _hold(self, name: str, text: str, limits: Limits, tail: bool) -> None:
-        """Hold a sentence of the words for a metric against the scores."""
-        if limits_scores(text, limits, self.scores.values()) if tail else other_scale(text, limits):
-            self.faults.append(self._scale(text))
-        if replaces(
-            text, self.known.mentioned, self.scores, name, self.spec.limits(name), tail=tail
-        ):
-            self.faults.append(f"{name}: the score is taken back ({_shown(text)})")
-        if withdraws(text, after=bool(self.seen) and name == self.seen[-1]):
+    def _hold(self, name: str, text: str, *, around: bool) -> None:
+        """Hold a sentence for a metric, or around all scores, against the scores."""
+        said = said_of(text)
+        if not around and said.words.isdisjoint(DOUBTED) and not DIGIT.search(said.text):
+            return
+        self._hold_scale(said, scores=self.found.values() if around else None)
+        if self._is_replaced(name, said, around=around):
+            self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
+        if withdraws(said, around=around):
             self.faults.append(f"the scores are disowned: {_shown(text)}")
+
+    def _is_replaced(self, name: str, said: Said, *, around: bool) -> bool:
+        """Whether a sentence puts another number in the place of a score."""
+        tokens, words, text, _ = said
+        places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
+        if not places and not around:
+            return "~" in words
+        named = {self.called.name_of(head) for head in self.called.head.finditer(text)}
+        about = named or words & WORDS["scores"]
+        if "~" in words or (around and about and words & WORDS["correcting"]):
+            return True
+        if is_unreal(words) or (names_scale(said) and not named):
+            return False
+        own = {self.found.get(one) for one in named or {name}}
+        rivals = [i for i in places if float(tokens[i]) not in own]
+        if places and float(tokens[places[-1]]) in own and words & WORDS["keeping"]:
+            return False
+        revising = words & WORDS["revising"]
+        near = words & {"this", "that", "it"} or revising & {*tokens[:2]}
+        revises = bool(named or (revising and near))
+        judged = words & (WORDS["voice"] | WORDS["judging"])
+        for i in rivals:
+            told = WORDS["others"] & {*tokens[:i]}
+            reported = (
+                told and WORDS["speaking"] & {*tokens[:i]} and not WORDS["voice"] & {*tokens[:i]}
+            )
+            ends = i + 2 >= len(tokens) < 12 and tokens[i - 1] in ",:"
+            if not reported and (around or ends or judged or (revises and not told)):
+                return True
+        return False
+
+
+def _complaint(spec: JudgeSpec, found: Sequence[str], faults: Sequence[str]) -> Complaint:
+    limits = {metric.label: spec.limits(metric.name) for metric in spec.metrics}
+    same = len({*limits.values()}) < 2
+    low, high = next(iter(limits.values()), (spec.lowest, spec.highest))
+    number = f"a number from {low:g} to {high:g}" if same else "a number in its range"
+    more = " and a justification" if spec.justification == "required" else ""
+    labels = (text if same else f"{text} ({a:g} to {b:g})" for text, (a, b) in limits.items())
+    return Complaint(
+        f"Your reply could not be read: {'; '.join(dict.fromkeys(faults))}. "
+        f"Found the labels: {', '.join(spec.labels[name] for name in found) or 'none'}. "
+        f"Expected each of these labels exactly once, with {number}{more}: {', '.join(labels)}. "
+        "Please give the whole evaluation again in the exact format."
+    )
 
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...") if text else "nothing"
-
-
-def _is_unknown(line: _Line) -> bool:
-    """Whether a line scores something that no rubric asked for.
-
-    Only a line that is nothing but label and score, or sets the label apart by markdown, is
-    taken for a metric: "Note: 3 options were weighed" is prose.
-    """
-    if not line.linked or _NO_METRIC.fullmatch(line.label) or not 0 < len(line.label) <= 40:
-        return False
-    match = None if SCALE_KEY.fullmatch(line.label) else _SCORE.match(line.rest)
-    return match is not None and (line.apart or not line.rest[match.end() :].strip(" ."))

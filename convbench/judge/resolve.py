@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from convbench import catalog
 from convbench.errors import SpecError
 from convbench.judge.instructions import names_every_label
-from convbench.judge.kinds import kind_of
+from convbench.judge.kinds import asks_grader, grades_unfenced, kind_of
 from convbench.judge.rubrics import PAPER, kept_rubrics
 from convbench.schema import JudgeSpec, fingerprint
 from convbench.store import Run
@@ -142,13 +142,19 @@ def of_run(run: Run, judge: Judge) -> Judge:
 
 
 def unquoted(judges: Iterable[Judge]) -> list[str]:
-    """Return a warning for each judge that is shown question and options as they are."""
+    """Return a warning for each judge that is shown what others wrote as it is: question and
+    options, or answers to grade."""
     return [
         f"{judge.name}: question, options and hidden texts stand in its prompt as others wrote "
         f"them (fence: {judge.spec.fence}), as for the verdicts that the run holds; to ask all "
         f"again with them quoted add --set judge.fence=quoted"
         for judge in judges
         if judge.spec.fence == "nonce"
+    ] + [
+        f"{judge.name}: its grader is shown what was answered as it was written (fence: none); "
+        "to have all graded anew with it quoted add --set judge.fence=quoted"
+        for judge in judges
+        if grades_unfenced(judge.spec)
     ]
 
 
@@ -199,7 +205,7 @@ def _spec(
                         f"expected --judge {text}, it asks no model")  # fmt: skip
     reference = model or spec.model
     if "model" not in kind.needs and not (kind.may_ask and reference):
-        return _made(spec.name, spec, None)
+        return _made_guarded(spec.name, spec, None)
     if not reference:
         raise SpecError(
             f"--judge {text}: rubric {spec.name} names no model; expected {text}@MODEL, e.g. "
@@ -209,21 +215,24 @@ def _spec(
     return _made_guarded(name, spec, resolve_model(reference))
 
 
-def _made_guarded(name: str, spec: JudgeSpec, model: str) -> Judge:
-    """Return a judge of a rubric that is named, and how it was asked before texts of others were
-    quoted and criteria told."""
+def _made_guarded(name: str, spec: JudgeSpec, model: str | None) -> Judge:
+    """Return a judge that is named, and how it was asked before texts of others were quoted and
+    criteria told."""
     asked = as_asked(spec)
     found = _made(name, asked, model)
     if spec.fence is not None or asked.fence is None:
         return found
-    earlier = asked.model_copy(update={"fence": "nonce", "criteria": spec.criteria})
+    before = "none" if asks_grader(spec) else "nonce"
+    earlier = asked.model_copy(update={"fence": before, "criteria": spec.criteria})
     return replace(found, earlier=_made(name, earlier, model))
 
 
 def as_asked(spec: JudgeSpec) -> JudgeSpec:
     """Return a rubric as one that is named is asked: with a fence, a schema and its criteria, where
-    it says nothing of them."""
+    it says nothing of them. What a grader is asked gets the fence."""
     kind = kind_of(spec)
+    if asks_grader(spec):
+        return spec.model_copy(update={"fence": spec.fence or "quoted"})
     if "model" not in kind.needs and not kind.may_ask:
         return spec
     defaults: dict[str, str] = {"fence": "quoted", "replies": "structured"}

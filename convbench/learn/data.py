@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from convbench import catalog
-from convbench.errors import SpecError
+from convbench.errors import SpecError, UsageError
 from convbench.learn import launch as launching
 from convbench.learn.job import Job, Learnt
 from convbench.learn.seal import with_filter
@@ -42,5 +42,5 @@ def learnt_of(
 def _loaded(name: str, specs: SpecOptions) -> Recipe:
     sets, launch = sort_sets(specs.sets)
     if launch:
-        raise SpecError("--set launch.…: nothing is launched here; expected keys of the recipe")
+        raise UsageError("--set launch.…: nothing is launched here; expected keys of the recipe")
     return catalog.load(Recipe, "recipes", name, specs=specs.folders, sets=sets)

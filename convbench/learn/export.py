@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from convbench.errors import SpecError
+from convbench.errors import SpecError, UsageError
 from convbench.formats.export import Exported, Plan, export, export_pairs
 from convbench.formats.targets import FORMATS, THOUGHT, Target, tagged
 from convbench.learn import weights as weighing
@@ -57,7 +57,7 @@ def export_weighted(
             "row is a conversation, with one weight; `convbench train` weighs turns"
         )
     if scale is not None and not scale > 0:
-        raise SpecError(f"--scale {scale}: expected a number above 0")
+        raise UsageError(f"--scale {scale}: expected a number above 0")
     if scale is None and shape.weighted is not None:
         plan = Plan(weights=dict(zip(names, weights, strict=True)))
     else:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from convbench import catalog
 from convbench.catalog.read import read
 from convbench.errors import ConvbenchError, TrainError
+from convbench.guard import die_with_parent
 from convbench.learn.launch import GUARDED, MARK
 from convbench.learn.losses import objective
 from convbench.learn.merged import log_of
@@ -24,7 +25,6 @@ from convbench.learn.pairs import Pairs
 from convbench.learn.select import Selection
 from convbench.learn.tokens import ChatTokens, load_tokenizer
 from convbench.learn.weights import Weighted
-from convbench.models.guard import die_with_parent
 from convbench.models.where import content, named, positions
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import Spread

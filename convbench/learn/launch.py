@@ -18,9 +18,9 @@ import yaml
 
 from convbench.engine.stops import stoppable
 from convbench.errors import MissingDependency, SpecError, TrainError
+from convbench.guard import guarded
 from convbench.install import with_extra
 from convbench.models.devices import VISIBLE, inventory, placed
-from convbench.models.guard import guarded
 from convbench.options.shared import CallOptions, devices_of
 from convbench.regular import open_to_append
 from convbench.schema.recipe import Fit, Launch, Recipe

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from convbench.errors import TrainError
+from convbench.errors import TrainError, UsageError
 from convbench.learn.flagged import Flagged
 from convbench.learn.log import LARGE, KeptTasks
 from convbench.learn.logged import Logged
@@ -50,7 +50,7 @@ def _one_each(runs: Sequence[Run], data: Data) -> None:
     ids = Counter(run.manifest.id for run in runs)
     twice = next((run for run in runs if ids[run.manifest.id] > 1), None)
     if twice is not None:
-        raise TrainError(f"--run {twice.path}: found it twice; expected each run once; to weigh it "
+        raise UsageError(f"--run {twice.path}: found it twice; expected each run once; to weigh it "
                          "double: --set data.mix=[2,1]")  # fmt: skip
     for name, said in (("mix", data.mix), ("judges", data.judges)):
         if said and len(said) != len(runs):

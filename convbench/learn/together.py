@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from convbench.errors import SpecError, TrainError
+from convbench.errors import TrainError, UsageError
 from convbench.learn.nodes import MASTER, RANK
 from convbench.options.declare import as_words
 from convbench.options.spread import Spread
@@ -47,7 +47,7 @@ exec srun --kill-on-bad-exit=1 --output={{ logs }}/rank-%t.log --open-mode=appen
 def crew_of(options: TrainOptions, runs: Sequence[Run], folder: Path, place: Place) -> Crew:
     """Return what is started on each machine: this command, its runs and its folder named."""
     if options.nodes is None:
-        raise SpecError(f"--on {options.spread.on}: found no --nodes; expected how many machines")
+        raise UsageError(f"--on {options.spread.on}: found no --nodes; expected how many machines")
     own = dataclasses.replace(
         options, spread=Spread(), dry_run=False, out=folder.resolve(),
         run=tuple(run.path.resolve() for run in runs),
@@ -97,7 +97,7 @@ def train_together(options: TrainOptions, runs: Sequence[Run], folder: Path) -> 
 def _place(options: TrainOptions) -> Place:
     place = place_of(options.spread.on or "")
     if place.name not in ("slurm", "ray") or place.count is not None:
-        raise SpecError(
+        raise UsageError(
             f"--on {options.spread.on}: expected slurm, ray or ray:ADDRESS, and --nodes N"
         )
     return place
@@ -109,7 +109,7 @@ def node_task(
     """Train on one machine, in a process that ends with the task; return the exit code."""
     import subprocess
 
-    from convbench.models.guard import guarded
+    from convbench.guard import guarded
 
     os.chdir(folder)
     space = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), RANK: str(rank), MASTER: master}

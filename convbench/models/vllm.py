@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from convbench.errors import FatalModelError, TransientModelError
+from convbench.guard import guarded
 from convbench.models.devices import Placement
-from convbench.models.guard import guarded
 from convbench.models.http import Http
 from convbench.models.model import Model
 from convbench.models.openai_http import OpenAIModel

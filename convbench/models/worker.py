@@ -16,8 +16,8 @@ import orjson
 from pydantic import TypeAdapter
 
 from convbench.errors import ConvbenchError, FatalModelError
+from convbench.guard import die_with_parent
 from convbench.models.devices import VISIBLE
-from convbench.models.guard import die_with_parent
 from convbench.models.local import LocalModel
 from convbench.schema import Completion, Message, Sampling
 from convbench.schema.reasoning import Reasoning

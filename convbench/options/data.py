@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from convbench.errors import SpecError
+from convbench.errors import UsageError
 from convbench.options.declare import DAY_S, Opt
 from convbench.options.shared import MOST_EACH, SEEDS, RunDir, RunDirs, RunNote, SpecOptions, Tags
 
@@ -134,7 +134,7 @@ class ImportOptions:
         for said in self.map:
             ours, sign, theirs = (part.strip() for part in said.partition("="))
             if not (ours and sign and theirs) or ours in found:
-                raise SpecError(
+                raise UsageError(
                     f"--map {said!r}: expected NAME=FIELD, each NAME once, e.g. reward=score"
                 )
             found[ours] = theirs

@@ -110,7 +110,8 @@ class SpecOptions:
     sets: Annotated[
         tuple[str, ...],
         Opt(
-            "Replace one value of a spec, e.g. task.sample.train=0.9; repeat it for several.",
+            "Replace one value of a spec (build: task.sample.train=0.9; judge: judge.KEY=VALUE; "
+            "train: lora.r=16); repeat it for several.",
             "--set", "KEY=VALUE", SPECS, own_file_only=True,
         ),
     ] = ()  # fmt: skip

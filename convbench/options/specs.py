@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from convbench import catalog
 from convbench.catalog.load import assign
-from convbench.errors import SpecError
+from convbench.errors import UsageError
 from convbench.options.shared import SpecOptions
 from convbench.schema import ProtocolSpec, TaskSpec
 
@@ -36,7 +36,7 @@ def sort_sets(pairs: Sequence[str], kinds: Sequence[str]) -> Sets:
         kind, dot, rest = key.partition(".")
         if not dot or kind not in out:
             expected = ", ".join(f"{kind}.KEY=VALUE" for kind in kinds)
-            raise SpecError(f"--set {key}: found no spec it belongs to; expected {expected}")
+            raise UsageError(f"--set {key}: found no spec it belongs to; expected {expected}")
         out[kind][rest] = value
     return Sets(out)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from convbench.judge.kinds import grades_unfenced
 from convbench.report.policies import Policy
 from convbench.schema import Example, RunManifest
 from convbench.schema.differ import differences as leaves
@@ -107,19 +108,23 @@ def _spec(policy: Policy, prints: tuple[str, ...]) -> dict[str, Any]:
 
 
 def unquoted_judges(policies: Sequence[Policy]) -> list[str]:
-    """Return a note for each judge that was shown question and options as others wrote them."""
-    found = dict.fromkeys(
-        judge
+    """Return a note for each judge, or grader, that was shown what others wrote as it stands."""
+    specs = {
+        (judge, mark): spec
         for policy in policies
         for judge in policy.judges
         for mark in policy.fingerprints(judge)
-        if (spec := policy.run.judge_specs().get(mark)) is not None and spec.fence == "nonce"
-    )
-    return [
+        if (spec := policy.run.judge_specs().get(mark)) is not None
+    }
+    notes = (
         f"Verdicts of {judge} are from before question and options were quoted in its prompt "
         "(fence: nonce)."
-        for judge in found
-    ]
+        if spec.fence == "nonce"
+        else f"The grader of {judge} was shown answers as they were written (fence: none)."
+        for (judge, _), spec in specs.items()
+        if spec.fence == "nonce" or grades_unfenced(spec)
+    )
+    return list(dict.fromkeys(notes))
 
 
 def mixed_judge(policy: Policy) -> list[str]:

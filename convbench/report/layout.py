@@ -8,7 +8,7 @@ from dataclasses import replace
 from convbench.report.document import Document, Part, Table
 from convbench.report.judges import panel_of
 from convbench.report.pairwise import beside, tournaments
-from convbench.report.sections import Section
+from convbench.report.sections import Section, compared_with
 from convbench.report.simulators import flipped, siblings, two_simulators
 from convbench.report.starts import foreign_starts
 from convbench.report.tables import (
@@ -147,13 +147,6 @@ def _named(table: Table, section: Section) -> Table:
     return replace(table, caption=f"{table.caption} ({section.regime} regime)")
 
 
-def _against(section: Section, names: Sequence[str]) -> Iterator[Section]:
-    """Yield the section with each of these as what the others are compared with."""
-    for name in names:
-        if any(policy.name == name for policy in section.policies):
-            yield replace(section, compared_with=name)
-
-
 def _tables(
     section: Section, judge: str | None, kind: ErrorKind, paper: bool, against: Sequence[str]
 ) -> Iterator[Table]:
@@ -163,7 +156,7 @@ def _tables(
         choice_table(section, judge),
         reference_table(section, judge, kind) if paper else None,
         difference_table(section, judge, kind),
-        *(difference_table(other, judge, kind) for other in _against(section, against)),
+        *(difference_table(other, judge, kind) for other in compared_with(section, against)),
         win_table(section, judge, kind),
         rounds_table(section, judge, kind),
         run_table(section, judge),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from convbench.printable import printable
 from convbench.report.document import Cell, Document, Part, SideBySide, Table
 
-LINK = re.compile(r"(?i)((?:[a-z][a-z0-9+.-]*://|www\.)[^\s|`]+)")
+LINK = re.compile(r"(?i)((?:[a-z][a-z0-9+.-]{0,30}://|www\.)[^\s|`]+)")
 """What a reader of Markdown may make a link of by itself, unless it is code."""
 RANKED = "Best **bold**, second <u>underlined</u>."
 

@@ -119,6 +119,14 @@ def policy_name(found: Sequence[Section], said: str, option: str) -> str:
     raise RunError(f"{option} {said}: found {what}; expected one of {', '.join(names)}")
 
 
+def compared_with(section: Section, names: Sequence[str]) -> Iterator[Section]:
+    """Yield the section with each of these policies, where it has them, as what the others are
+    compared with."""
+    for name in names:
+        if any(policy.name == name for policy in section.policies):
+            yield replace(section, compared_with=name)
+
+
 def _called(policy: Policy) -> set[str]:
     named = (policy.name, str(policy.recipe.get("name", "")), policy.run.path.name)
     return {one.casefold() for one in named if one}

@@ -1,11 +1,14 @@
 """Whether words give a question's answer away.
 
-They do where they state an answer ("the answer is B", "that makes marble the right choice"), advise
-one ("you should pick marble"), confirm one ("you're right, it's marble", "that's the one!"), or
-rule out all options but one or, pointing to it, say what the others are. A question
-states nothing, and neither does what is only supposed or what the other one is said to think. What
-is read is these words alone: a bare "yes" or "correct" confirms a fact as often as an answer, and
-is left.
+They do where a sentence that names the gold option, and no other, says anything of it that is more
+than a fact of its own: where it is what the sentence comes to, stands with words of the question
+or with praise, advice or a conclusion, or beside a confirmation. They do where a turn opens by
+confirming whatever was proposed, where all other options are ruled out, where a question takes the
+answer for granted, and where first letters or a count of letters leave one option only.
+
+An option is named by its letter, its text or its place in the list (`option_names`). What is
+supposed, denied, or somebody else's view gives nothing away, and neither does a bare "yes" or
+"correct", which confirms a fact as often as an answer. A paraphrase is not seen.
 """
 
 from __future__ import annotations
@@ -13,108 +16,255 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from convbench.answers import claims
 from convbench.answers.disguises import letters, readings
 from convbench.answers.final import final_answer
-from convbench.answers.options import Options, prepared
-from convbench.answers.plain import lower, plain
+from convbench.answers.options import prepared
+from convbench.answers.plain import plain
 from convbench.answers.statements import statements
-from convbench.rollout import giveaway_words as words
-from convbench.rollout.giveaway_words import marked
+from convbench.rollout.option_names import GOLD, GOLD_BY_LETTER, OTHER, mark_options, number_words
 from convbench.schema import Example
 
-_VERB = r"(?:\s+(?:is|would\s+be|must\s+be)|['’]s)"
-_RIGHT = r"(?:the\s+)?(?:correct|right|best)(?:\s+(?:answer|option|choice|one))?"
-_NOT_SAID = re.compile(
-    r"\b(?:not|never|whether|if|why|may|might|which)\b|n['’]t\b"
-    r"|\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|choose|mean)\b",
-    re.IGNORECASE,
-)
-_YOU_SAY = re.compile(
-    r"\byou(?:['’]re|\s+are)?\s+(?:think|say|said|saying|believe|chose|mean|propose|claim|reckon)\b"
-    r"[^,;:]*$",
-    re.IGNORECASE,
-)
-_SENTENCES = re.compile(r"[^.!?\n]+(?:\.(?=\S)[^.!?\n]+)*+[.!?]*")
-_ASKED_BEHIND = re.compile(
+LONGEST = 20_000
+"""Characters of a turn that are read; no teacher says as many."""
+LONG = 6
+"""Letters of a gold option's text that are told apart from chance in a disguise."""
+
+_SENTENCES = re.compile(r"[^.!?\n]++(?:\.(?=\S)[^.!?\n]++)*+[.!?]*+")
+_QUESTION_BEHIND = re.compile(
     r",\s*(?:(?:but|and|so|now|then)\s+)?(?=(?:can|could|do|does|did|what|why|how|would|will|which"
-    r"|where|when|who|don['’]t|isn['’]t|wouldn['’]t|aren['’]t|right|correct|yes|no|agreed)\b[^,.]*\?)"
+    r"|where|when|who|don't|isn't|wouldn't|aren't|right|correct|yes|no|agreed)\b[^,.]*\?)"
 )
 """Where a question follows a statement in its sentence: "it is marble, don't you think?"."""
+_ASKS = re.compile(
+    r"^[^\w◆◈◇]*(?:(?:and|so|now|but|then) )?(?:how|what(?! an?\b)|which|why|who)\b", re.IGNORECASE
+)
+"""How a question begins that has no question mark."""
 _IN_YOUR_PLACE = re.compile(
-    r"\b(?:if\s+i\s+were\s+(?:you|in\s+your\s+(?:place|shoes|position))"
-    r"|if\s+it\s+were\s+(?:me|mine|my\s+\w+|up\s+to\s+me)"
-    r"|in\s+your\s+(?:place|shoes))\b,?",
+    r"\bif\s+(?:i\s+were\s+(?:you|in\s+your\s+\w+)|it\s+were\s+(?:me|mine|my\s+\w+|up\s+to\s+me))"
+    r"|\bin\s+your\s+(?:place|shoes|position)\b"
+    r"|\bif i were \w+ing\b[^,]{0,40},"
+    r"|\bif (?:the|your|you're|time|it helps|in doubt|stuck|unsure|that helps)\b[^,]{0,30},"
+    r"|\b(?:no|none) other than\b|\bno (?:doubt|need)\b|\bas you (?:\w+ )?s(?:ay|aid)\b"
+    r"|\bif (?:you (?:please|like|ask me)|i may)\b"
+    r"|\bif (?:this|it) were an? [^,]{0,30},|\bnothing but\b",
     re.IGNORECASE,
 )
+"""Words of doubt and denial that neither doubt nor deny."""
+_PRETENDED = re.compile(
+    r"\b(?:i|we|you)\b[^.;?!]{0,30}?(?:not|n't|never|hardly)\b[^.;?!]{0,25}?"
+    r"\b(?:say|tell|reveal|mention|admit|give away|let on|let slip|disclose|hear|confess"
+    r"|whisper)(?:ing)?\b"
+    r"(?! (?:\w+ )?(?:whether|if|which)\b)"
+    r"|\b(?:far be it|unfair|naughty|officially|unofficially|slip\w*|blurt\w*)\b",
+    re.IGNORECASE,
+)
+"""What is said by saying that it is not: "I shouldn't tell you that it is marble"."""
+_SAY = (
+    r"(?:think\w*|thought|sa(?:y|ys|id|ying)|believe\w*|cho(?:se|oses|osing|sen)|pick(?:s|ed|ing)"
+    r"|went (?:for|with)|mean|meant|propose\w*|claim\w*|reckon\w*|state\w*|suggest\w*|wrote|write"
+    r"|answer\w*|named|lean\w*|guess\w*|vote\w*|swear\w*|insist\w*|call\w*|mix\w*)"
+)
+_UNSAID = re.compile(
+    r"\b(?:not|never|whether|if|unless|might|may|perhaps|maybe|suppose|supposing|imagine|pretend"
+    r"|cannot|could|hardly|without|neither|nor|no|instead of|rather than|such as|like"
+    r"|for example)\b|n't\b"
+    r"|\b(?:you|they|he|she|who|some|many|most|others|people|students|learners|sister|brother|dad"
+    r"|mum|friend\w*|somebody|someone|everyone|everybody|classmates?)(?:'re|'ve| are| have)?"
+    rf" (?:\w+ )?{_SAY}\b|\b(?:they|who|some|many|most|others|people|students|learners)"
+    r" (?:\w+ )?(?:pick|choose|go for|take|write)\b"
+    r"|\byour (?:\w+ )?(?:suggestion|proposal|answer|guess|choice|idea)(?:'s| is| was|:)"
+    r"(?! (?:right|correct|indeed))"
+    rf"|{GOLD} (?:says?|states?|reads?|mentions?|speaks?|talks?|claims?)\b",
+    re.IGNORECASE,
+)
+"""What is said there is denied, supposed, or somebody else's view."""
+_PARTS = re.compile(
+    r"[;:—–]|, (?:and|but|so)\b(?= \w)|\bbut\b|\band (?=\w+ing\b|leave\b|not\b|we\b)"
+)
+_NUMERIC_PARTS = re.compile(r"[;:—–]|, |\b(?:and|but|so)\b")
+_CHOOSE = (
+    r"(?:choos\w+|pick|select|go (?:with|for)|put|write|mark|answer|circle|tick|opt|settle|say"
+    r"|enter|submit|note|vote|bet|lean|commit|try|favou?r|prefer|take|use|trust|keep|recommend|suggest)"
+)
+_CUES = re.compile(
+    r"\b(?:right|correct|proper|true|best|ideal|accurate|valid|fitting|perfect|real|actual|only"
+    r"|expected|required|intended|answer|solution|option|choice|pick|winner|response|result|key|one"
+    r"|thing|candidate|bravo|spot on|bang on|clever|well done|congratulations|good|great"
+    r"|excellent|brilliant|hats off|reward\w*|holds? up|deserv\w*|earn\w*|applause|proud"
+    r"|smart|sharp|splendid|superb|stands?|safe|therefore|thus|hence|so|together|total|sum|finally|conclusion|must|root|product"
+    r"|difference|quotient|gets?|obtain|left|remains?|obviously|clearly|of course|exactly|precisely"
+    rf"|indeed|affirmative)\b|{GOLD} (?:it (?:is|was|has to)\b|(?:is|was) what (?:[\w']+ ){{0,4}}?"
+    rf"(?:need|want|get|look|seek|ask|after))|=|\b{_CHOOSE}(?: [\w']+){{0,3}} ?{GOLD}",
+    re.IGNORECASE,
+)
+"""Praise, verdicts and conclusions that no plain fact about an option has."""
+_BUT = re.compile(rf"\b(?:but|while|whereas|yet|however)\b[^{OTHER}]*{GOLD}", re.IGNORECASE)
+_RESULT = re.compile(
+    rf"\d[^.;]{{0,60}}?\b(?:gives?|makes?|is|equals|leaves|get|comes to)"
+    rf"(?: [\w']+){{0,2}} {GOLD}(?=\W|$)",
+    re.IGNORECASE,
+)
+"""A number that is worked out."""
+_LISTED = re.compile(
+    rf"{OTHER}(?:,? (?:and|or)|,) {GOLD}|{GOLD}(?:,? (?:and|or)|,) {OTHER}", re.IGNORECASE
+)
+_PREDICATE = re.compile(
+    r"\b(?!(?:so|and|but|now|then|when|while|as|because|since|yes|no|ok|okay|though|although|ah|oh"
+    rf"|hm+|well)\b)\w[\w']* {GOLD}",
+    re.IGNORECASE,
+)
+"""The gold option is what the words before it come to, not what they are about."""
 _CONFIRMS = re.compile(
-    r"\b(?:you(?:['’]re|\s+are|\s+were)\s+(?:\w+\s+)?(?:right|correct|spot\s+on|not\s+wrong)"
-    r"|(?:that|this|it)(?:['’]s|\s+is)\s+(?:\w+\s+)?(?:right|correct|it)\b|spot[\s-]on|exactly|precisely"
-    r"|bingo|well\s+(?:done|spotted|reasoned)|nailed\s+it|i\s+agree|i\s+(?:can|do)\s+confirm|indeed|good\s+(?:choice|pick|job|guess)"
-    r"|(?:you(?:['’]ve|\s+have)?\s+)(?:got|found|hit)\s+(?:it|upon))\b|^\W*(?:yes|yep|yeah|right|correct"
-    r"|absolutely|perfect|true|great|excellent|quite\s+so)\b(?=\s*[,.!:;—–-])",
+    r"\b(?:spot[\s-]on|bingo|jackpot|bull's[\s-]?eye|nailed (?:it|that)|i agree"
+    r"|i (?:can|do) confirm|well (?:spotted|reasoned|guessed|chosen|picked|done)"
+    r"|you(?:'ve| have)? (?:\w+ )?(?:got|found|cracked|solved|hit|guessed|nailed|figured"
+    r"|worked)\b(?: (?:it|that|out|right))+"
+    r"|you(?:'re| are| were) (?:\w+ )?(?:right|correct|spot on)"
+    r"|(?:that|this|it)(?:'s| is) (?:\w+ )?(?:right|correct|it|exactly)\b"
+    r"|(?:good|great|nice|excellent|right|correct|perfect|wise|fine|lovely|superb|clever|brilliant)"
+    r" (?:choice|pick|answer|guess|call|catch|job|work|eye|thinking|one|instinct|hunch|intuition)"
+    r"|(?:your|the) (?:\w+ )?(?:answer|choice|guess|pick|hunch|instinct|intuition|option"
+    r"|conclusion)\b(?: \w+){0,3}? (?:is|was|looks|were)(?: \w+)? "
+    r"(?:right|correct|perfect|accurate|valid|true|good))"
+    r"|^\W*(?:\w+[,!] ){0,2}(?:yes|yep|yeah|yup|right|correct|exactly|precisely|absolutely"
+    r"|perfect|true|great|excellent|brilliant|bravo|congratulations|indeed|lovely|super|wonderful"
+    r"|quite so)\b(?=\s*[,.!:;—–-])"
+    r"|^\W*(?:great|good|excellent|brilliant|wonderful|lovely|nice|superb|fantastic|impressive)"
+    r"(?: [\w']+){1,2}!",
     re.IGNORECASE,
 )
-_OF_OTHERS = re.compile(
-    r"\b(?:they|people|many|some|students?|others|he|she|most|you\s+(?:might|may|could|did)|when|to\s+see\s+why"
-    r"|makes?\s+you|led\s+you\s+to|why|not|never|n['’]t|before\s+you)\s+(?:\w+\s+){0,2}$",
+_BARE = re.compile(
+    r"(?:^\W*|[,:;—–-] ?|\b(?:is|was|with|of|as|it's|that's|on|about|say|for|by|chose|picked"
+    r"|choosing|picking|spotted|spotting|naming|named|to|identif\w+|recogni\w+) )"
+    rf"{GOLD}(?=\W|$)(?! \w+s\b)",
     re.IGNORECASE,
 )
+"""The gold option, of which nothing is said: what a confirmation beside it confirms."""
+_GRANTED = re.compile(
+    r"\bwhy (?:it |the \w+ )?(?:is|are|was|were|must|does|has|had)(?: be)? (?!you\b)"
+    rf"(?:[\w']+ ){{0,3}}?{GOLD}"
+    r"|\b(?:since|because|given that|now that|knowing that|as|obvious|clear|plain|evident|agree"
+    rf"|see|(?:is|was|would|does|do|are)n't) (?:that )?(?:[\w']+ ){{0,4}}?{GOLD}"
+    rf"|\b(?:how|that) (?:\w+ )?{GOLD} (?:is|was|gets to be|came to be|must be) (?:the|our)\b"
+    r"|\b(?:how|what) (?:[\w']+ ){0,6}?(?:makes|made|make|tells us|shows|proves) (?!you\b)"
+    rf"(?:[\w']+ ){{0,3}}?{GOLD}",
+    re.IGNORECASE,
+)
+"""A question that takes the answer for granted."""
+_REASONS = re.compile(
+    r"\b(?:why|how|what makes|what made|since|because|explain|see now)\b", re.IGNORECASE
+)
+_AGAINST = re.compile(rf"\b(?:not|rather than|instead of|unlike)(?: \w+){{0,2}}? {OTHER}")
 _RULES_OUT = re.compile(
-    r"\b(?:not|never|cannot|neither|nor|no|wrong|incorrect|false|impossible|out|off|away|aside|drop"
-    r"|eliminat\w+|exclud\w+|discard\w*|dismiss\w*|reject\w*|ignore|forget|fails?)\b|n['’]t\b",
+    r"\b(?:not|never|cannot|neither|nor|none|no|wrong|incorrect|false|impossible|out|off|away|aside"
+    r"|drop|eliminat\w+|exclud\w+|discard\w*|dismiss\w*|reject\w*|ignore|forget|fail\w*|gone"
+    r"|too \w+)\b|n't\b",
+    re.IGNORECASE,
+)
+_NONE_OF_THESE = re.compile(
+    r"\b(?:none|neither|not one|all) of (?:them|these|those|the)\b"
+    r"|\bthem (?:all|out)\b|\ball 3\b"
+    r"|\b(?:those|these|the other) 3 (?:are|is|do|were|can|will|have|won)\b",
     re.IGNORECASE,
 )
 _LOOKS = re.compile(
-    r"^\W*(?:now |then |so |please |just |first )?(?:look|compare|consider|think|read|study|examine"
-    r"|remember|let['’]s|let us|describe|tell|take|imagine|try|recall|we have|there (?:are|is)"
+    r"^\W*(?:(?:now|then|so|please|just|first) )?(?:look|compare|consider|think|read|study|examine"
+    r"|remember|let['’]s|let us|describe|tell|take|imagine|try|test|recall|we have|there (?:are|is)"
     r"|here (?:are|is)|you)\b",
     re.IGNORECASE,
 )
-"""How a clause begins that names options without saying what they are."""
+"""How a sentence begins that names options without saying what they are."""
 _ONE_IS_LEFT = re.compile(
-    r"\b(?:left|leaves?|remain\w*|only (?:one|\w+ one)|one more|just one|last one|(?:the )?fourth"
-    r"|the other one|still standing|narrows?)\b",
+    r"\b(?:left|leaves?|remain\w*|only (?:1|one|\w+ one)|one more|just one|last one|(?:the )?fourth"
+    r"|the other one|still standing|narrows?|conclusions?|case|conclude)\b",
     re.IGNORECASE,
 )
 """Words that send the other one to the option that was not spoken of."""
-_TOO = re.compile(r"\btoo \w+", re.IGNORECASE)
 _NO = re.compile(r"^\W*(?:no|nope|nah|not|wrong|out|gone|never)\b", re.IGNORECASE)
+_WAY = (
+    r"equation|step|approach|method|formula|operation|way|idea|track|direction|path|lines?\b"
+    r"|question|start"
+)
+_CLOSED = r"(?= ?(?:[.,;!)—–]|-|$))"
+_OPENS = re.compile(
+    r"^\W*(?:\w+\b\W+){0,3}?(?:(?:that|this|it)(?:'s| is| was)(?: \w+)? (?:it|him|her|them"
+    rf"|the (?:very )?one|the (?:correct|right) (?!{_WAY})\w+){_CLOSED}"
+    r"|(?:bingo|bull'?s[- ]?eye|jackpot|spot[- ]on|(?:you )?nailed (?:it|that)|well spotted)"
+    rf"{_CLOSED}"
+    r"|you(?:'ve| have)? (?:\w+ )?(?:got|found|cracked|solved|worked|hit|guessed|nailed|figured)"
+    rf"(?: it| that(?: one)?)(?: (?:in one|out|right|all|exactly|on (?:\w+ ){{0,2}}try))?{_CLOSED}"
+    r"|you(?:'ve| have)? (?:\w+ )?(?:got|found|picked|chosen|chose|named|given|selected|identified"
+    rf"|hit (?:on|upon)|arrived at|landed on) the (?:right|correct|proper) (?!{_WAY})\w+"
+    r"|(?:good|great|excellent|perfect|right|correct|fine|wise|nice) (?:choice|pick|answer|call)"
+    rf"{_CLOSED})"
+    r"|\b(?:your|the) (?:final )?(?:\w+ )?(?:answer|choice|guess|pick|option|conclusion|solution"
+    r"|selection|suggestion)(?: of [^.!?]{1,40}?)? (?:is|was|looks) (?:(?!almost|nearly|partly"
+    r"|mostly|half|not|never|close)\w+ )?(?:right|correct|spot on|perfect|accurate|valid|true)"
+    r"(?= ?(?:[.,;!—–]|-|$| and\b))|\b(?:stick|stay) with your (?:answer|choice)\b"
+    r"|\b(?:sure|confident) of your (?:answer|choice)\b"
+    r"|\bno (?:reason|need) to (?:change|revise|doubt) your (?:answer|choice)\b",
+    re.IGNORECASE,
+)
+"""A turn confirms what was proposed, whatever it was."""
+_ON_THE_WAY = re.compile(
+    r"\b(?:almost|nearly|close|keep going|so far|not|if|whether|think|but|however|step|part"
+    r"|half(?:way)?|except|still|yet|until|first|next|same)\b|n't\b",
+    re.IGNORECASE,
+)
+"""What is confirmed is no answer, or not all of it."""
+_SPELT = re.compile(
+    r"\b(?:start|begin)(?:s|ning|ing)? (?:with|on|in)(?: (?:the|a|an|letters?))* [\"']?"
+    r"(?P<start>[a-z](?![\w'])|\w{2,}(?=[\"']))"
+    r"|\bend(?:s|ing)? (?:in|on|with)(?: (?:the|a|an|letters?))* [\"']?-?(?P<end>\w+)"
+    r"|\b(?P<count>\d+) letters|(?P<spelt>(?<![\w-])(?:\w-){2,}\w\b)"
+    r"|\b(?P<rhyme>rhym(?:es|ing)) with\b",
+    re.IGNORECASE,
+)
+_COMMON = frozenset(
+    re.findall(
+        r"\w+",
+        "the and for are was his her its who how why not can did does has had you one two may all "
+        "any per out our most likely best first mean means give gives given each kind type main "
+        "which what that this these those with from have were when where whose there their they "
+        "them into than then more many much following would could should about between called name "
+        "named statement true correct answer",
+    )
+)
+"""Words of any question, which say nothing of what it is about."""
 _RUN_ON = re.compile(r"(the)?(?:correct)?(answer|option|choice)(is)(?=\w)", re.IGNORECASE)
 """Words that run together where letters were picked out of a text."""
 _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNORECASE)
 """Only a disguised text with one of these is read for an answer."""
-LONG = 6
-"""Letters of a gold option's text that are told apart from chance in a disguise."""
 
 
 def leaks(text: str, example: Example) -> bool:
     """Return whether these words give the answer away."""
-    said = _IN_YOUR_PLACE.sub("", plain(text))
-    options = prepared(example.options)
-    clauses = list(_clauses(said))
-    told = [clause for clause in clauses if not _is_question(clause)]
-    if any(_states(clause, example, options) for clause in told if not _NOT_SAID.search(clause)):
+    said = _IN_YOUR_PLACE.sub("", number_words(plain(text[:LONGEST])))
+    sentences = list(_sentences(said))
+    told = [one for one in sentences if not _is_question(one)]
+    if any(_states(one, example) for one in told if not _UNSAID.search(one)):
         return True
     if example.answer not in example.letters:
         return False
-    read = [marked(clause, example)[0] for clause in told]
+    read = [mark_options(one, example)[0] for one in sentences]
     return (
-        _confirms(clauses, read)
-        or any(_names(clause, example) or _advises(clause) for clause in read)
-        or _leaves_one(clauses, example)
+        _confirms(sentences[:1])
+        or any(_names(read, i, example) for i in range(len(read)))
+        or _leaves_one(sentences, example)
+        or any(_spells(one, example) for one in told)
     )
 
 
-def _is_question(clause: str) -> bool:
-    return clause.rstrip(" \"')").endswith("?")
+def _is_question(sentence: str) -> bool:
+    ended = sentence.rstrip(" \"')")
+    return ended.endswith("?") or (ended.endswith(".") and _ASKS.match(sentence) is not None)
 
 
-def _clauses(text: str) -> Iterator[str]:
+def _sentences(text: str) -> Iterator[str]:
     """Yield sentences, a statement apart from the question behind it."""
     for match in _SENTENCES.finditer(text):
         sentence = match[0]
-        behind = _ASKED_BEHIND.search(sentence) if sentence.rstrip().endswith("?") else None
+        behind = _QUESTION_BEHIND.search(sentence) if sentence.rstrip().endswith("?") else None
         if behind:
             yield sentence[: behind.start()] + "."
             yield sentence[behind.end() :]
@@ -122,88 +272,126 @@ def _clauses(text: str) -> Iterator[str]:
             yield sentence
 
 
-def _states(clause: str, example: Example, options: Options) -> bool:
-    """Whether a clause says which option is the answer."""
-    if final_answer(clause, example.letters, strict=True) is not None:
+def _states(sentence: str, example: Example) -> bool:
+    """Whether a sentence states an answer as one's own, be it the gold one or not."""
+    if final_answer(sentence, example.letters, strict=True) is not None:
         return True
-    asserted = statements(clause, options, strict=False)
-    if any(one.letter and (one.firm or not one.by_text) for one in asserted):
-        return True
-    gold = next((c for c in example.choices if c.label == example.answer), None)
-    if gold is None:
+    asserted = statements(sentence, prepared(example.options), strict=False)
+    return any(one.letter and (one.firm or not one.by_text) for one in asserted)
+
+
+def _confirms(opening: list[str]) -> bool:
+    """Whether a turn's opening confirms what was proposed."""
+    return any(
+        _OPENS.search(" ".join(one.split())) and not _ON_THE_WAY.search(one)
+        for one in opening
+        if not _is_question(one)
+    )
+
+
+def _names(read: list[str], i: int, example: Example) -> bool:
+    """Whether the i-th sentence names the gold option and points to it.
+
+    `read` are the turn's sentences, their options marked.
+    """
+    sentence = read[i]
+    if not re.search(GOLD, sentence):
         return False
-    named = re.compile(
-        rf"\b(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+\W?{gold.label}\b\W{{0,2}}{_VERB}\s+{_RIGHT}\b"
-        rf"|^\W*{gold.label}\b[).]?{_VERB}\s+{_RIGHT}\b"
-    )
-    said = re.compile(
-        rf"\banswer{_VERB}:?\s+(?:\w+\s+){{0,3}}?\W?{re.escape(gold.text.rstrip('.'))}(?!\w)",
-        re.IGNORECASE,
-    )
-    return bool(named.search(clause) or said.search(clause))
-
-
-def _confirms(clauses: list[str], read: list[str]) -> bool:
-    """Whether the turn confirms the other one's answer, or the gold option that stands beside."""
-    opening = " ".join(" ".join(clauses[:2]).split())
-    if words.OPENS_BY_CONFIRMING.match(opening) and not words.ONLY_ON_THE_WAY.search(opening):
+    if list(_PRETENDED.finditer(sentence)):
+        return any(
+            re.search(GOLD, said) and OTHER not in said
+            for pretended in _PRETENDED.finditer(sentence)
+            for said in _PARTS.split(sentence[pretended.end() :])[:1]
+        )
+    on_topic = _shares_words(sentence, example)
+    if _is_question(sentence):
+        asked = _AGAINST.sub("", sentence)
+        granted = _GRANTED.search(asked) or (on_topic and _REASONS.search(asked))
+        return OTHER not in asked and bool(granted)
+    numeric = example.options[example.answer or ""].strip()[:1].isdigit()
+    if OTHER in sentence and not (
+        numeric or on_topic or _RULES_OUT.search(sentence) or _BUT.search(sentence)
+    ):
+        return False
+    if _LISTED.search(sentence):
+        return False
+    beside = " ".join(one for one in read[max(0, i - 1) : i + 2] if not _is_question(one))
+    confirmed = _CONFIRMS.search(beside) and not _ON_THE_WAY.search(beside)
+    if numeric and _RESULT.search(sentence):
         return True
-    for i, clause in enumerate(read):
-        if claims.denies(lower(clause)) and not words.YOURS_IS_RIGHT.search(clause):
-            continue
-        if (yours := words.YOURS_IS_RIGHT.search(clause)) and _asserted(clause, yours):
-            return True
-        if _CONFIRMS.search(clause):
-            beside = [one for one in read[i : i + 2] if words.OTHER not in one]
-            if any(words.BARE.search(one) for one in beside):
-                return True
-    return False
-
-
-def _names(clause: str, example: Example) -> bool:
-    """Whether a clause calls the gold option right, or what the question asks for."""
-    if any(_asserted(clause, match) for match in words.NAMES.finditer(clause)):
-        return True
-    asked = set(re.findall(r"\w{3,}", example.question.lower()))
+    pointed = on_topic or _CUES.search(sentence)
     return any(
-        (match["after"] or match["before"]).lower() in asked and _asserted(clause, match)
-        for match in words.IDENTIFIES.finditer(clause)
-    )
+        pointed or GOLD_BY_LETTER in part or _PREDICATE.search(part)
+        or (confirmed and _BARE.search(part))
+        for part in (_NUMERIC_PARTS if numeric else _PARTS).split(sentence)
+        if re.search(GOLD, part) and OTHER not in part and not _unsaid(part)
+    )  # fmt: skip
 
 
-def _advises(clause: str) -> bool:
-    """Whether a clause tells to answer with the gold option."""
-    return any(
-        _asserted(clause, match) and not _OF_OTHERS.search(clause[: match.start()] + " ")
-        for match in words.ADVISES.finditer(clause)
-    )
+def _unsaid(part: str) -> bool:
+    """Whether the gold option's place in a part of a sentence is denied, supposed, or another's."""
+    place = re.search(rf"{GOLD}(?: [\w']+){{0,3}}", part)
+    return place is not None and _UNSAID.search(part[: place.end()]) is not None
 
 
-def _asserted(clause: str, match: re.Match[str]) -> bool:
-    before = clause[: match.start()]
-    return claims.asserted(clause, match.start(), match.end()) and not _YOU_SAY.search(before)
+def _shares_words(sentence: str, example: Example) -> bool:
+    """Whether a sentence has a word of the question that is in no option."""
+    options = " ".join(choice.text.lower() for choice in example.choices)
+    asked = {
+        word[:4]
+        for word in re.findall(r"[a-z]{3,}", example.question.lower())
+        if word not in _COMMON and word not in options
+    }
+    shared = asked & {w[:4] for w in re.findall(r"[a-z]{3,}", sentence.lower())}
+    return len(shared) > (len(asked) > 3)
 
 
-def _leaves_one(clauses: list[str], example: Example) -> bool:
+def _leaves_one(sentences: list[str], example: Example) -> bool:
     """Whether all options but the gold one are ruled out, or said to be something else."""
     gone: set[str] = set()
-    pointed = any(map(_ONE_IS_LEFT.search, clauses))
-    for i, clause in enumerate(clauses):
-        read, named = marked(clause, example)
+    seen: set[str] = set()
+    pointed = any(map(_ONE_IS_LEFT.search, sentences))
+    for i, sentence in enumerate(sentences):
+        read, named = mark_options(sentence, example)
         if example.answer in named:
             return False
-        asked_and_denied = _is_question(clause) and any(map(_NO.search, clauses[i + 1 : i + 2]))
-        if asked_and_denied or (not _is_question(clause) and _says_what(clause, read, pointed)):
+        denied = _is_question(sentence) and any(map(_NO.search, sentences[i + 1 : i + 2]))
+        if denied or _NONE_OF_THESE.search(sentence):
+            gone |= seen
+        seen |= named
+        if denied or (not _is_question(sentence) and _says_what(sentence, read, pointed)):
             gone |= named
     return gone == set(example.letters) - {example.answer} and len(gone) > 1
 
 
-def _says_what(clause: str, read: str, pointed: bool) -> bool:
-    """Whether a clause rules out the options that it names, or, where the turn points to the one
+def _says_what(sentence: str, read: str, pointed: bool) -> bool:
+    """Whether a sentence rules out the options that it names, or, where the turn points to the one
     that is left, says what they are."""
-    if _RULES_OUT.search(clause) or _TOO.search(clause):
+    if _RULES_OUT.search(sentence):
         return True
-    return pointed and not _LOOKS.search(clause) and len(re.findall(r"\w{2,}", read)) > 1
+    return pointed and not _LOOKS.search(sentence) and len(re.findall(r"\w{2,}", read)) > 1
+
+
+def _spells(sentence: str, example: Example) -> bool:
+    """Whether how a word is written tells the gold option from all others."""
+    words = {c.label: re.findall(r"\w+", c.text.lower()) for c in example.choices}
+    for match in _SPELT.finditer(sentence):
+        start = (match["start"] or (match["spelt"] or "").replace("-", "")).lower()
+        end, count = (match["end"] or "").lower(), int((match["count"] or "0")[:6])
+        if match["rhyme"]:
+            return True
+        fits = {
+            label
+            for label, of_option in words.items()
+            if any(
+                (start and word.startswith(start)) or (end and word.endswith(end))
+                or len(word) == count
+                for word in of_option
+            )
+        }  # fmt: skip
+        if fits == {example.answer}:
+            return True
+    return False
 
 
 def smuggles(text: str, example: Example) -> bool:
@@ -214,10 +402,10 @@ def smuggles(text: str, example: Example) -> bool:
     """
     gold = letters(example.options.get(example.answer or "", ""))
     named = len(gold) >= LONG and gold not in letters(text)
-    if leaks(" ".join(text.split()), example):
+    if _states(" ".join(text.split()), example):
         return True
     for kind, said in readings(text):
-        if _MAY_SAY.search(said) and leaks(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
+        if _MAY_SAY.search(said) and _states(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
             return True
         if named and kind in ("turned", "decoded") and _says(said, gold):
             return True

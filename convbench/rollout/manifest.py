@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from convbench import __version__
-from convbench.errors import RunError, SpecError
+from convbench.errors import RunError, SpecError, UsageError
 from convbench.options.shared import Shape
 from convbench.schema import (
     Member,
@@ -169,12 +169,12 @@ def spread(
     several = len(temperatures) if len(temperatures) > 1 else len(DEFAULT_TEMPERATURES)
     n = several if samples is None else samples
     if len(temperatures) not in (1, n):
-        raise SpecError(
+        raise UsageError(
             f"--temperatures: found {len(temperatures)} values for {n} samples; expected one "
             "value, or one for each sample"
         )
     if any(not 0 <= value < math.inf for value in temperatures):
-        raise SpecError(f"--temperatures: found {temperatures}; expected numbers of at least 0")
+        raise UsageError(f"--temperatures: found {temperatures}; expected numbers of at least 0")
     return n, temperatures
 
 

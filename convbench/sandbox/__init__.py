@@ -1,6 +1,6 @@
 """Model-written code, run where it can do no harm.
 
-Uses errors alone.
+Uses errors and the guard of processes alone.
 """
 
 from convbench.sandbox.boundary import Boundary

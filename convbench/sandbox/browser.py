@@ -15,7 +15,8 @@ import os
 import threading
 
 from convbench.sandbox.chromium import INSTALL, chromium
-from convbench.sandbox.launch import Browser, BrowserEnded, failures, start
+from convbench.sandbox.driver import LATE_S, Loop, finish_tasks
+from convbench.sandbox.launch import Browser, BrowserEnded, failures, living, start
 from convbench.sandbox.page import Box, PageError, Shot, photograph
 from convbench.sandbox.watch import Most
 
@@ -43,6 +44,31 @@ async def shoot(html: str) -> Shot:
     )
 
 
+def close_all() -> None:
+    """End all browsers, within seconds; the next page starts one anew."""
+    thread, _Thread._only = _Thread._only, None
+    if thread is None:
+        return
+    browsers = [*living]
+    for browser in browsers:
+        browser.kill()
+    for browser in browsers:
+        browser.end_without_loop()
+    with contextlib.suppress(RuntimeError):  # it is closed
+        thread.loop.call_soon_threadsafe(thread.loop.stop)
+    thread.thread.join(3 * LATE_S)
+
+
+def _forget_browsers() -> None:
+    """In a fork there is no thread of ours, and the browsers are not its own."""
+    _Thread._only, _Thread._lock = None, threading.Lock()
+    living.clear()
+
+
+atexit.register(close_all)
+os.register_at_fork(after_in_child=_forget_browsers)
+
+
 class _Thread:
     """A loop of its own for the browsers, which lives as long as the program."""
 
@@ -50,21 +76,26 @@ class _Thread:
     _lock = threading.Lock()
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = Loop()
         # What a browser that was ended leaves half done; results come by other ways.
         self.loop.set_exception_handler(lambda *_: None)
         self.shared: _Shared | None = None
         self.starting = asyncio.Lock()
         self.at_once = asyncio.Semaphore(AT_ONCE)
         self.one = asyncio.Lock()
-        threading.Thread(target=self.loop.run_forever, name="browser", daemon=True).start()
-        atexit.register(self.close)
+        self.thread = threading.Thread(target=self._run_loop, name="browser", daemon=True)
+        self.thread.start()
+
+    def _run_loop(self) -> None:
+        self.loop.run_forever()
+        self.loop.run_until_complete(finish_tasks())
+        self.loop.close()
 
     @classmethod
     def get(cls) -> _Thread:
-        """Return the one there is."""
+        """Return the one there is, or a new one."""
         with cls._lock:
-            if cls._only is None:
+            if cls._only is None or not cls._only.thread.is_alive():
                 cls._only = cls()
             return cls._only
 
@@ -80,17 +111,12 @@ class _Thread:
 
     async def _opened(self) -> _Shared:
         async with self.starting:
-            if self.shared is None or self.shared.spoiled:
+            if self.shared is not None and self.shared.spoiled:
+                await self.shared.browser.end()
+                self.shared = None
+            if self.shared is None:
                 self.shared = _Shared(await start(Most(MEMORY)))
             return self.shared
-
-    def close(self) -> None:
-        """End the browser."""
-        with contextlib.suppress(Exception):
-            if self.shared is not None:
-                end = self.shared.browser.end()
-                asyncio.run_coroutine_threadsafe(end, self.loop).result(10)
-        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 class _Shared:

@@ -63,14 +63,14 @@ class Way:
         return " and ".join(lacks)
 
     def script(self, program: str, mark: Path, words: Path, group: Path | None) -> str:
-        """Return a shell script that writes its parent's and its own number to `mark` and what it
-        says to `words`, enters a control group, limits what each process holds and becomes
-        Chromium with its arguments."""
+        """Return a shell script that writes its own number to `mark` and what it says to `words`,
+        enters a control group, limits what each process holds and becomes Chromium with its
+        arguments."""
         command = [program] if not self.wall else [*_wall(program, self.user), program]
         enter = f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))} || exit 1\n" if group else ""
         return (
             f"#!/bin/sh\nexec 2>{shlex.quote(str(words))}\n"
-            f'echo "$PPID $$" >{shlex.quote(str(mark))}\n'
+            f"echo $$ >{shlex.quote(str(mark))} || exit 1\n"
             f"{enter}ulimit -c 0; ulimit -d {DATA_BYTES >> 10} || exit 1\n"
             f'exec {shlex.join(command)} "$@"\n'
         )

@@ -19,14 +19,11 @@ from convbench.install import with_extra
 from convbench.sandbox import cgroup
 from convbench.sandbox.boundary import INSTALL as WALL
 from convbench.sandbox.chromium import INSTALL, SCRATCH_BYTES, Way, chromium, ways
-from convbench.sandbox.watch import LastWords, Most, Watch, below, kill
+from convbench.sandbox.driver import start_driver
+from convbench.sandbox.watch import POLL_S, LastWords, Most, Watch
 
 START_S = 30.0
 """For a driver, a browser, its first tab, each; a second is common."""
-END_S = 5.0
-"""For a driver to end by itself, once its browser has ended."""
-MARK_S = 0.02
-"""Between two looks for the numbers of a browser that starts."""
 NOTICED_S = 1.0
 """Longest from the end of a browser until the watch has seen it."""
 TASKS = 2000
@@ -39,6 +36,8 @@ _FLAGS = (
 )  # fmt: skip
 _known: list[Way] = []
 """The way that was seen to work here, once there is one."""
+living: set[Browser] = set()
+"""Those that were started, or are being started, and not ended."""
 T = TypeVar("T")
 
 
@@ -46,26 +45,23 @@ class BrowserEnded(ConnectionError):
     """A browser, or its driver, that ended by itself; says when, and its last words."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Browser:
     """A browser with a driver of its own, each wait on which ends with it."""
 
-    driver: Any
     way: Way
+    folder: Path
+    """Its own folder on the host, its driver's scratch too."""
     group: Path | None
     """The control group that it is in."""
     words: LastWords
     gone: asyncio.Future[None]
-    """Done once it has ended, or was ended."""
+    """Done once it is seen to have ended, or is told to."""
     chromium: Any = None
     pid: int = 0
     """Of bubblewrap, or of Chromium where it runs bare; 0 before it is known."""
     watch: Watch | None = None
-
-    def follow(self, parent: int, pid: int, most: Most) -> None:
-        """Look from now on at what the driver, `parent`, and the browser use, and for their end."""
-        self.pid = pid
-        self.watch = Watch(parent, (parent, pid), most, self.words, self._over)
+    """None before its driver was started."""
 
     @property
     def used_too_much(self) -> str | None:
@@ -98,24 +94,33 @@ class Browser:
             step.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def kill(self) -> None:
-        """End all of its processes, at once. bubblewrap itself follows what it started."""
+        """Have its watch end all of its processes, at once."""
         if self.watch:
             self.watch.over.set()
-            kill([*below(self.pid), *([] if self.way.wall else [self.pid])])
-        cgroup.end(self.group)
 
     async def end(self) -> None:
-        """End it and its driver."""
+        """End it and its driver, and wait for their end."""
         self.kill()
-        try:
-            await asyncio.wait_for(self.driver.stop(), END_S)
-        except Exception:  # noqa: BLE001 - it does not end by itself
-            kill([self.watch.pid] if self.watch else [])
+        while self.watch and self.watch.thread.is_alive():  # which has a bound
+            await asyncio.sleep(POLL_S)
+        self._clear_files()
+
+    def end_without_loop(self) -> None:
+        """End it as `end` does, in whichever thread."""
+        self.kill()
+        if self.watch:
+            self.watch.thread.join()
+        self._clear_files()
+
+    def _clear_files(self) -> None:
+        living.discard(self)
+        cgroup.end(self.group)
         self.words.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _over(self) -> None:
-        """End what is left, in the thread of the watch, and let those know who wait."""
-        self.kill()
+        """Let those know who wait; called in the thread of the watch."""
+        cgroup.end(self.group)
         with contextlib.suppress(RuntimeError):  # the loop has ended before
             self.gone.get_loop().call_soon_threadsafe(self._let_go)
 
@@ -173,15 +178,16 @@ async def _started_in_two(program: str, way: Way, most: Most) -> Browser:
 
 
 async def _started(program: str, way: Way, most: Most) -> Browser:
-    driver = await _driver()
     folder = Path(tempfile.mkdtemp(prefix="convbench-browser-"))
     group = cgroup.make(most.memory_bytes + SCRATCH_BYTES, TASKS)
     gone = asyncio.get_running_loop().create_future()
-    browser = Browser(driver, way, group, LastWords(folder / "words"), gone)
+    browser = Browser(way, folder, group, LastWords(folder / "words"), gone)
+    living.add(browser)
+    following = asyncio.ensure_future(_follow(browser))
     try:
-        following = asyncio.ensure_future(_follow(browser, folder / "mark", most))
+        driver = await _driver(browser, most)
         launching = driver.chromium.launch(
-            executable_path=_script(folder, program, browser),
+            executable_path=_script(program, browser),
             args=_FLAGS,
             timeout=0,  # the limit is ours
             chromium_sandbox=way.inner,
@@ -196,35 +202,37 @@ async def _started(program: str, way: Way, most: Most) -> Browser:
         raise
     finally:
         following.cancel()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _driver() -> Any:
-    """Return a driver that was started."""
-    from playwright.async_api import async_playwright
+async def _driver(browser: Browser, most: Most) -> Any:
+    """Return the driver that was started for a browser, watched from its first moment on."""
+
+    def watch_guard(guard: int) -> None:
+        browser.watch = Watch(guard, most, browser.words, browser._over)
 
     try:
-        return await asyncio.wait_for(async_playwright().start(), START_S)
+        return await asyncio.wait_for(start_driver(browser.folder, watch_guard), START_S)
     except TimeoutError:
         raise TimeoutError(f"Playwright's driver gave no answer within {START_S:.0f} s") from None
     except Exception as error:  # noqa: BLE001 - no error of its own where its driver ends
         raise BrowserEnded(f"Playwright's driver ended as it started: {error}") from None
 
 
-def _script(folder: Path, program: str, browser: Browser) -> str:
-    script = folder / "chromium"
-    files = folder / "mark", folder / "words"
+def _script(program: str, browser: Browser) -> str:
+    script = browser.folder / "chromium"
+    files = browser.folder / "mark", browser.folder / "words"
     script.write_text(browser.way.script(program, *files, browser.group))
     script.chmod(0o700)
     return str(script)
 
 
-async def _follow(browser: Browser, mark: Path, most: Most) -> None:
-    """Have the browser watched as soon as its script has written its numbers."""
-    while not (mark.exists() and mark.read_text().endswith("\n")):
-        await asyncio.sleep(MARK_S)
-    parent, own = map(int, mark.read_text().split())
-    browser.follow(parent, own, most)
+async def _follow(browser: Browser) -> None:
+    """Have the browser itself watched too, as soon as its script has written its number."""
+    mark = browser.folder / "mark"
+    while not (browser.watch and mark.exists() and mark.read_text().endswith("\n")):
+        await asyncio.sleep(POLL_S)
+    browser.pid = int(mark.read_text())
+    browser.watch.first.append(browser.pid)
 
 
 async def _try(chromium: Any) -> None:

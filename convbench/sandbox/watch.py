@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from convbench.printable import printable
 
 EVERY_S = 0.1
 """Between two looks; what one process holds is bounded by the kernel meanwhile."""
+END_S = 5.0
+"""For a guard to end all below it; a tenth is common."""
+POLL_S = 0.02
 REAP_S = 10.0
 
 
@@ -38,6 +41,13 @@ def below(pid: int) -> Iterator[int]:
                 for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
                     yield int(child)
                     yield from below(int(child))
+
+
+def began_at(pid: int) -> str:
+    """Return the moment at which a process began, in ticks of the machine; empty without one."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
 
 
 def usage_of(pid: int) -> tuple[int, float]:
@@ -107,30 +117,56 @@ class LastWords:
 
 
 class Watch:
-    """Looks at a tree of processes until one of its `first` ends, or the tree uses too much; then
-    calls `end`, once."""
+    """Looks at a guard and all below it until one of the `first` ends, all together use too much,
+    or `over` is set; then calls `noticed` and ends them all.
+
+    The thread that does it needs no event loop, and ends a little over END_S later at the latest.
+    """
 
     def __init__(
-        self, pid: int, first: Sequence[int], most: Most, words: LastWords, end: Callable[[], None]
+        self, guard: int, most: Most, words: LastWords, noticed: Callable[[], None]
     ) -> None:
-        """`pid` is above all others."""
-        self.pid, self.first, self.most, self.words, self.end = pid, first, most, words, end
+        """`guard` is the number of a process of `convbench.guard`."""
+        self.guard, self.most, self.words, self.noticed = guard, most, words, noticed
+        self.first = [guard]
         self.why: str | None = None
-        """What it used too much of; None while it did not."""
+        """What they used too much of; None while they did not."""
         self.over = threading.Event()
-        """Set to stop looking."""
-        threading.Thread(target=self._look, name="watch", daemon=True).start()
+        """Set to end them."""
+        self.seen: dict[int, str] = {}
+        """Those below at the last look, each with the moment that it began."""
+        self.thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self.thread.start()
 
     def _look(self) -> None:
         began = time.monotonic()
         while self.why is None and all(map(lives, self.first)) and not self.over.wait(EVERY_S):
             self.words.read()
+            found = {pid: began_at(pid) for pid in below(self.guard)}
+            if lives(self.guard):  # else they are no longer below it
+                self.seen = found
             self.why = self._passed(time.monotonic() - began)
         self.words.close()
-        self.end()
+        self.noticed()
+        self._end()
+
+    def _end(self) -> None:
+        """Have the guard end all. Kill what is left where it does not, since it is stopped, or was
+        killed itself. The event loop that started the guard waits for it."""
+        until = time.monotonic() + END_S
+        if lives(self.guard):
+            os.kill(self.guard, signal.SIGTERM)
+        while lives(self.guard) and time.monotonic() < until:
+            time.sleep(POLL_S)
+        left = {pid for pid, at in self.seen.items() if began_at(pid) == at}
+        if lives(self.guard):
+            left |= {*below(self.guard)}
+            os.kill(self.guard, signal.SIGKILL)
+        if left:
+            kill([*left])
 
     def _passed(self, seconds: float) -> str | None:
-        memory, cpu = usage_of(self.pid)
+        memory, cpu = usage_of(self.guard)
         if memory > self.most.memory_bytes:
             return f"more than {self.most.memory_bytes >> 20} MiB of memory"
         if cpu > self.most.cpu_seconds:

@@ -130,7 +130,8 @@ class JudgeSpec(Noun):
     """Whether the transcript holds what speakers thought in a channel of their own."""
     fence: Fence | None = Field(default=None, exclude_if=lambda value: value is None)
     """How others' words stand in the prompt. A rubric that is named gets `quoted` where it says
-    nothing; one that a run kept from before stays as it was."""
+    nothing, and so do the prompts of a grader (`args.inner.grade: model`); one that a run kept from
+    before stays as it was."""
     replies: Replies | None = Field(default=None, exclude_if=lambda value: value is None)
     """What is asked for. A rubric that is named gets `structured` where it says nothing; one that a
     run kept from before stays with text."""

@@ -68,10 +68,11 @@ class Speaker(Noun):
         names = [tool.name for tool in self.tools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"tools named twice: {twice}")
+            raise ValueError(f"tools: found {', '.join(twice)} twice; expected each name once")
         lost = {tool.server for tool in self.tools if tool.server} - set(self.tool_servers)
         if lost:
-            raise ValueError(f"tools of servers that are not there: {sorted(lost)}")
+            there = ", ".join(self.tool_servers) or "none"
+            raise ValueError(f"tools: no server {', '.join(sorted(lost))}; expected {there}")
         return self
 
 
@@ -191,7 +192,8 @@ class ProtocolSpec(Noun):
     def _consistent(self) -> Self:
         policies = [name for name, speaker in self.speakers.items() if speaker.policy]
         if len(policies) != 1:
-            raise ValueError(f"exactly one speaker must have policy: true; found {policies}")
+            having = ", ".join(policies) or "none"
+            raise ValueError(f"speakers: found policy: true in {having}; expected it in one")
         unknown = {step.speaker for step in self.all_steps()} - set(self.speakers)
         if unknown:
             known = ", ".join(self.speakers)
@@ -199,7 +201,7 @@ class ProtocolSpec(Noun):
         ids = [step.id for step in self.all_steps()]
         twice = sorted({name for name in ids if ids.count(name) > 1})
         if twice:
-            raise ValueError(f"step ids used twice: {twice}")
+            raise ValueError(f"steps: found id {', '.join(twice)} twice; expected each once")
         return self
 
     @property

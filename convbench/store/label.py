@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pydantic import Field
 
-from convbench.errors import RunError
+from convbench.errors import RunError, UsageError
 from convbench.schema.noun import Noun
 from convbench.store.jsonl import write_whole
 from convbench.store.locks import folder_lock
@@ -50,7 +50,7 @@ def _write_label(run: Run, tags: tuple[str, ...], gone: set[str], note: str | No
     before = read_label(run)
     for tag in tags:
         if not TAG.fullmatch(tag):
-            raise RunError(
+            raise UsageError(
                 f"--tag {tag[:80]!r}: expected up to 64 letters, digits and . _ : / - that begin "
                 "with a letter or digit"
             )

@@ -33,6 +33,8 @@ def test_few_are_invented_where_nothing_is_answered():
         ("C", None),
         ("I choose C.", None),
         ("C is the correct answer.", None),
+        ("The gas that we look for, however, is C.", None),
+        ("Dus C.", None),
         ("Only marble was changed by heat, so C.", None),
     ],
 )
@@ -40,6 +42,20 @@ def test_strict_reads_the_papers_phrase_alone(text, strict):
     options = FILE["options"]["rock"]
     assert grade_texts([text], options, "C", reading="strict").answer == strict
     assert grade_texts([text], options, "C").answer == "C"
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "The answer is {}.", "The answer is 1/{}.", "\\boxed{{1.{}}}"]
+)
+def test_a_number_of_thousands_of_digits_is_no_option(text):
+    assert final_answer(text.format("1" * 6_000), FILE["options"]["number"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"), [("-10 \u00b0C", "A"), ("10 \u00b0C", "C"), ("- 10 \u00b0C", "C")]
+)
+def test_a_sign_is_no_mark_of_a_list(text, answer):
+    assert final_answer(text, FILE["options"]["temp"]) == answer
 
 
 PIECES = [

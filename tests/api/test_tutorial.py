@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "first-comparison.ipynb"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tutorial_goes_from_build_to_a_paired_table(tmp_path: Path) -> None:

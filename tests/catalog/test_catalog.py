@@ -116,12 +116,15 @@ WRONG = {
         (TASK + "instruction: {thinkign: x}", ["instruction.thinkign", "'thinking'"]),
     ],
     ProtocolSpec: [
-        (PROTOCOL.replace(POLICY, ""), ["exactly one speaker must have policy: true"]),
+        (
+            PROTOCOL.replace(POLICY, ""),
+            ["speakers: found policy: true in none; expected it in one"],
+        ),
         (
             PROTOCOL.replace("speaker: teacher", "speaker: tutor"),
-            ["no speaker tutor"],
+            ["mine.yaml: steps: no speaker tutor; expected assistant, teacher"],
         ),
-        (PROTOCOL.replace("id: a", "id: q"), ["used twice: ['q']"]),
+        (PROTOCOL.replace("id: a", "id: q"), ["steps: found id q twice; expected each once"]),
         (PROTOCOL.replace("say: hello", "say: x, ask: y"), [STEP, "both say (scripted) and ask"]),
         (PROTOCOL.replace("say: hello", "sai: x"), [f"{STEP}.sai: unknown key", "say, ask, words"]),
         (PROTOCOL + "modes: [loud]", ["modes.0", "'loud'", "'standard'"]),
@@ -149,6 +152,8 @@ def test_a_wrong_spec_gets_file_key_found_and_expected(
     assert line.startswith(f"{path}: ")
     assert [part for part in parts if part not in line] == [], line
     assert "\n" not in line
+    assert "{'" not in line, "a value of Python's, which nobody typed"
+    assert "Value error" not in line
 
 
 @pytest.mark.parametrize("model", RIGHT)

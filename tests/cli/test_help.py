@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,31 @@ def test_help_fits_the_terminal_and_nothing_of_it_is_cut(
         said = typist(name, "--help")
         assert max(map(len, said.out.splitlines())) <= width
         assert "…" not in said.out.replace("T,T,…", ""), name
+
+
+OF_PYTHON = re.compile(
+    r"list\[|tuple\[|<class|Optional\[|NoneType|\| None|<(bool|str|int|float|path)\b|\d{16,}", re.I
+)
+
+
+def test_help_speaks_of_words_and_not_of_pythons_types(
+    typist: Typist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for words in ((), *((name,) for name in commands)):
+        said = typist(*words, "--help").out
+        assert not OF_PYTHON.search(said), (words, OF_PYTHON.findall(said))
+        for one in commands[words[0]].params if words else ():
+            for choice in typing.get_args(one.type_descriptor.annotation):
+                whole = rf"(?<![\w-]){re.escape(str(choice))}(?![\w-])"
+                assert isinstance(choice, type) or re.search(whole, said), (words, choice)
+
+
+def test_what_is_said_several_times_is_shown_so(typist: Typist) -> None:
+    assert re.search(r"--tag +TEXT\.\.\. ", typist("list", "--help").out)
+    assert re.search(r"RUN +Run directories", typist("report", "--help").out)
+    assert re.search(r"--samples +N \[1<=x<=100000\] ", typist("build", "--help").out)
 
 
 def test_a_command_loads_its_own_file_and_no_other(tmp_path: Path) -> None:

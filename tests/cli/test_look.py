@@ -46,7 +46,7 @@ def test_tags_come_and_go(typist: Typist) -> None:
     assert (found["tags"], found["note"]) == (["x"], "kept")
     before = Path("runs/one/run.json").read_bytes()
     assert typist("tag", "--untag", "y").err.startswith("error: --untag y: found tags x;")
-    assert typist("tag", "--tag", "no spaces").code == 1
+    assert typist("tag", "--tag", "no spaces").code == 2
     assert typist.json("tag", "--note", "")["result"]["note"] is None
     assert Path("runs/one/run.json").read_bytes() == before
 

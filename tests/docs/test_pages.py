@@ -173,6 +173,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 OLDER = [page for page in PAGES if page.stem not in OWN and commands(page, "", "sh", "bash")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", OLDER, ids=lambda page: page.stem)
 def test_commands_of_older_pages_run_on_what_a_reader_has(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch

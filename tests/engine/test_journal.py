@@ -66,6 +66,7 @@ def test_totals_count_every_call(tmp_path: Path) -> None:
     assert journal.totals() == (8, 0.25)
 
 
+@pytest.mark.exhaustive
 def test_totals_of_many_calls_hold_few_bytes_of_each(tmp_path: Path) -> None:
     """Attempts without a reply cost what they were written down with; memory holds those alone."""
 

@@ -14,9 +14,11 @@ import yaml
 
 from convbench.store import Run
 from tests.rollout.cli import environment, records
+from tests.support.later import needs
 from tests.support.processes import gone
 
-pytest.importorskip("torch")
+needs("torch")
+
 WAIT_S = 600.0
 """A process that takes longer has hung."""
 CELLS = ("pocket-thinking-seed0", "pocket-standard-seed0")
@@ -60,6 +62,7 @@ def weights(root: Path, cell: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_cells_side_by_side_are_as_one_after_the_other(tmp_path: Path) -> None:

@@ -6,17 +6,16 @@ import shlex
 from pathlib import Path
 
 from convbench import catalog
+from convbench.schema import JudgeSpec
 
 FORMATS = ("table", "markdown", "latex", "html", "json", "csv")
 TABLES = ("conversations", "turns", "verdicts", "examples")
 TARGETS = ("trl", "openai", "sharegpt", "ms-swift")
+KINDS = ("tasks", "protocols", "judges", "recipes", "models", "experiments", "launch", "runs")
+NEED_ACCURACY = ("seal-few-shot",)
+"""Recipes that need a score the imported rewards do not have."""
 
 ASKED = {
-    "list-runs": "list runs",
-    "list-tasks": "list tasks",
-    "list-judges": "list judges",
-    "list-recipes": "list recipes",
-    "list-models": "list models",
     "report-judge": "report log --judge answer",
     "report-naive": "report log --se naive",
     "report-train": "report log --split train",
@@ -24,6 +23,8 @@ ASKED = {
     "report-verdict": "report log --verdict --judge rules",
     "report-kept": "report kept/run",
     "report-sharded": "report kept/sharded",
+    "report-plots": "report kept/run --plots",
+    "report-gold": "report log --gold --judge rules",
     "query-accuracy": "query 'select policy, temperature, avg(correct::int), count(*) from "
     "conversations group by all order by all' --run log",
     "query-judges": "query 'select judge, count(*), sum(reward), count(failure) from verdicts "
@@ -34,55 +35,52 @@ ASKED = {
     "by all' --run kept/run",
     "query-sharded": "query 'select conversation_id, answer, correct, words from conversations "
     "order by all' --run kept/sharded",
+    "query-wrong": "query 'select nosuch from conversations' --run log",
     "show-conversation": "show fence-log-000123 --run log",
     "show-failed": "show fence-log-000158-failed --run log",
     "show-tools": "show fence-tools-000003 --run tools",
     "show-unknown": "show fence-log-nosuch --run log",
-    "show-kept": "show kept/run",
-    "publish": "publish me/log --run log --dry-run",
+    "show-kept": "show 34b92093 --run kept/run",
+    "publish": "publish me/log --run log --judge rules --dry-run",
+    "publish-unnamed": "publish me/log --run log --dry-run",
+    "publish-tools": "publish me/tools --run tools --dry-run",
     "publish-kept": "publish me/kept --run kept/run --dry-run",
     "publish-sharded": "publish me/sharded --run kept/sharded --dry-run",
-    "estimate": "estimate local:pocket --run log",
+    "publish-checkpoint": "publish me/swift --checkpoint log/checkpoints/swift --judge rules "
+    "--dry-run",
+    "estimate": "estimate local:pocket --run weighed --judge imported --split all",
+    "estimate-unnamed": "estimate local:pocket --run log",
     "estimate-kept": "estimate local:pocket --run kept/run",
     "patterns": "patterns log log/evals/swift",
     "verify": "verify log",
     "verify-kept": "verify kept/run",
     "verify-sharded": "verify kept/sharded",
-    "gold-draw": "gold log --draw 50 --judge rules",
+    "gold-draw": "gold log --draw 50 --judge rules --seed 3",
+    "gold-queue": "gold log",
     "judge-nothing-left": "judge --run log --judge rules",
     "judge-some-left": "judge --run part --judge rules",
     "judge-preview": "judge --run log --judge rubric@scripted:policy --dry-run",
     "judge-pairwise": "judge --pairwise log log/evals/swift --judge pairwise-rules --dry-run",
+    "credit": "credit branches --run branched --judge answer",
     "credit-refused": "credit log/checkpoints/swift --run log",
+    "train-kept": "train swift --run kept/run --model local:pocket --dry-run",
     "status": "status kept/sharded",
     "merge": "merge kept/sharded",
     "resume": "build --run kept/run",
     "view-static": "view kept/run --static page",
-    "tag": "tag kept/run first --note 'as it was'",
+    "tag": "tag kept/run --tag first --note 'as it was'",
     "experiment": "experiment pocket --dry-run",
 }
-
-
-def _shell() -> dict[str, str]:
-    asked = dict(ASKED)
-    for kind in FORMATS:
-        asked[f"report-{kind}"] = f"report log --format {kind}"
-    for table in TABLES:
-        asked[f"columns-{table}"] = f"query 'describe {table}' --run log"
-    for target in TARGETS:
-        asked[f"export-{target}"] = f"export --run log --to {target} --judge imported"
-        asked[f"export-{target}-tools"] = f"export --run tools --to {target} --judge imported"
-    for recipe in ("swift", "refit", "dpo", "kto"):
-        asked[f"export-trl-{recipe}"] = (
-            f"export --run log --to trl --recipe {recipe} --judge imported"
-        )
-    for recipe in _names("recipes"):
-        asked[f"train-{recipe}"] = (
-            f"train {recipe} --run log --model local:pocket --judge imported --dry-run"
-        )
-    return asked
-
-
+SLOW = (
+    *("patterns", "report-*", "train-*", "estimate*", "export-*-*", "experiment", "verify"),
+    *("publish", "publish-unnamed", "publish-tools", "judge-preview", "query-csv"),
+    *("prompts-pocket*", "prompts-colbench-*", "prompts-mathdial", "prompts-cosql"),
+    *("prompts-market", "prompts-squad", "prompts-arc-easy", "prompts-mmlu"),
+    *("prompts-openbookqa", "prompts-sciqa"),
+)
+"""What takes more than about a second of the 10,000, or of a model: `make test-all` asks it."""
+QUICK = ("report-table", "report-kept", "report-sharded", "train-kept")
+"""What stands for them in `make test`."""
 NO_JSON = frozenset({"view-static", "experiment"})
 """Commands that are asked without `--json`."""
 
@@ -96,19 +94,46 @@ def commands() -> dict[str, list[list[str]]]:
     }
 
 
+def _shell() -> dict[str, str]:
+    asked = dict(ASKED)
+    for kind in KINDS:
+        asked[f"list-{kind}"] = f"list {kind}"
+    for form in FORMATS:
+        asked[f"report-{form}"] = f"report log --format {form}"
+    for table in TABLES:
+        asked[f"columns-{table}"] = f"query 'describe {table}' --run log"
+    for target in TARGETS:
+        asked[f"export-{target}"] = f"export --run kept/run --to {target}"
+        asked[f"export-{target}-log"] = f"export --run log --to {target}"
+        asked[f"export-{target}-tools"] = f"export --run tools --to {target}"
+    for recipe in ("swift", "refit", "dpo", "kto"):
+        asked[f"export-trl-{recipe}"] = (
+            f"export --run log --to trl --recipe {recipe} --judge imported"
+        )
+    for recipe in names("recipes"):
+        judge = "rules" if recipe in NEED_ACCURACY else "imported"
+        asked[f"train-{recipe}"] = (
+            f"train {recipe} --run log --model local:pocket --judge {judge} --dry-run"
+        )
+    return asked
+
+
 def specs() -> dict[str, list[list[str]]]:
     """Return, by kind, the words that show every spec of it."""
     return {
-        f"specs-{kind}": [["show", f"{kind.removesuffix('s')}/{name}"] for name in _names(kind)]
+        f"specs-{kind}": [["show", f"{kind.removesuffix('s')}/{name}"] for name in names(kind)]
         for kind in ("judges", "recipes", "experiments")
+    } | {
+        f"specs-{kind}": [["show", f"{kind}/{name}"] for name in names(kind)]
+        for kind in ("protocols", "launch")
     }
 
 
-def prompts(task: str, excerpts: Path) -> list[list[str]]:
-    """Return the words that show what a task sends under every protocol. Pairs that do not go
-    together are refused, which is kept too."""
-    rows = _rows(task, excerpts)
-    return [["show", task, "--protocol", one, *rows] for one in _names("protocols")]
+def prompts(task: str, protocol: str, excerpts: Path) -> list[list[str]]:
+    """Return the words that show what a task sends under a protocol, in either mode. Pairs that do
+    not go together are refused, which is kept too."""
+    words = ["show", task, "--protocol", protocol, *rows_of(task, excerpts)]
+    return [[*words, "--mode", mode] for mode in ("thinking", "standard")]
 
 
 EXCERPTS = {
@@ -126,27 +151,40 @@ EXCERPTS = {
 """Rows that stand for a set on the Hub, by task."""
 
 
-def built(task: str, excerpts: Path) -> list[str]:
+def built(task: str, protocol: str, excerpts: Path, run: str) -> list[str]:
     """Return the words that build a run of one question of a task with scripted speakers."""
-    rows = _rows(task, excerpts)
-    shape = ["--tasks", "1", "--samples", "1", "--split", "all", "--quiet"]
-    return ["build", task, "--model", "scripted:policy", *rows, *shape, "--run", f"talks/{task}"]
+    shape = ["--protocol", protocol, "--tasks", "1", "--samples", "1", "--split", "all", "--quiet"]
+    rows = rows_of(task, excerpts)
+    return ["build", task, "--model", "scripted:policy", *rows, *shape, "--run", run]
 
 
-def judged(task: str) -> list[list[str]]:
-    """Return the words that show what each judge is sent of such a run."""
-    run = ["judge", "--run", f"talks/{task}", "--dry-run"]
-    return [[*run, "--judge", f"{one}@scripted:policy"] for one in _names("judges")]
+def judged(run: str, other: str) -> list[list[str]]:
+    """Return the words that show what each judge that asks a model is sent of such a run; those
+    that compare see the other run too."""
+    asked = []
+    for name in names("judges"):
+        judge = catalog.load(JudgeSpec, "judges", name)
+        if judge.kind in ("rubric", "review"):
+            runs = ["--pairwise", run, other] if judge.per == "pair" else ["--run", run]
+            asked.append(["judge", *runs, "--judge", f"{name}@scripted:policy", "--dry-run"])
+    return asked
 
 
-def _names(kind: str) -> list[str]:
+def names(kind: str) -> list[str]:
+    """Return the names of the specs of a kind, in order."""
     return sorted(catalog.names(kind))
 
 
-def _rows(task: str, excerpts: Path) -> list[str]:
+def rows_of(task: str, excerpts: Path) -> list[str]:
+    """Return the words that take a task's rows from an excerpt, where there is one."""
     if task not in EXCERPTS:
         return []
     file = (excerpts / EXCERPTS[task]).with_suffix(".parquet")
-    sets = ("source.hub=null", f"source.file={file}", "source.config=null", "source.splits=[]",
-            "sample.count=all")  # fmt: skip
+    sets = (
+        "source.hub=null",
+        f"source.file={file}",
+        "source.config=null",
+        "source.splits=[]",
+        "sample.count=all",
+    )
     return [word for one in sets for word in ("--set", f"task.{one}")]

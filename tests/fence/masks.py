@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,21 +17,35 @@ HEAD = 40
 MASKS = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)?"), "⟨TIME⟩"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?)?\b"), "⟨DATE⟩"),
+    (re.compile(r"datetime\.datetime\([^)]*\)"), "⟨TIME⟩"),
     (re.compile(r"\b\d{8}-\d{6}(?:-[0-9a-f]{8})?\b"), "⟨RUN⟩"),
     (re.compile(r"(?<![.\w])(?=\w*[a-f])(?=\w*\d)[0-9a-f]{12,64}\b"), "⟨HEX⟩"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:ms|s|seconds?|minutes?)\b"), "⟨SPAN⟩"),
     (re.compile(r'(_s|seconds|_mtime|"pid"|"at"|"began")": ?[\d.e+-]+'), r'\1": ⟨SPAN⟩'),
+    (re.compile(r"\b\d[\d.,]*/s · "), "⟨RATE⟩ · "),
+    # DuckDB shows how far a slow query is where Python has no file to run, as a worker of xdist
+    (re.compile(r"(?:\s*\d+% ▕[^▏\n]*▏[^\n]*)+\s*"), ""),
+    (re.compile(r" · \d+:\d\d(?::\d\d)?$", re.MULTILINE), " · ⟨SPAN⟩"),
 )
-UNTOLD = re.compile(r"(^|/)(\.lock|seals\.jsonl|\.[^/]*\.tmp)$|\.(png|svg|pdf)$")
-"""Files whose bytes follow from dates, or from the fonts of a machine."""
+UNTOLD = re.compile(r"(^|/)(\.(\w+\.)?lock|seals\.jsonl|\.[^/]*\.tmp)$|\.(png|svg|pdf)$")
+"""Files whose bytes follow from dates, processes, or the fonts of a machine."""
 
 
-def masked(text: str, folder: Path, version: str) -> str:
-    """Return a text without dates, paths, ids, durations and the version."""
-    text = text.replace(str(folder), "⟨HERE⟩").replace(version, "⟨VERSION⟩")
-    for pattern, mask in MASKS:
-        text = pattern.sub(mask, text)
-    return text
+@dataclass(frozen=True)
+class Masks:
+    """What differs from place to place too: folders by what stands for them, and the version."""
+
+    folders: dict[Path, str]
+    version: str
+
+    def of(self, text: str) -> str:
+        """Return a text without dates, paths, ids, durations and the version."""
+        for folder, mask in self.folders.items():
+            text = text.replace(str(folder), mask)
+        text = text.replace(self.version, "⟨VERSION⟩")
+        for pattern, mask in MASKS:
+            text = pattern.sub(mask, text)
+        return text
 
 
 def shortened(text: str) -> str:
@@ -70,11 +85,12 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def written(before: dict[str, tuple[int, int]], folder: Path, version: str) -> str:
+def written(before: dict[str, tuple[int, int]], folder: Path, masks: Masks) -> str:
     """Return a line for every file that is new or changed since `before`: name and hash."""
     lines = []
     for name, stamp in sorted(stamps(folder).items()):
         if before.get(name) != stamp:
-            text = "" if UNTOLD.search(name) else masked(texts_of(folder / name), folder, version)
-            lines.append(f"{masked(name, folder, version)}  {digest(text)}")
-    return "\n".join(lines)
+            untold = UNTOLD.search(name)
+            content = "⟨UNTOLD⟩" if untold else digest(masks.of(texts_of(folder / name)))
+            lines.append(f"{masks.of(name)}  {content}")
+    return "\n".join(sorted(lines))

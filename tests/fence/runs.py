@@ -2,8 +2,9 @@
 
 `log`: 10,000 conversations with rewards (questions in groups, three splits, several turns, answers
 that cannot be read, attempts that failed), imported and scored by two rule judges, with the
-evaluation of a second policy on its test questions. `tools`: 200 with calls of tools. `kept`: runs
-that version 0.1 wrote, kept as files.
+evaluation of a second policy on its test questions. `part`: 400, half of them scored. `tools`: 200
+with calls of tools. `branched`: 80, most of them left again at each turn. `weighed`: 160 said to be
+of the packaged policy. `kept`: runs that version 0.1 wrote, kept as files.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import yaml
+from safetensors.numpy import save_file
+
+from convbench.catalog import load
 from convbench.formats.importing import import_file
-from convbench.schema import Conversation, Failure, Member, RunManifest
+from convbench.rollout.branch import branch_key
+from convbench.schema import Branch, Conversation, Failure, Member, RunManifest
+from convbench.schema.recipe import Recipe
 from convbench.store import Run
 from convbench.store.jsonl import Appender
 from convbench.store.seal import seal
+from convbench.views import policy_turns
 
 SEED = 17
 QUESTIONS = 2_500
@@ -27,10 +36,36 @@ SAMPLES = 4
 TEMPERATURES = (0.3, 0.7, 1.0, 1.0)
 LABELS = "ABCD"
 WORDS = (
-    "rock", "tide", "moon", "star", "lava", "moss", "sand", "wind", "leaf", "root", "iron", "salt",
-    "amber", "cloud", "river", "stone", "flame", "valley", "shadow", "marble", "copper", "basalt",
-    "granite", "harbour", "meadow", "thunder", "crystal", "lantern", "compass",
-)  # fmt: skip
+    "rock",
+    "tide",
+    "moon",
+    "star",
+    "lava",
+    "moss",
+    "sand",
+    "wind",
+    "leaf",
+    "root",
+    "iron",
+    "salt",
+    "amber",
+    "cloud",
+    "river",
+    "stone",
+    "flame",
+    "valley",
+    "shadow",
+    "marble",
+    "copper",
+    "basalt",
+    "granite",
+    "harbour",
+    "meadow",
+    "thunder",
+    "crystal",
+    "lantern",
+    "compass",
+)
 KEPT = Path(__file__).parent / "kept"
 UNREAD = ("I cannot say.", "It could be any of these.", "Perhaps, perhaps not.")
 
@@ -143,8 +178,7 @@ def write_evaluation(base: Run, name: str = "swift") -> Run:
     gold answer more often and talks longer."""
     checkpoint = base.checkpoints / name
     checkpoint.mkdir(parents=True)
-    (checkpoint / "recipe.yaml").write_text("name: swift\n")
-    (checkpoint / "training.json").write_text(json.dumps({"conversations": 6_000}))
+    _write_adapter(checkpoint, base.manifest.id, name)
     test = [one for one in base.examples.values() if one.split == "test"]
     child = Run.create(base.evals / name, _evaluated(base.manifest, name), test)
     draw = random.Random(SEED + 1)
@@ -167,6 +201,19 @@ def write_evaluation(base: Run, name: str = "swift") -> Run:
     return child
 
 
+def _write_adapter(checkpoint: Path, run: str, recipe: str) -> None:
+    """Write what a trainer leaves, with one number for weights."""
+    spec = load(Recipe, "recipes", recipe, sets={"model": "org/base", "run": "../.."})
+    (checkpoint / "recipe.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    summary = {"recipe": recipe, "base": "org/base", "run": run, "judge": "imported"}
+    figures = {"metric": "reward", "conversations": 6_000, "items": 6_000, "processes": 1}
+    rest = {"skipped": {}, "counts": {"tokens": 999}, "log": []}
+    (checkpoint / "training.json").write_text(json.dumps(summary | figures | rest))
+    adapter = {"base_model_name_or_path": "org/base", "peft_type": "LORA"}
+    (checkpoint / "adapter_config.json").write_text(json.dumps(adapter))
+    save_file({"weight": np.zeros(1)}, str(checkpoint / "adapter_model.safetensors"))
+
+
 def _evaluated(manifest: RunManifest, name: str) -> RunManifest:
     cast = dict(manifest.cast)
     policy = manifest.protocol.policy
@@ -183,14 +230,61 @@ def _evaluated(manifest: RunManifest, name: str) -> RunManifest:
     )
 
 
+def add_branches(run: Run) -> None:
+    """Write what two other attempts at each policy turn of a run's conversations said."""
+    held = Run.create(
+        run.branches, run.manifest.model_copy(update={"kind": "branch"}), run.examples.values()
+    )
+    draw = random.Random(SEED + 2)
+    with Appender(held.conversations_file) as file:
+        for talk in run.conversations():
+            for turn in policy_turns(run.manifest.protocol, talk):
+                for number in range(2):
+                    file.write(_branch(talk, turn, number, draw).model_dump_json().encode())
+    seal(held.path)
+
+
+def _branch(talk: Conversation, turn: int, number: int, draw: random.Random) -> Conversation:
+    final = f"{_prose(draw, 20)}\n\nThe answer is {draw.choice(LABELS)}."
+    last = talk.turns[-1].model_copy(update={"content": final})
+    return talk.model_copy(
+        update={
+            "key": branch_key(talk.key, turn, number),
+            "conversation_id": f"{talk.conversation_id}-{turn}-{number}",
+            "branch": Branch(parent=talk.conversation_id, turn=turn, candidate=number),
+            "turns": (*talk.turns[:-1], last),
+        }
+    )
+
+
+def name_policy(run: Run, model: str) -> None:
+    """Say that another model has had a run's conversations."""
+    cast = run.manifest.cast | {run.manifest.protocol.policy: Member(model=model)}
+    (run.path / "run.json").write_text(
+        run.manifest.model_copy(update={"cast": cast}).model_dump_json()
+    )
+
+
+QUESTIONS_OF = {"log": QUESTIONS, "part": 100, "tools": 50, "branched": 20, "weighed": 40}
+
+
 def make_runs(folder: Path) -> None:
-    """Make `log`, `part` (the same, half judged) and `tools` in a folder; the names of their
-    conversations do not depend on the day."""
-    for name, questions in (("log", QUESTIONS), ("part", 100), ("tools", 50)):
+    """Make all of them in a folder; the names of their conversations do not depend on the day."""
+    for name, questions in QUESTIONS_OF.items():
         rows = folder / f"{name}.jsonl"
         write_log(rows, questions, tools=name == "tools")
         run = import_file(rows, folder / name, f"fence-{name}").run
         add_failures(run)
         seal(run.path)
     write_evaluation(Run.open(folder / "log"))
+    add_branches(Run.open(folder / "branched"))
+    name_policy(Run.open(folder / "weighed"), "local:pocket")
     shutil.copytree(KEPT, folder / "kept")
+
+
+def forget_half(run: Path) -> None:
+    """Leave of a run's verdicts every second one."""
+    file = run / "verdicts.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[::2]))
+    seal(run)

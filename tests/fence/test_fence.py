@@ -1,99 +1,140 @@
 """Every command that reads, asked about the same runs, says what it said before.
 
-After a wanted change: CONVBENCH_GOLDEN=write pytest tests/fence, then read the difference.
-`python -m pytest tests/fence` takes some minutes; `make test-all` runs it.
+After a wanted change: CONVBENCH_GOLDEN=write .venv/bin/python -m pytest tests/fence -n 2, then read
+the difference. `make test` asks what is quick; `make test-all` asks all.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-from convbench import __version__, catalog
-from convbench.cli import main
+from convbench import __version__
+from convbench.cli import console, main
 from tests.excerpts import EXCERPTS
 from tests.excerpts import written as excerpts_below
-from tests.fence.asked import built, commands, judged, prompts, specs
-from tests.fence.masks import masked, shortened, stamps, written
-from tests.fence.runs import make_runs
+from tests.fence.asked import QUICK, SLOW, built, commands, judged, names, prompts, specs
+from tests.fence.masks import Masks, digest, shortened, stamps, written
+from tests.fence.runs import forget_half, make_runs
 
+ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("CONVBENCH_GOLDEN") == "write"
 SETTLED = {
-    "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "HF_HUB_OFFLINE": "1", "TZ": "UTC",
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+    "TERM": "dumb",
+    "HF_HUB_OFFLINE": "1",
+    "TZ": "UTC",
     "OMP_NUM_THREADS": "1",
-}  # fmt: skip
-pytestmark = pytest.mark.exhaustive
+}
+SCORED = (
+    ("rules", ("log", "log/evals/swift", "part")),
+    ("answer", ("log", "log/evals/swift", "branched", "branched/branches")),
+)
+SPEC = re.compile(r"(?<=\n\n)name: .*?\n\n(?=example  )", re.DOTALL)
+"""The spec that stands before the prompts of each of its protocols."""
+
+
+def type_command(words: list[str]) -> int:
+    """Type a command in this process; return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTLED.items():
+            patch.setenv(name, value)
+        for stream in (console.out, console.err):  # of the width that was there at import
+            patch.setattr(stream, "_width", int(SETTLED["COLUMNS"]))
+        patch.setattr(sys, "argv", ["convbench", *words])
+        try:
+            main()
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
 
 
 @dataclass
 class Fence:
-    """The folder with the runs, in which commands are typed."""
+    """The folder with the runs, in which commands are typed, and the runs as they were."""
 
     folder: Path
+    master: Path
     excerpts: Path
     capture: pytest.CaptureFixture[str]
-    patch: pytest.MonkeyPatch
 
-    def do(self, words: list[str]) -> tuple[int, str, str]:
+    def ask(self, words: list[str]) -> tuple[int, str, str]:
         """Type a command; return its exit code and what it printed on stdout and stderr."""
         self.capture.readouterr()
-        self.patch.setattr(sys, "argv", ["convbench", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        code = type_command(words)
         printed = self.capture.readouterr()
-        return code, printed.out, printed.err
+        return code, self.masks.of(printed.out), self.masks.of(printed.err)
 
-    def type(self, words: list[str]) -> str:
+    @property
+    def masks(self) -> Masks:
+        """What differs from place to place."""
+        folders = {self.folder: "⟨HERE⟩", self.excerpts: "⟨EXCERPTS⟩", ROOT: "⟨CODE⟩"}
+        return Masks(folders, __version__)
+
+    def answer(self, words: list[str]) -> str:
         """Return how a command ended: code, what it printed, what it wrote; what was written is
         taken away again."""
         before = stamps(self.folder)
-        saved = {name: (self.folder / name).read_bytes() for name in before if _small(name)}
-        code, out, err = self.do(words)
-        parts = [f"$ convbench {shlex.join(words)}", f"exit code {code}"]
+        code, out, err = self.ask(words)
+        parts = [f"$ convbench {shlex.join(map(self.masks.of, words))}", f"exit code {code}"]
         for title, text in (("stdout", out), ("stderr", err)):
             if text:
-                parts.append(f"--- {title}\n{shortened(self._masked(text))}")
-        if files := written(before, self.folder, __version__):
+                parts.append(f"--- {title}\n{shortened(text)}")
+        if files := written(before, self.folder, self.masks):
             parts.append(f"--- files\n{shortened(files)}")
-        self._restore(before, saved)
-        return "\n".join(self._masked(part) for part in parts) + "\n"
+        self._restore(before)
+        return "\n".join(parts) + "\n"
 
-    def _masked(self, text: str) -> str:
-        text = text.replace(str(self.excerpts), "⟨EXCERPTS⟩")
-        return masked(text, self.folder, __version__)
-
-    def _restore(self, before: dict[str, tuple[int, int]], saved: dict[str, bytes]) -> None:
+    def _restore(self, before: dict[str, tuple[int, int]]) -> None:
         after = stamps(self.folder)
         for name in after.keys() - before.keys():
             (self.folder / name).unlink()
-        for name, content in saved.items():
+        for name in before:
             if after.get(name) != before[name]:
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.folder / name).write_bytes(content)
+                shutil.copy2(self.master / name, self.folder / name)
         for path in sorted(self.folder.rglob("*"), reverse=True):
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
 
 
-def _small(name: str) -> bool:
-    return name.startswith(("kept/", "part/", "talks/"))
+@pytest.fixture(scope="session")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs, made and scored once a session, by whichever worker comes first."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "fence-master"
+    with (shared / "fence.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "fence-ready").exists():
+            folder.mkdir()
+            make_runs(folder)
+            for judge, runs in SCORED:
+                for run in runs:
+                    type_command(["judge", "--run", str(folder / run), "--judge", judge])
+            forget_half(folder / "part")
+            (shared / "fence-ready").touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the runs."""
-    folder = tmp_path_factory.mktemp("fence")
-    make_runs(folder)
+def place(master: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A worker's own copy of the runs."""
+    folder = tmp_path_factory.mktemp("fence") / "here"
+    shutil.copytree(master, folder)
     return folder
 
 
@@ -105,43 +146,63 @@ def excerpts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fence(
-    place: Path, excerpts: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    master: Path,
+    place: Path,
+    excerpts: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Fence:
     """The folder with the runs, to type commands in."""
-    for name, value in SETTLED.items():
-        monkeypatch.setenv(name, value)
     monkeypatch.chdir(place)
-    ready = Fence(place, excerpts, capfd, monkeypatch)
-    if not (place / ".scored").exists():
-        for judge in ("rules", "answer"):
-            for run in ("log", "log/evals/swift"):
-                ready.do(["judge", "--run", run, "--judge", judge])
-        (place / ".scored").touch()
-    return ready
+    return Fence(place, master, excerpts, capfd)
 
 
-@pytest.mark.parametrize("name", commands())
+def asked(every: Iterable[str], prefix: str = "") -> list[object]:
+    """Return names as parameters; what is slow is left to `make test-all`."""
+    rest = [pytest.mark.exhaustive]
+    return [pytest.param(one, marks=rest if _is_slow(prefix + one) else []) for one in every]
+
+
+def _is_slow(golden: str) -> bool:
+    return golden not in QUICK and any(fnmatch(golden, pattern) for pattern in SLOW)
+
+
+@pytest.mark.parametrize("name", asked(commands()))
 def test_a_command_says_what_it_said(fence: Fence, name: str) -> None:
-    compare(name, "\n".join(map(fence.type, commands()[name])))
+    compare(name, "\n".join(map(fence.answer, commands()[name])))
 
 
 @pytest.mark.parametrize("kind", specs())
 def test_every_spec_is_shown_as_it_was(fence: Fence, kind: str) -> None:
-    compare(kind, "\n".join(map(fence.type, specs()[kind])))
+    compare(kind, "\n".join(map(fence.answer, specs()[kind])))
 
 
-@pytest.mark.parametrize("task", sorted(catalog.names("tasks")))
+@pytest.mark.parametrize("task", asked(names("tasks"), "prompts-"))
 def test_every_prompt_is_what_it_was(fence: Fence, task: str) -> None:
-    shown = [fence.type(words) for words in prompts(task, fence.excerpts)]
-    fence.do(built(task, fence.excerpts))
-    shown += [fence.type(words) for words in judged(task)]
-    shutil.rmtree(fence.folder / "talks")
+    """The spec once, the prompts of each protocol and mode as they are, and a hash of what each
+    judge is sent."""
+    shown = [fence.answer(["show", task])]
+    for protocol in names("protocols"):
+        for words in prompts(task, protocol, fence.excerpts):
+            shown.append(SPEC.sub("⟨SPEC⟩\n\n", fence.answer(words)))
+        shown += judges_of(fence, task, protocol)
     compare(f"prompts-{task}", "\n".join(shown))
 
 
+def judges_of(fence: Fence, task: str, protocol: str) -> Iterator[str]:
+    """Yield for every judge a line with a hash of what it is sent, where a run can be built."""
+    runs = ("talks/one", "talks/other")
+    if any(fence.ask(built(task, protocol, fence.excerpts, run))[0] for run in runs):
+        return
+    for words in judged(*runs):
+        yield f"$ convbench {shlex.join(words)}  {digest(fence.answer(words))}"
+    shutil.rmtree(fence.folder / "talks")
+
+
 def test_no_golden_file_is_left_over() -> None:
-    names = {*commands(), *specs(), *(f"prompts-{task}" for task in catalog.names("tasks"))}
-    assert {path.stem for path in GOLDEN.glob("*.txt")} in (names, set())
+    every = {*commands(), *specs(), *(f"prompts-{task}" for task in names("tasks"))}
+    kept = {path.stem for path in GOLDEN.glob("*.txt")}
+    assert not kept - every, "take them away"
 
 
 def compare(name: str, text: str) -> None:

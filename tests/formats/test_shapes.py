@@ -8,16 +8,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
-import trl
 
-from convbench.errors import DataError, SpecError
+from convbench.errors import DataError, UsageError
 from convbench.formats.importing import import_file
 from convbench.options.data import ImportOptions
 from convbench.schema import text_of
 from tests.cli.conftest import typist
 from tests.cli.typed import Typist
+from tests.support.later import later
+
+datasets = later("datasets")
+trl = later("trl")
 
 __all__ = ["typist"]
 
@@ -139,7 +141,7 @@ def test_what_is_no_shape_names_its_line(tmp_path: Path, row: dict[str, Any], li
 
 def test_maps_that_are_none(tmp_path: Path) -> None:
     for pair in (("reward",), ("reward=",), ("=x",), ("reward=a", "reward=b")):
-        with pytest.raises(SpecError, match="expected NAME=FIELD"):
+        with pytest.raises(UsageError, match="expected NAME=FIELD"):
             _ = ImportOptions("x", map=pair).names
     with pytest.raises(DataError, match="--map reward=score: found no 'score'; expected one of"):
         said(tmp_path, [{"messages": [ASK, GOOD]}], reward="score")
@@ -150,6 +152,6 @@ def test_the_command_maps_and_trains(typist: Typist) -> None:
     Path("logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = typist.json("import", "logs.jsonl", "--map", "messages=chat", "--map", "reward=s")
     assert made["result"]["rewards"] == 8
-    assert typist("import", "logs.jsonl", "--map", "messages").code == 1
+    assert typist("import", "logs.jsonl", "--map", "messages").code == 2
     assert "found no such file" in typist("import", "absent.parquet").err
     assert "expected hf://OWNER/NAME" in typist("import", "hf://me").err

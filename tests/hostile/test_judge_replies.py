@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from convbench.catalog import load
 from convbench.engine.caller import Caller, RetryPolicy
 from convbench.judge.dispatch import judge_conversation
+from convbench.judge.replies import Complaint, Scores
 from convbench.judge.replies import read as read_reply
-from convbench.judge.reply_form import Complaint, Scores
 from convbench.judge.resolve import resolve_judge
 from convbench.models import open_model
 from convbench.schema import JudgeSpec

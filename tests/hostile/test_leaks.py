@@ -212,7 +212,7 @@ def test_lectures_and_hints_hide_nothing(hub_rows: Source) -> None:
             }
         )  # fmt: skip
         for text in filter(None, (row["lecture"], row["hint"], row["solution"])):
-            assert smuggles(text, asked) == leaks(text, asked), text
+            assert leaks(text, asked) or not smuggles(text, asked), text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from convbench.commands.experiment import experiment
 from convbench.engine import Budget, Caller, Journal, RetryPolicy
 from convbench.engine.spending import spending
-from convbench.errors import BudgetError, ModelError
+from convbench.errors import BudgetError, ModelError, UsageError
 from convbench.models import open_model
 from convbench.options.experiment import ExperimentOptions
 from convbench.options.shared import CallOptions
@@ -223,7 +223,7 @@ def test_an_old_journal_opens_and_odd_lines_make_no_room(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("budget", [float("nan")])
 def test_a_budget_that_is_no_number_is_refused(budget: float) -> None:
-    with pytest.raises(BudgetError, match="found nan; expected dollars"):
+    with pytest.raises(UsageError, match="found nan; expected dollars"):
         Budget(usd=budget)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from convbench.models.guard import descendants, guarded
+from convbench.guard import descendants, guarded
 from tests.hub.worker import Client
 from tests.learn import tiny
 from tests.rollout.cli import ROOT, Done, convbench, environment, finish, start

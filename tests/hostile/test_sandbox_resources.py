@@ -15,10 +15,10 @@ import pytest
 from convbench.sandbox import Limits, Outcome, agree, run
 from convbench.sandbox.boundary import SCRATCH_FILES
 from tests.rollout.cli import ROOT
-from tests.sandbox.walls import limits_of
+from tests.sandbox.walls import WALLS, limits_of
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=WALLS)
 def limits(request: pytest.FixtureRequest) -> Limits:
     return replace(limits_of(request.param), seconds=2.0, slack=10.0)
 

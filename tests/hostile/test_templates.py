@@ -24,6 +24,7 @@ from tests.hub.worker import Client
 from tests.rollout.cli import convbench
 from tests.rollout.conftest import provider, served
 from tests.rollout.table import PROTOCOLS, QUESTION, played, protocol_of
+from tests.support.exhaustive import by_turns
 
 __all__ = ["hub", "hub_client", "provider", "served"]
 
@@ -333,8 +334,7 @@ def example_of(name: str) -> Example:
 TASKS = {name: catalog.load(TaskSpec, "tasks", name) for name in catalog.names("tasks")}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("task", sorted(catalog.names("tasks")))
+@pytest.mark.parametrize(("task", "protocol"), by_turns(sorted(catalog.names("tasks")), PROTOCOLS))
 def test_every_speaker_of_every_task_and_protocol_gets_plain_data(task: str, protocol: str) -> None:
     """Whatever it sees, of each of the examples."""
     spec = protocol_of(protocol)
@@ -346,8 +346,7 @@ def test_every_speaker_of_every_task_and_protocol_gets_plain_data(task: str, pro
                 assert_plain({**base, **prompts.hidden(item, sees)})
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("protocol", "example"), by_turns(PROTOCOLS, EXAMPLES))
 def test_every_judge_gets_plain_data(protocol: str, example: str) -> None:
     _, said = played(protocol_of(protocol))
     assert_plain(judge_fields(example_of(example), transcript(said)))

@@ -1,8 +1,9 @@
-"""Print every pattern of the package that a long text takes more than its share of time.
+"""Print every pattern and reader of the package that a long text takes more than its share of time.
 
 Every module is imported with the compiler of patterns watched, and what functions make of their
 own is made by `samples`. Each pattern is tried on texts that its own literals and repeats suggest,
-`SHORT` and `LONG` characters of them: four times the text may take four times as long.
+and what reads a whole reply on those of `READ`, `SHORT` and `LONG` characters of them: four times
+the text may take four times as long.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import re
 import signal
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from re import _constants as op  # type: ignore[attr-defined]
@@ -33,20 +34,6 @@ ANCHORED = {"match", "fullmatch"}
 NAMES = ("experiment/preflight.py", "formats/inspect_log.py", "report/experiment/beside.py",
          "store/guard.py", "store/parts.py")  # fmt: skip
 """Files whose functions make patterns for names and lines of ours, none for what a model wrote."""
-NOT_YET = (
-    "answers/claims.py",
-    "answers/statements.py",
-    "answers/wording.py",
-    "judge/instructions.py",
-    "models/refusals.py",
-    "report/markdown.py",
-    "rollout/giveaway_words.py",
-    "rollout/giveaways.py",
-    "tasks/cosql/likely.py",
-)
-"""Files whose patterns, each alone, are not held to it yet: replies reach them in bounded pieces
-(tests/answers/test_answers_replies.py, tests/rollout/test_giveaways.py), or they read short names.
-"""
 SHORT, LONG = 5_000, 20_000
 MOST = 10.0
 """LONG's time over SHORT's that is refused: 4 is in proportion to the text, 16 to its square."""
@@ -55,6 +42,12 @@ FLOOR_S = 0.02
 LIMIT_S = 1.0
 """CPU time after which a text is given up."""
 UNITS = ("\n", " ", "\t", "a", "_", "-", "`", "a_ ", " \n", "<tool_call>{}")
+READ = (" ", "\n", "\t", "a", "a_ ", "`", "*", "(", "-", "1", "1 ", "|", "> ", "~~", "<b>",
+        "\N{GRINNING FACE}",
+        "marble ", "marble, ", "B ", "wait ", "not ", "so B. ", "x is B. ", "the answer is ",
+        "the answer is B. ", "I think it is B because ", "you should pick marble ",
+        "Question: x?\n", "Accuracy: ", '{"a":')  # fmt: skip
+"""What replies are made of that readers are tried on."""
 SHAPES = (("T)- ", "_", ""), ("", "-", "?"))
 TRIED = " \na_-`1A.:,;|()[]{}<>\"'/\\=+*#?"
 """Characters of which a class that is repeated is tried with the first few that it takes."""
@@ -171,30 +164,30 @@ def watched() -> dict[tuple[str, int], set[tuple[re.Pattern[Any], int]]]:
 
 def samples() -> None:
     """Have each function that makes a pattern make one."""
-    from convbench import blot
+    from convbench import blot, catalog
     from convbench.answers import options
-    from convbench.judge import features, reply_form
+    from convbench.judge import features, instructions, replies
     from convbench.judge.review import cues
+    from convbench.models import refusals
     from convbench.publish.secrets import Scanner
     from convbench.rollout import checks, giveaways
-    from convbench.schema import Choice, Example, Metric
+    from convbench.schema import JudgeSpec, Metric
     from convbench.schema.tools import Tool
     from convbench.store import keys
 
-    texts = (("A", "aaaaaaaa"), ("B", "a b, a b"), ("C", "SELECT a FROM b"))
-    choices = tuple(Choice(label=a, text=t) for a, t in texts)
-    example = Example(example_id="e", task="t", split="train", group_id="e", question="Which?",
-                      choices=choices, answer="A")  # fmt: skip
+    example = asked("aaaaaaaa", "a b, a b", "SELECT a FROM b")
     blot._wrapped(("sk-aaaa1111aaaa1111",))
     blot._looks.__wrapped__()
     Scanner({})
     keys._first.__wrapped__(("key", "example_id"))
     features.about_options("A", example)
+    instructions.names_every_label(catalog.load(JudgeSpec, "judges", "rubric"))
+    refusals.named_parameters("no top_p", ["top_p"])
     cues.picks("nothing", example, "")
     checks.leaks("nothing.", example)
     giveaways._says("nothing", "aaaaaaaa")
-    options._prepared.__wrapped__(("A", "B", "C"), texts)
-    reply_form.known_of.__wrapped__((Metric(name="a", label="A b"),))
+    options._prepared.__wrapped__(("A", "B", "C"), tuple(example.options.items()))
+    replies.called_by.__wrapped__((Metric(name="a", label="A b"),))
     parameters = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     tool = {"name": "look", "about": "looks", "words": "look at {a}.", "parameters": parameters}
     Tool.model_validate({**tool, "function": "m:f"}).asked("nothing")
@@ -299,16 +292,12 @@ def shapes(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
     yield from ((before, unit, end) for before, unit in found for end in ("", "!"))
 
 
-def seconds(pattern: re.Pattern[Any], text: Any, how: str) -> float:
-    """Return the CPU time of a pattern on a text, infinity after LIMIT_S."""
+def seconds(work: Callable[[], Any]) -> float:
+    """Return the CPU time of some work, infinity after LIMIT_S."""
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S)
     start = time.process_time()
     try:
-        if how in ANCHORED:
-            getattr(pattern, how)(text)
-        else:
-            for _ in pattern.finditer(text):
-                pass
+        work()
         return time.process_time() - start
     except TooLong:
         return float("inf")
@@ -318,24 +307,60 @@ def seconds(pattern: re.Pattern[Any], text: Any, how: str) -> float:
 
 def slow(pattern: re.Pattern[Any], how: str) -> str | None:
     """Return the first text that takes a pattern more than its share, and by how much."""
-    for before, unit, end in shapes(pattern):
-        texts = [
-            before + (unit * (size // len(unit) + 1))[: size - len(before)] + end
-            for size in (LONG, SHORT)
-        ]
-        if not isinstance(pattern.pattern, str):
-            texts = [text.encode() for text in texts]  # type: ignore[misc]
-        long, short = float("inf"), float("inf")
-        for _ in range(3):
-            long = min(long, seconds(pattern, texts[0], how))
-            if long > FLOOR_S:
-                short = min(short, sum(seconds(pattern, texts[1], how) for _ in range(4)) / 4)
-            if long <= max(FLOOR_S, MOST * short):
-                break
+
+    def read(text: str) -> None:
+        said: Any = text if isinstance(pattern.pattern, str) else text.encode()
+        if how in ANCHORED:
+            getattr(pattern, how)(said)
         else:
-            told = f"over {LIMIT_S:g} s" if long > LIMIT_S else f"{long:.2f} s for {short:.4f} s"
-            return f"{told} on {before!r} + {unit!r} … + {end!r}"
-    return None
+            deque(pattern.finditer(said), maxlen=0)
+
+    return next(filter(None, (takes_long(read, *shape) for shape in shapes(pattern))), None)
+
+
+def takes_long(read: Callable[[str], Any], before: str, unit: str, end: str) -> str | None:
+    """Return by how much reading a text of one unit takes more than its share, if it does."""
+    texts = [
+        before + (unit * (size // len(unit) + 1))[: size - len(before)] + end
+        for size in (LONG, SHORT)
+    ]
+    long, short = float("inf"), float("inf")
+    for _ in range(3):
+        long = min(long, seconds(lambda: read(texts[0])))
+        if FLOOR_S < long < LIMIT_S:
+            short = min(short, sum(seconds(lambda: read(texts[1])) for _ in range(4)) / 4)
+        if long < LIMIT_S and long <= max(FLOOR_S, MOST * short):
+            return None
+    told = f"over {LIMIT_S:g} s" if long > LIMIT_S else f"{long:.2f} s for {short:.4f} s"
+    return f"{told} on {before!r} + {unit!r} … + {end!r}"
+
+
+def readers() -> dict[str, Callable[[str], Any]]:
+    """Return what reads a whole reply, by name."""
+    from convbench import catalog
+    from convbench.answers.final import final_answer
+    from convbench.judge import replies
+    from convbench.rollout import giveaways
+    from convbench.schema import JudgeSpec
+
+    rocks, numbers = asked("granite", "sandstone", "marble"), asked("5", "10", "15")
+    rubric = catalog.load(JudgeSpec, "judges", "rubric")
+    return {
+        "final_answer of words": lambda text: final_answer(text, rocks.options),
+        "final_answer of numbers": lambda text: final_answer(text, numbers.options),
+        "leaks": lambda text: giveaways.leaks(text, rocks),
+        "smuggles": lambda text: giveaways.smuggles(text, rocks),
+        "a judge's reply": lambda text: replies.read(text, rubric),
+    }
+
+
+def asked(*texts: str) -> Any:
+    """Return an example with these options."""
+    from convbench.schema import Choice, Example
+
+    choices = tuple(Choice(label="ABC"[i], text=text) for i, text in enumerate(texts))
+    return Example(example_id="e", task="t", split="train", group_id="e", question="Which?",
+                   choices=choices, answer="A")  # fmt: skip
 
 
 def main() -> None:
@@ -345,8 +370,6 @@ def main() -> None:
     gc.disable()
     lines: dict[str, None] = {}
     for site in sites():
-        if site.file in NOT_YET:
-            continue
         made = {one for line in range(site.line, site.last + 1) for one in found[site.file, line]}
         if not made and site.written is not None and site.function != "compile":
             made = {(site.written, 0)}
@@ -360,6 +383,9 @@ def main() -> None:
                 told = slow(pattern, how)
                 if told:
                     lines[f"{site.file}:{site.line}: {how}: {told}: {pattern.pattern!r:.90}"] = None
+    for name, read in readers().items():
+        told = filter(None, (takes_long(read, "", unit, "") for unit in READ))
+        lines.update((f"{name}: {one}", None) for one in told)
     print(json.dumps(list(lines)))
 
 

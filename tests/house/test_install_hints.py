@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convbench.install import command
+from convbench.install import NEEDS_TORCH, command
 from tests.house.test_layers import ROOT
 
 ASK = "from convbench.install import with_extra; print(with_extra('train'))"
@@ -23,7 +25,9 @@ def test_a_checkout_that_is_not_installed_is_named() -> None:
     asked = [sys.executable, "-S", "-c", ASK]  # without site-packages
     done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    words = shlex.split(done.stdout)
+    first, words = (shlex.split(line) for line in done.stdout.split("&&"))
+    (pin,) = re.findall(r"^torch==\S+", (ROOT / "constraints.txt").read_text(), re.M)
+    assert first == ["pip", "install", pin]
     assert words == ["pip", "install", "-e", f"{ROOT}[train]", "-c", f"{ROOT}/constraints.txt"]
     assert (Path(words[3].removesuffix("[train]")) / "pyproject.toml").is_file()
     assert Path(words[5]).is_file()
@@ -55,7 +59,34 @@ def test_what_pip_wrote_is_read(tmp_path: Path, editable: bool) -> None:
                           cwd=tmp_path, timeout=60)  # fmt: skip
     assert done.returncode == 0, done.stderr
     wanted = "-e '/srv/c[train]'" if editable else f"'convbench[train] @ {WHEEL}'"
-    assert done.stdout.strip() == f"pip install {wanted}"
+    assert done.stdout.strip().endswith(f" && pip install {wanted}")
+
+
+@pytest.mark.parametrize("extra", ["train", "local", "analysis", "vision"])
+@pytest.mark.parametrize("there", [True, False])
+def test_torch_goes_first_where_an_extra_needs_it_and_there_is_none(
+    tmp_path: Path, there: bool, extra: str
+) -> None:
+    """In a Python without packages; a torch of one empty file stands for one that is installed."""
+    if there:
+        (tmp_path / "torch.py").touch()
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]; " + ASK.replace(
+        "train", extra
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True,
+                          cwd=tmp_path, timeout=60)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().split(" && ")
+    assert f"[{extra}]" in lines.pop()
+    assert bool(lines) == (not there and extra in ("train", "local"))
+    assert all(re.fullmatch(r"pip install torch==[\d.]+", line) for line in lines)
+
+
+def test_the_extras_that_need_torch_are_known() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    having = {name for name, needed in listed["optional-dependencies"].items()
+              if any(re.match(r"(torch|bitsandbytes)\b", one) for one in needed)}  # fmt: skip
+    assert having == set(NEEDS_TORCH)
 
 
 def test_no_hint_is_written_by_hand() -> None:

@@ -37,7 +37,7 @@ STAGES = (
     ("schema",),
     ("blot", "terminal"),
     ("printable", "regular"),
-    ("words", "errors", "callable", "install", "cache"),
+    ("words", "errors", "callable", "install", "cache", "guard"),
 )
 """The stages, last first: each may use those below it, never one above it."""
 HEIGHT = {name: height for height, names in enumerate(STAGES) for name in names}

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from convbench.commands.credit import credit
-from convbench.errors import QueryError, RunError, TrainError
+from convbench.errors import QueryError, RunError, TrainError, UsageError
 from convbench.formats.export import export
 from convbench.learn.credit import by_branches, values_before
 from convbench.learn.select import branches, select
@@ -25,6 +24,9 @@ from convbench.view.index import build_index
 from convbench.view.talk import talk
 from tests.learn import tiny
 from tests.learn.sweet.planted import critic, left, planted
+from tests.support.later import later
+
+torch = later("torch")
 
 BY_TURN = "select turn_index, advantage, advantage_by from turns where conversation_id = '{}'"
 
@@ -118,7 +120,7 @@ def test_a_critic_credits_every_turn_of_any_run(tmp_path: Path) -> None:
     told = credit(CreditOptions(str(folder), other.path, raw=True))
     assert told.source == "critic-raw:sweet"
     assert turn_advantages(other, told.source) != turn_advantages(other, "critic:sweet") == found
-    with pytest.raises(TrainError, match="--raw: goes with a critic"):
+    with pytest.raises(UsageError, match="--raw: goes with a critic"):
         credit(CreditOptions("branches", other.path, raw=True))
 
 
@@ -128,7 +130,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         turn_advantages(run)
     with pytest.raises(TrainError, match="found no critic; expected the checkpoint folder"):
         credit(CreditOptions(str(tmp_path), run.path))
-    with pytest.raises(TrainError, match="--judge: goes with `branches`"):
+    with pytest.raises(UsageError, match="--judge: goes with `branches`"):
         credit(CreditOptions(str(tmp_path), run.path, "j"))
     assert newest_advantages(run) == {}
     line = {"conversation_id": "run-q0-0", "turn_index": 1, "source": "a", "advantage": 0.5}

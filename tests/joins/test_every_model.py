@@ -36,6 +36,7 @@ from convbench.store import Run
 from tests.judge.test_dispatch import EXAMPLE, PROTOCOL, conversation
 from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call, scripted_reply
+from tests.support.exhaustive import only
 from tests.support.provider import Provider
 
 MANY = 8
@@ -61,7 +62,13 @@ def served() -> Iterator[tuple[str, str]]:
 
 
 SERVED = list(served())
-parts = pytest.mark.parametrize(("name", "provider"), SERVED, ids=[name for name, _ in SERVED])
+FIRST = {provider: (name, provider) for name, provider in reversed(SERVED)}.values()
+
+
+def parts(turn: int) -> pytest.MarkDecorator:
+    """Every model in this part; of `make test`, each provider's first, and of the rest a third."""
+    chosen = only(lambda one: one in FIRST or SERVED.index(one) % 3 == turn, SERVED)
+    return pytest.mark.parametrize(("name", "provider"), chosen, ids=[name for name, _ in SERVED])
 
 
 def by_form(call: Call) -> str:
@@ -125,7 +132,7 @@ async def scored(name: str, caller: Caller, model: Model, number: int) -> Sequen
     return [one, couple, *await score_group(rubric(name, "relative"), group, PROTOCOL, tools)]
 
 
-@parts
+@parts(0)
 def test_as_a_judge_of_one_of_two_and_of_a_group(name: str, provider: str) -> None:
     notes: list[str] = []
 
@@ -149,7 +156,7 @@ def test_as_a_judge_of_one_of_two_and_of_a_group(name: str, provider: str) -> No
     assert len(notes) == len(set(notes))
 
 
-@parts
+@parts(1)
 def test_as_a_policy_with_its_own_teacher(name: str, provider: str, tmp_path: Path) -> None:
     talks = built(tmp_path, name, provider, "demo", protocol="clarifying", teacher=name)
     assert {talk.failure for talk in talks} == {None}
@@ -157,7 +164,7 @@ def test_as_a_policy_with_its_own_teacher(name: str, provider: str, tmp_path: Pa
         assert "temperature" in talks[0].sent[speaker].left_out
 
 
-@parts
+@parts(2)
 def test_as_a_policy_that_calls_tools(name: str, provider: str, tmp_path: Path) -> None:
     talks = built(tmp_path, name, provider, "market")
     assert {talk.failure for talk in talks} == {None}

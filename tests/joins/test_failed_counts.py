@@ -212,7 +212,7 @@ def test_a_command_that_takes_one_run_is_not_given_two(provider: Provider) -> No
     done = convbench(Path(), "export", "--to", "openai", "--run", "runs/a", "--run", "runs/a")
     assert (done.code, "given 2 times" in done.err) == (2, True)
     done = convbench(Path(), "eval", "scripted:policy", "--run", "runs/a", "--run", "runs/a")
-    assert (done.code, "found it twice" in done.error) == (1, True)
+    assert (done.code, "found it twice" in done.error) == (2, True)
     assert not Path("runs/a/evals").exists()
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 
 from convbench.commands.report import report
 from convbench.commands.train import train_rounds
@@ -18,6 +17,9 @@ from convbench.report.markdown import markdown
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit
 from tests.judge.few_shot import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 JUDGE = """title: quick
 extends: few-shot-pocket

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from convbench.commands.export import export
-from convbench.errors import SpecError, TrainError
+from convbench.errors import TrainError, UsageError
 from convbench.learn import weights
 from convbench.learn.select import select
 from convbench.learn.start import train
@@ -103,5 +103,5 @@ def test_export_sets_rewards_to_zero_only_where_there_are_rewards(tmp_path: Path
     run = run_of(tmp_path / "run")
     rows = export(run, "trl", tmp_path / "a", recipe="refit", flagged="zero").rows["train"]
     assert rows == 6  # of rewards 0 .1 .2 .3 .4 .5 twice, the flagged .1 and .4 became 0
-    with pytest.raises(SpecError, match="--flagged zero"):
+    with pytest.raises(UsageError, match="--flagged zero"):
         export(run, "trl", tmp_path / "b", flagged="zero")

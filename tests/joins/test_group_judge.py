@@ -11,7 +11,7 @@ import pytest
 
 from convbench.commands.judge import judge
 from convbench.judge.group import group_schema, read_group
-from convbench.judge.reply_form import Complaint
+from convbench.judge.replies import Complaint
 from convbench.judge.resolve import resolve_judge
 from convbench.learn import weights
 from convbench.learn.select import select

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as parquet
+import pytest
 
 from convbench.commands.importing import import_
 from convbench.commands.judge import judge
@@ -19,6 +20,7 @@ from tests.bench.logs import write_logs
 COUNT = 1_600
 
 
+@pytest.mark.exhaustive
 def test_what_is_compressed_is_what_was_imported(tmp_path: Path) -> None:
     size = write_logs(tmp_path / "logs.jsonl", COUNT)
     rows = [json.loads(line) for line in (tmp_path / "logs.jsonl").open()]

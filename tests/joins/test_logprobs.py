@@ -15,7 +15,6 @@ from convbench.commands.importing import import_
 from convbench.commands.judge import judge
 from convbench.errors import RunError, TrainError
 from convbench.learn.job import Job, recorded_for
-from convbench.learn.losses import reference
 from convbench.learn.rows import Row, training_rows
 from convbench.learn.start import train
 from convbench.learn.tokens import load_tokenizer
@@ -26,6 +25,9 @@ from convbench.options.train import TrainOptions
 from convbench.store.run import Run
 from convbench.store.token_probs import FILE, Recorded, call_key
 from tests.learn import tiny
+from tests.support.later import later
+
+reference = later("convbench.learn.losses.reference")
 
 QUIET = CallOptions(quiet=True)
 SETS = (

@@ -66,7 +66,7 @@ def test_from_build_to_report(provider: Provider, place: str) -> None:
     panel = hints(run(["judge", "--judge", "hosted_vllm/judge", "--run", place]))
     assert ["judge", "--judge", "hosted_vllm/judge", "--run", place] in panel
     for words in hints(run(["report", place, "--split", "all"])):
-        assert (place in words) == (place == "elsewhere")
+        assert words[0] == "judge" or words[:4] == ["report", place, "--split", "all"]
 
 
 def test_a_rubric_without_a_model_is_named_with_one(provider: Provider, tmp_path: Path) -> None:
@@ -91,6 +91,17 @@ def test_what_is_tried_again_is_typed_as_it_was(provider: Provider, tmp_path: Pa
     assert again == [
         "judge", "--judge", "my specs/odd.yaml", "--run", "runs/one", "--plugin", "odd.py"
     ]  # fmt: skip
+
+
+def test_who_was_asked_is_asked_again(provider: Provider) -> None:
+    """Without its address the failed ones would go to another server, with that one's key."""
+    run(["build", "demo", *BUILD, "--model", "scripted:policy", "--run", "runs/one"])
+    asked = ["--api-base", provider.api_base, "--set", "judge.temperature=0.5"]
+    done = convbench(Path(), "judge", "--judge", "hosted_vllm/judge", "--fail-on", "99", *asked)
+    (again,) = [words for words in hints(done) if words[0] == "judge"]
+    assert again[again.index("--api-base") + 1] == provider.api_base
+    assert again[-2:] == ["--set", "judge.temperature=0.5"]
+    assert all("--api-base" not in words for words in hints(done) if words[0] != "judge")
 
 
 def test_imported_logs_are_followed_by_what_can_be_done(provider: Provider, tmp_path: Path) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from convbench.commands.judge import judge
 from convbench.commands.report import report
-from convbench.errors import RunError
+from convbench.errors import RunError, UsageError
 from convbench.judge.all import JudgeResult
 from convbench.options.judge import JudgeOptions
 from convbench.options.report import ReportOptions
@@ -62,7 +64,7 @@ def prefers(call: Any) -> str:
 
 
 def compare(run: Run, provider: Provider, *names: str, **more: Any) -> JudgeResult:
-    calls = CallOptions(api_base=provider.api_base, quiet=True, **more.pop("calls", {}))
+    calls = CallOptions(**{"api_base": provider.api_base, "quiet": True, **more.pop("calls", {})})
     one, other = names
     return judge(
         JudgeOptions(("openai/judge",), run.path, pairwise=(one, other), calls=calls, **more)
@@ -153,6 +155,23 @@ def test_until_decided_stops_asking_and_says_so(tmp_path: Path) -> None:
     assert any("asked until it was decided" in note for note in strengths.notes)
 
 
+def test_what_is_drawn_counts_all_that_may_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked part by part: a part's own number is not what there is to do."""
+    run, drawn = family(tmp_path / "run", 20), io.StringIO()
+    terminal = Console(file=drawn, force_terminal=True, force_interactive=True, width=80)
+    monkeypatch.setattr("convbench.engine.progress.Terminal", lambda file: terminal)
+    with Provider(Plan(), reply=lambda call: says(1.5)) as provider:
+        compare(run, provider, "swift", "base", until_decided=True,
+                calls={"concurrency": 4, "quiet": False})  # fmt: skip
+        assert provider.stats.calls == 80
+    counts = [tuple(map(int, pair)) for pair in re.findall(r"(\d+)/(\d+) ·", drawn.getvalue())]
+    assert {whole for _, whole in counts} == {80}
+    assert [ended for ended, _ in counts] == sorted(ended for ended, _ in counts)
+    assert counts[-1] == (80, 80)
+
+
 def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
     run = family(tmp_path / "run", 4)
     with Provider(Plan(), reply=prefers) as provider:
@@ -163,13 +182,13 @@ def test_a_budget_holds_and_what_cannot_be_compared_is_one_line(tmp_path: Path) 
         assert 0 < provider.stats.calls < 16
         with pytest.raises(RunError, match="expected a run directory, or of"):
             compare(run, provider, "nobody", "base")
-        with pytest.raises(RunError, match="twice"):
+        with pytest.raises(UsageError, match="twice"):
             compare(run, provider, "base", str(run.path))
     with pytest.raises(RunError, match="scores one conversation; expected a rubric with per: pair"):
         judge(JudgeOptions(("rules",), run.path, pairwise=("swift", "base")))
     with pytest.raises(RunError, match="compares two policies; expected --pairwise"):
         judge(JudgeOptions(("pairwise-rules",), run.path))
-    with pytest.raises(RunError, match="found no --pairwise"):
+    with pytest.raises(UsageError, match="found no --pairwise"):
         judge(JudgeOptions(("rules",), run.path, until_decided=True))
     offline = judge(JudgeOptions(("pairwise-rules",), run.path, pairwise=("swift", "base")))
     assert offline.compared[0].wins is not None

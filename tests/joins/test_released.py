@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench.errors import DataError, TrainError
 from convbench.formats.importing import import_file
@@ -17,6 +16,9 @@ from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.store.query import query
 from tests.learn.tiny import save_model
+from tests.support.later import later
+
+torch = later("torch")
 
 PROMPT = (
     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: "

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from convbench import catalog
 from convbench.commands.experiment import ExperimentResult, experiment
@@ -18,6 +17,9 @@ from convbench.report.files import text
 from convbench.schema.experiment import ExperimentSpec
 from convbench.store import Run
 from tests.learn.seal import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 SPEC = """title: small
 tasks: [pocket-notes]

@@ -13,7 +13,7 @@ from convbench.commands.judge import judge
 from convbench.commands.publish import publish_model
 from convbench.commands.report import report
 from convbench.commands.train import Rounds, train
-from convbench.errors import RunError
+from convbench.errors import UsageError
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
@@ -94,7 +94,7 @@ def test_a_policy_is_measured_on_every_task(runs: list[Run], trained: Path) -> N
     paths = tuple(run.path for run in runs)
     done = convbench.eval(str(trained), list(paths), quiet=True)
     assert [one.path.parent.parent for one in done] == list(paths)
-    with pytest.raises(RunError, match="found it twice"):
+    with pytest.raises(UsageError, match="found it twice"):
         convbench.eval(str(trained), [paths[0], paths[0]])
     document = report(ReportOptions(runs=paths)).document
     (matrix,) = [t for part in document.parts for t in part.tables if t.label == "matrix"]

@@ -62,7 +62,11 @@ def test_a_grader_is_asked_again_over_http(replies: list[str], grade: float | No
     with Provider(reply=says) as provider:
         model = open_model("openai/grader", api_base=provider.api_base)
         asked = _one(
-            Caller(retry=RetryPolicy(tries=1)), model, Question((), ("Rome",), "Where?"), "Rome"
+            Caller(retry=RetryPolicy(tries=1)),
+            model,
+            Question((), ("Rome",), "Where?"),
+            "Rome",
+            "quoted",
         )
         if grade is None:
             with pytest.raises(DataError, match="expected yes or no"):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import load_dataset
 
 from convbench.commands.build import build
 from convbench.errors import SpecError
@@ -29,7 +28,10 @@ from tests.support.chat.plan import Plan
 from tests.support.chat.replies import Call
 from tests.support.chat.shopper import results, shopper
 from tests.support.chat.tools import CALLS
+from tests.support.later import later
 from tests.support.provider import Provider
+
+datasets = later("datasets")
 
 
 def built(folder: Path, server: Provider, model: str, tasks: int = 12) -> list[Conversation]:
@@ -210,7 +212,9 @@ def test_calls_and_results_are_columns_and_go_with_a_set(tmp_path: Path) -> None
     with portions(run, tmp_path) as parts:
         write_tables(parts, tmp_path / "set", None)
     files = sorted(str(p) for p in (tmp_path / "set" / "conversations").glob("*.parquet"))
-    loaded = load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path))
+    loaded = datasets.load_dataset(
+        "parquet", data_files=files, split="train", cache_dir=str(tmp_path)
+    )
     assert loaded[0]["messages"][2]["tool_calls"][0]["function"]["name"] == "lookup"
     assert loaded[0]["messages"][3]["tool_call_id"]
     assert json.loads(loaded[0]["tools"])[0]["type"] == "function"

@@ -10,9 +10,9 @@ import pytest
 
 from convbench import catalog
 from convbench.errors import DataError, SpecError
+from convbench.judge.ask import schema_of
 from convbench.judge.human import read_labels
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores, schema_of
+from convbench.judge.replies import Complaint, Scores, read
 from convbench.judge.resolve import resolve_judge
 from convbench.judge.scoring_form import by_people, shown
 from convbench.schema import JudgeSpec

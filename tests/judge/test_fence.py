@@ -7,8 +7,7 @@ import pytest
 from convbench.judge.ask import judge_messages
 from convbench.judge.attacks import ATTACKS, TENS
 from convbench.judge.fence import ABOUT, ABOUT_SET, QUOTED, nonce, plain, quoted
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint
+from convbench.judge.replies import Complaint, read
 from convbench.judge.resolve import resolve_judge
 from convbench.judge.several import messages_of
 from convbench.schema import Choice, Reasoning, Turn, text_of

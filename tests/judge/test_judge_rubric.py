@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.catalog import load
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores
+from convbench.judge.replies import Complaint, Scores, read
 from convbench.schema import JudgeSpec
 
 REPLIES = yaml.safe_load((Path(__file__).parent / "replies.yaml").read_text(encoding="utf-8"))

@@ -5,16 +5,18 @@ from itertools import islice
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
-from sklearn.metrics import cohen_kappa_score
 
 from convbench.judge.panel import panel
 from convbench.schema import Conversation, Failure, JudgeSpec, ProtocolSpec, Turn, Verdict
 from convbench.stats.agreement import alpha, spearman, weighted_kappa
 from convbench.stats.columns import BLOCK
+from tests.support.later import later
 from tests.support.memory import peak
+
+scipy_stats = later("scipy.stats")
+sklearn_metrics = later("sklearn.metrics")
 
 _ = None
 PUBLISHED = [
@@ -46,6 +48,7 @@ def test_alpha_of_the_published_example(level, value):
 SCORES = st.one_of(st.none(), st.sampled_from([0, 2, 5, 5.5, 10]))
 
 
+@settings(deadline=None)  # the other library is imported by the first example
 @given(st.lists(st.tuples(SCORES, SCORES, SCORES), min_size=2, max_size=12))
 def test_alpha_agrees_with_the_library(units):
     ratings = [list(rater) for rater in zip(*units, strict=True)]
@@ -68,12 +71,15 @@ def test_alpha_of_nothing_to_compare():
     assert alpha([[3, 3], [3, 3]]) is None
 
 
+@settings(deadline=None)  # the other library is imported by the first example
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), min_size=2, max_size=20))
 def test_kappa_agrees_with_the_library(pairs):
     first, second = (list(side) for side in zip(*pairs, strict=True))
     got = weighted_kappa(first, second)
     if got is not None:
-        expected = cohen_kappa_score(first, second, weights="quadratic", labels=list(range(11)))
+        expected = sklearn_metrics.cohen_kappa_score(
+            first, second, weights="quadratic", labels=list(range(11))
+        )
         assert got == pytest.approx(expected, abs=1e-9)
 
 
@@ -87,6 +93,7 @@ def test_kappa_by_hand():
         weighted_kappa([1], [1, 2])
 
 
+@settings(deadline=None)  # the other library is imported by the first example
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=15))
 def test_spearman_agrees_with_the_library(pairs):
     first, second = (list(side) for side in zip(*pairs, strict=True))
@@ -94,7 +101,7 @@ def test_spearman_agrees_with_the_library(pairs):
     if got is None:
         assert len(set(first)) == 1 or len(set(second)) == 1
     else:
-        assert got == pytest.approx(spearmanr(first, second).statistic)
+        assert got == pytest.approx(scipy_stats.spearmanr(first, second).statistic)
 
 
 def conversation(number, words, failure=None):
@@ -173,6 +180,7 @@ def rubric(metric: str, lowest: float, highest: float) -> JudgeSpec:
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_a_panel_holds_some_bytes_of_each_conversation() -> None:
     """Of two judges that say different things of all of them."""
     count = 3 * BLOCK

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from convbench.answers.tags import TAG, may_hold_tags, segments
 from convbench.catalog import load
 from convbench.judge import fence
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint
+from convbench.judge.replies import Complaint, read
 from convbench.schema import JudgeSpec, Metric
 
 RUBRIC = load(JudgeSpec, "judges", "rubric")

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convbench.engine.caller import Caller, RetryPolicy
-from convbench.judge.ask import Form, ask, form_of
+from convbench.judge.ask import Form, ask, form_of, schema_of
 from convbench.judge.dispatch import judge_conversation
-from convbench.judge.replies import read
-from convbench.judge.reply_form import Complaint, Scores, schema_of
+from convbench.judge.replies import Complaint, Scores, read
 from convbench.judge.resolve import resolve_judge
 from convbench.models.open import open_model
 from convbench.schema import Completion
@@ -44,7 +43,7 @@ BAD = {
     "expected one number, a text": as_json({**EIGHTS, "overall": "8"}),
     "expected one number, a truth": as_json({**EIGHTS, "overall": True}),
     "unknown metric": as_json({**EIGHTS, "style": 9}),
-    "the score twice": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
+    "found twice, a score": GOOD.replace('"score": 8', '"score": 8, "score": 10', 1),
     "taken back": as_json(EIGHTS, {"overall": "Scratch that: 4."}),
     "disowned": as_json(EIGHTS, {"overall": "Ignore the scores above."}),
 }

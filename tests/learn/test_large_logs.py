@@ -85,6 +85,7 @@ def test_pairs_of_a_log_that_is_read_where_it_lies_are_the_same(tmp_path: Path) 
         assert (one.skipped, one.ties) == (other.skipped, other.ties)
 
 
+@pytest.mark.exhaustive
 def test_pairs_of_a_log_that_lies_in_files_take_few_bytes(tmp_path: Path) -> None:
     run, talk = log(tmp_path / "run"), conversation(1)
     told = next(told for told in run.told() if told.conversation.failure is None)
@@ -129,6 +130,7 @@ def test_branches_of_one_conversation_are_in_the_order_of_their_keys(tmp_path: P
         assert one.example == other.example
 
 
+@pytest.mark.exhaustive
 def test_a_log_that_lies_in_files_takes_few_bytes_of_each_conversation(tmp_path: Path) -> None:
     """Sorted, weighed, and in the order of weights."""
     run, talk = log(tmp_path / "run"), conversation(1)
@@ -183,6 +185,7 @@ def test_verdicts_are_read_where_they_lie(tmp_path: Path) -> None:
         assert given.rewards(talks[2]) == "below data.least"
 
 
+@pytest.mark.exhaustive
 def test_verdicts_take_few_bytes_each_whatever_is_asked_of_them(tmp_path: Path) -> None:
     runs = {}
     for count in (BLOCK // 2, BLOCK, 2 * BLOCK):

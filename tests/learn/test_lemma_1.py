@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-import torch
 
 from convbench.learn import weights
+from tests.support.later import later
+
+torch = later("torch")
 
 CONTEXTS, ACTIONS, OBSERVATIONS, STEPS = 2, 2, 2, 2
 PAIRS = ACTIONS * OBSERVATIONS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from convbench.errors import TrainError
+from convbench.errors import TrainError, UsageError
 from convbench.learn.merged import aligner, log_of
 from convbench.learn.mixing import repeated
 from convbench.learn.start import train
@@ -112,7 +112,7 @@ def test_what_does_not_fit_several_runs_is_refused(
 
 
 def test_a_run_twice_or_learners_of_one_run_are_refused(runs: list[Run]) -> None:
-    with pytest.raises(TrainError, match="found it twice"):
+    with pytest.raises(UsageError, match="found it twice"):
         log_of([runs[0], runs[0]], Data())
     paths = tuple(run.path for run in runs)
     for recipe, sets in (("sweet", ()), ("step-dpo", ("pairing.source=resampled",))):

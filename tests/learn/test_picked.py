@@ -104,6 +104,7 @@ def test_a_log_in_files_is_the_one_that_is_held(
     assert [tuple(map(told, two)) for two in pairs] == [tuple(map(told, two)) for two in others]
 
 
+@pytest.mark.exhaustive
 def test_conversations_of_logs_in_files_take_few_bytes_each(runs: list[Run]) -> None:
     """On another scale, in another order, and fewer of them."""
     run, talk = runs[0], conversation(1)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from convbench import catalog
-from convbench.errors import MissingDependency, SpecError, TrainError
+from convbench.errors import MissingDependency, SpecError, TrainError, UsageError
 from convbench.learn import launch as launching
 from convbench.learn import together
 from convbench.learn.nodes import Meeting, meeting, on_machines
@@ -239,9 +239,9 @@ def test_the_job_of_several_machines_gives_each_the_command(tmp_path: Path) -> N
     on_ray = dataclasses.replace(options, spread=Spread(on="ray:10.0.0.1:6379"))
     assert "# 2 tasks on 10.0.0.1:6379" in together.written(on_ray, [run], tmp_path / "out")
     for wrong in ("local", "slurm:4", "k8s"):
-        with pytest.raises(SpecError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
+        with pytest.raises(UsageError, match="expected slurm, ray or ray:ADDRESS, and --nodes N"):
             together.written(dataclasses.replace(options, spread=Spread(on=wrong)), [run], tmp_path)
-    with pytest.raises(SpecError, match="found no --nodes"):
+    with pytest.raises(UsageError, match="found no --nodes"):
         together.written(dataclasses.replace(options, nodes=None), [run], tmp_path)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +21,16 @@ from convbench.schema import Conversation, Reasoning, Sent
 from convbench.schema.reasoning import Replay, Trained
 from tests.learn import tiny
 from tests.learn.tiny import PROTOCOL
+from tests.support.later import needs
 
-trl = pytest.importorskip("trl")
+needs("trl")
+
 NOW = re.compile(r"strftime_now\([^)]*\)")
 """The clock has a test of its own."""
+TRL = Path(str(find_spec("trl").origin)).parent
 SHIPPED = {
     path.stem: NOW.sub("'20 Nov 2026'", path.read_text())
-    for path in sorted((Path(trl.__file__).parent / "chat_templates").glob("*.jinja"))
+    for path in sorted((TRL / "chat_templates").glob("*.jinja"))
 }
 # chat_template of HuggingFaceTB/SmolLM2-135M-Instruct's tokenizer_config.json (Apache-2.0)
 SHIPPED["smollm2"] = (
@@ -34,15 +40,19 @@ SHIPPED["smollm2"] = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-POCKET = load_tokenizer(str(where("pocket")))
-SHIPPED["pocket"] = POCKET.chat_template
+SHIPPED["pocket"] = json.loads((Path(where("pocket")) / "tokenizer_config.json").read_text())[
+    "chat_template"
+]
 REPLAYS: tuple[Replay, ...] = ("never", "last", "always")
 DAY = "2026-11-20"
 
 
+pocket = cache(lambda: load_tokenizer(str(where("pocket"))))
+
+
 def tokenizer(name: str) -> Any:
     """Pocket's own, or a byte-level one with the template."""
-    found = copy.copy(POCKET if name == "pocket" else tiny.tokenizer("llama-3.1"))
+    found = copy.copy(pocket() if name == "pocket" else tiny.tokenizer("llama-3.1"))
     found.chat_template = SHIPPED[name]
     return found
 

@@ -20,9 +20,11 @@ from convbench.models.local import LocalModel
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from convbench.schema.reasoning import Reasoning
 from tests.models import tiny
+from tests.support.later import needs
 from tests.support.processes import gone
 
-pytest.importorskip("torch")
+needs("torch")
+
 ROOT = Path(__file__).resolve().parents[2]
 CPU = Placement(names=())
 

@@ -10,8 +10,10 @@ import pytest
 
 from convbench.schema import Sampling
 from tests.models import tiny
+from tests.support.later import later, needs
 
-torch = pytest.importorskip("torch")
+needs("torch")
+torch = later("torch")
 
 
 @pytest.mark.parametrize("size", [7, 256, 257, 3000])

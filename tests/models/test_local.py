@@ -17,8 +17,10 @@ from convbench.models.local import LocalModel
 from convbench.models.where import where
 from convbench.schema import Completion, ImagePart, Message, Sampling
 from tests.models import tiny
+from tests.support.later import later, needs
 
-torch = pytest.importorskip("torch")
+needs("torch")
+torch = later("torch")
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from convbench.store import Run
+from tests.support.later import needs
 
-pytest.importorskip("trl")
+needs("trl")
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]

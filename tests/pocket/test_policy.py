@@ -15,9 +15,10 @@ from convbench.pocket import corpus, rows, texts
 from convbench.pocket.render import pose
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import make_world
+from tests.support.later import needs
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+needs("torch", "transformers")
+
 
 WEIGHTS = Path(rows.__file__).parent / "weights"
 

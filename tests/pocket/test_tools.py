@@ -115,6 +115,7 @@ def found_out(run: Run) -> float:
     return sum(told) / len(told)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_tool_use_is_learnt(tmp_path: Path) -> None:
     """Asking for the right property pays; the policy learns to do so from its own logs, on

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from convbench.publish.figures import _Given, _Talks
 from convbench.stats.columns import BLOCK
 from tests.support.memory import held_below
@@ -13,6 +15,7 @@ ROW = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_the_numbers_of_a_card_take_few_bytes_of_each_conversation() -> None:
     def count(many: int) -> None:
         talks, given = _Talks(), _Given()

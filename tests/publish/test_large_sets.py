@@ -74,6 +74,7 @@ def laid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     return run, home / "set"
 
 
+@pytest.mark.exhaustive
 def test_long_records_travel_compressed(laid: tuple[Run, Path]) -> None:
     """Less than the records themselves take, and nothing of them is lost."""
     run, folder = laid

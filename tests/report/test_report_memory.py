@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from convbench.report.judges import _agreed, _All, _Said
 from convbench.report.measures import metric
 from convbench.report.rows import Observation, Rows
@@ -30,6 +32,7 @@ def rows_of(count: int) -> Rows:
     return rows
 
 
+@pytest.mark.exhaustive
 def test_rows_and_their_means_take_some_bytes_of_each_conversation() -> None:
     def mean(count: int) -> None:
         rows = rows_of(count)
@@ -40,6 +43,7 @@ def test_rows_and_their_means_take_some_bytes_of_each_conversation() -> None:
     held_below(80, mean, BLOCK + 400, 2 * BLOCK + 400)
 
 
+@pytest.mark.exhaustive
 def test_what_judges_say_together_takes_few_bytes_of_each_conversation() -> None:
     def compared(count: int) -> None:
         said = _All(("one", "two"), (

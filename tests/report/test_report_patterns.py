@@ -5,9 +5,6 @@ import random
 
 import pytest
 
-pytest.importorskip("sklearn")
-pytest.importorskip("umap")
-
 from convbench.commands.patterns import patterns
 from convbench.errors import DataError, RunError
 from convbench.options.report import PatternOptions
@@ -20,6 +17,9 @@ from convbench.report.patterns.spread import spread
 from convbench.report.patterns.words import distinct, first_words, telling, vocabulary
 from convbench.store import Run
 from tests.report.synthetic import make, questions
+from tests.support.later import needs
+
+needs("sklearn", "umap")
 
 
 def response(policy, text, number=0):

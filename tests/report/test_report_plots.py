@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("matplotlib")
-
 from convbench.commands.report import report
 from convbench.options.report import ReportOptions
 from convbench.report.files import write
@@ -22,6 +20,9 @@ from convbench.report.plots.training import smoothed, training
 from convbench.report.sections import sections
 from convbench.stats.estimate import Estimate
 from tests.report.synthetic import make, questions
+from tests.support.later import needs
+
+needs("matplotlib")
 
 
 def right(share):

@@ -295,7 +295,8 @@ def test_two_judges_who_like_long_answers(tmp_path: Path, better: float, says: s
 
     def part(path: Path, trained: bool, **more: str) -> Run:
         return make(path, examples, lambda q, k: "A", overall=lambda q, k: score(q, k, trained),
-                    text=lambda q, k, letter: f"{'so ' * words[q, k, trained]}is {letter}.",
+                    text=lambda q, k, letter:
+                        f"The answer is {letter}, {'so ' * words[q, k, trained]}on.",
                     **more)  # fmt: skip
 
     run = part(tmp_path / "run", False)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.exhaustive import exhaustive
+
 from .cli import convbench, finish, get, post, records, said, start, until
 
 WORKERS = 8
@@ -26,8 +28,9 @@ def command(url: str, run: str, *more: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(
-    provider: str, tmp_path: Path
+@pytest.mark.parametrize(("kills", "hits"), [(6, 2), exhaustive((20, 10))])
+def test_killed_at_random_moments_it_ends_as_if_never_killed(
+    kills: int, hits: int, provider: str, tmp_path: Path
 ) -> None:
     """20 questions x 3 samples x 3 turns; each session is killed after some of its calls."""
     whole = convbench(tmp_path, *command(provider, "whole"))
@@ -40,7 +43,7 @@ def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(
     post(provider, "/_config", {"latency_s": 0.08})
     moments, run = random.Random(20), tmp_path / "killed"
     lost, kills_in_flight = 0, 0
-    for kill in range(20):
+    for kill in range(kills):
         calls, kept = get(provider, "/_stats")["calls"], len(records(run / "calls.jsonl"))
         process = start(tmp_path, *command(provider, "killed"))
         wanted = calls + (0 if kill == 0 else moments.randint(1, 2 * WORKERS - 4))
@@ -57,7 +60,7 @@ def test_killed_at_twenty_random_moments_it_ends_as_if_never_killed(
         kills_in_flight += in_flight > 0
     ended = convbench(tmp_path, *command(provider, "killed"))
     assert ended.code == 0, ended.err
-    assert kills_in_flight >= 10, "the kills must hit calls in flight"
+    assert kills_in_flight >= hits, "the kills must hit calls in flight"
     assert said(run) == expected
     stats = get(provider, "/_stats")
     assert least <= stats["calls"] <= least + lost

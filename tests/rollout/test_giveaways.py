@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +13,8 @@ from convbench.rollout.checks import leaks
 from convbench.schema import Choice, Example
 
 FILE = yaml.safe_load((Path(__file__).parent / "giveaways.yaml").read_text(encoding="utf-8"))
-LEAST = {"confirmed": 15, "advised": 14, "eliminated": 16, "named": 14}
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "giveaways.jsonl").open()]
+LEAST = {"confirmed": 16, "advised": 15, "eliminated": 16, "named": 17}
 """Turns of 20 of a kind that are found."""
 
 
@@ -21,6 +24,14 @@ def asked(name: str) -> Example:
     return Example(
         example_id=name, task="t", split="test", group_id=name, question=question["question"],
         choices=choices, answer=question["answer"],
+    )  # fmt: skip
+
+
+def example_of(row: dict[str, Any]) -> Example:
+    choices = tuple(Choice(label="ABCD"[i], text=text) for i, text in enumerate(row["options"]))
+    return Example(
+        example_id="e", task="t", split="test", group_id="e", question=row["question"],
+        choices=choices, answer=row["gold"],
     )  # fmt: skip
 
 
@@ -36,9 +47,37 @@ def test_no_turn_that_only_helps_is_flagged(name: str, text: str) -> None:
     assert not leaks(text, asked(name))
 
 
+@pytest.mark.parametrize(("writer", "least"), [("terse", 55), ("chat", 53), ("odd", 37)])
+def test_turns_of_other_writers(writer: str, least: int) -> None:
+    """Of 70, 70 and 66 that give it away; the first two show what is unseen, paraphrases above all.
+
+    Read before any of them was seen, 8 of 70 were found by a list of phrases, and of the second and
+    third writer's 48 and 33 by what is read now.
+    """
+    rows = [row for row in ROWS if row["writer"] == writer]
+    found = [row for row in rows if leaks(row["turn"], example_of(row))]
+    assert sum(row["leak"] for row in found) >= least
+    assert sum(not row["leak"] for row in found) <= 1
+
+
 @pytest.mark.parametrize(
     "filler",
-    ["the ", "beetle ", "it is ", "you got ", "spider, ", "my pen ", "B ", "yes ", "only beetle "],
+    [
+        "the ",
+        "beetle ",
+        "it is ",
+        "you got ",
+        "spider, ",
+        "my pen ",
+        "B ",
+        "yes ",
+        "only beetle ",
+        "_",
+        "'",
+        "a_ ",
+        "w-",
+        "twenty ",
+    ],
 )
 def test_long_turns_are_read_in_linear_time(filler: str) -> None:
     """Nothing is timed here, but a quadratic reading of these hangs for minutes."""

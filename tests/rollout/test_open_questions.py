@@ -48,6 +48,16 @@ def test_a_file_is_taken_whole_and_said_as_it_is(typist: Typist, task: Path) -> 
     assert row["n"] == 0  # nothing is right or wrong
 
 
+@pytest.mark.parametrize("form", ["table", "markdown", "latex", "html", "json", "csv"])
+def test_a_report_before_any_judge_has_no_measures_and_says_so(
+    typist: Typist, task: Path, form: str
+) -> None:
+    assert not typist("build", "things", "--model", "scripted:policy").code
+    said = typist("report", "--format", form)
+    assert said.code == 0, said.err
+    assert form == "csv" or "Not judged yet" in said.out
+
+
 def test_an_instruction_follows_the_question(typist: Typist, task: Path) -> None:
     task.write_text(task.read_text() + "instruction: Be brief.\n")
     shown = typist.json("show", "things")["result"]["messages"]

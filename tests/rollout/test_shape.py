@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convbench.errors import SpecError
+from convbench.errors import UsageError
 from convbench.rollout.manifest import spread
 
 
@@ -30,5 +30,5 @@ def test_one_temperature_holds_for_all_samples_and_several_for_one_each(
 
 
 def test_another_number_of_temperatures_than_samples_is_refused() -> None:
-    with pytest.raises(SpecError, match="found 2 values for 3 samples; expected one value, or one"):
+    with pytest.raises(UsageError, match="found 2 values for 3 samples; expected one value"):
         spread(3, (0.2, 0.9))

@@ -9,6 +9,7 @@ import pytest
 from convbench import catalog, views
 from convbench.errors import SpecError
 from convbench.schema import Example, Mode, ProtocolSpec, TaskSpec, text_of
+from tests.support.exhaustive import by_turns
 
 from .table import QUESTION, TASK, Table, plain, played, protocol_of, shapes
 
@@ -40,8 +41,9 @@ def leaks(table: Table, protocol: ProtocolSpec) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("name", "mode", "turns"), SHAPES)
-@pytest.mark.parametrize("task_name", sorted(catalog.names("tasks")))
+@pytest.mark.parametrize(
+    ("name", "mode", "turns", "task_name"), by_turns(SHAPES, sorted(catalog.names("tasks")))
+)
 def test_no_hidden_text_is_sent_to_who_may_not_see_it(
     name: str, mode: Mode, turns: int, task_name: str
 ) -> None:

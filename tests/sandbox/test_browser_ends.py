@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +21,13 @@ from convbench.sandbox import browser, chromium, launch
 from convbench.sandbox.browser import shoot
 from convbench.sandbox.chromium import Way, ways
 from convbench.sandbox.looks import visible
-from convbench.sandbox.watch import Most, below, kill
+from convbench.sandbox.watch import END_S, Most, below, lives
+from tests.hostile.test_processes import until
+from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders
+from tests.support.browsers import command_of, processes_left
+from tests.support.exhaustive import first_of
 
 pytestmark = renders
 MOST = Most(1 << 30)
@@ -28,10 +36,12 @@ BARE = Way(wall=False, user=False, inner=False)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No way was tried yet, and no browser runs."""
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No way was tried yet, and no browser runs, before and after."""
     monkeypatch.setattr(launch, "_known", [])
-    monkeypatch.setattr(browser._Thread.get(), "shared", None)
+    browser.close_all()
+    yield
+    browser.close_all()
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, program: str) -> tuple[str, float]:
@@ -54,7 +64,7 @@ def test_a_browser_that_ends_at_a_step_is_one_line_with_its_last_words(
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", first_of(STEPS))
 def test_a_browser_that_falls_silent_at_a_step_has_a_bound(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,15 +95,7 @@ def test_a_driver_that_falls_silent_has_a_bound(
     line, seconds = refused(monkeypatch, str(node))
     assert "driver" in line
     assert seconds < 30
-    kill([pid for pid in below(os.getpid()) if _command(pid).startswith("sleep 600")])
-
-
-def _command(pid: int) -> str:
-    """Return what a process runs; empty for one that has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
+    assert not processes_left(), "it was ended too"
 
 
 def test_a_less_safe_way_is_told_with_its_reason(
@@ -129,7 +131,8 @@ def test_what_a_way_lacks(root: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 KINDS = {
-    "driver": r"run-driver",
+    "guard": r"guard\.py --talks-to",
+    "driver": r"^\S*node .*run-driver",
     "wall": r"^\S*bwrap ",
     "browser": r"^\S*chrom\S* (?!.*--type=)",
     "zygote": r"^\S*chrom.*--type=zygote",
@@ -150,7 +153,7 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
         while not killed and time.monotonic() < until:
             time.sleep(0.01)
             for pid in list(below(os.getpid()))[::-1]:
-                if not killed and re.search(KINDS[kind], _command(pid)):
+                if not killed and re.search(KINDS[kind], command_of(pid)):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
@@ -164,3 +167,114 @@ def test_a_browser_of_which_a_process_is_killed_as_it_starts_gives_the_page(kind
         thread.join(70)
     assert killed
     assert "Here I am" in visible(found.boxes)
+    browser.close_all()
+    assert not processes_left()
+
+
+def shared_browser() -> launch.Browser:
+    """Return the shared browser, after a page."""
+    asyncio.run(shoot(PAGE))
+    shared = browser._Thread.get().shared
+    assert shared is not None
+    return shared.browser
+
+
+def of_kind(kind: str) -> int:
+    """Return the number of the first process below us of a kind."""
+    return next(pid for pid in below(os.getpid()) if re.search(KINDS[kind], command_of(pid)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("kind", ["guard", "driver", "wall", "browser", "zygote"])
+def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number: int) -> None:
+    """Nor are its files left."""
+    if kind == "wall" and not ways()[0].wall:
+        pytest.skip("no bubblewrap on this machine")
+    one = shared_browser()
+    os.kill(of_kind(kind), number)
+    thread = browser._Thread.get()
+    asyncio.run_coroutine_threadsafe(one.end(), thread.loop).result(2 * END_S)
+    assert not processes_left()
+    assert not one.folder.exists()
+    assert one not in launch.living
+
+
+def test_a_browser_that_ends_between_two_pages_takes_its_driver_along() -> None:
+    first = shared_browser()
+    os.kill(first.pid, signal.SIGKILL)
+    assert not processes_left(), "nobody looked at it since"
+    second = shared_browser()
+    assert second is not first
+    assert not first.folder.exists()
+    assert launch.living == {second}
+
+
+@pytest.mark.parametrize("ended", ["stopped", "blocked"])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_browser_whose_loop_is_over_is_ended(
+    ended: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Twice is as once, and nothing is left to be awaited."""
+    shared_browser()
+    loop, over = browser._Thread.get().loop, threading.Event()
+    loop.call_soon_threadsafe(loop.stop if ended == "stopped" else over.wait)
+    began = time.monotonic()
+    browser.close_all()
+    browser.close_all()
+    over.set()
+    assert time.monotonic() - began < 2 * END_S
+    assert not processes_left()
+    gc.collect()
+    assert not [str(one.message) for one in recwarn if "never awaited" in str(one.message)]
+    assert "Here I am" in visible(asyncio.run(shoot(PAGE)).boxes), "the next one starts anew"
+
+
+def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised, once the driver runs."""
+    monkeypatch.setattr(launch, "_script", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(shoot(PAGE))
+    assert not processes_left()
+    assert not launch.living
+
+
+ENDS = """
+import asyncio, os, signal, sys
+from convbench.sandbox import browser
+from convbench.sandbox.watch import below
+asyncio.run(browser.shoot("<html>x</html>"))
+mine = list(below(os.getpid()))
+if "hung" in sys.argv:
+    [driver] = [pid for pid in mine if b"node" in open(f"/proc/{pid}/comm", "rb").read()]
+    os.kill(driver, signal.SIGSTOP)
+print(*mine, flush=True)
+"""
+PROGRAMS = {
+    "returns": "",
+    "is interrupted": "signal.raise_signal(signal.SIGINT)",
+    "is terminated": "os.kill(os.getpid(), signal.SIGTERM)",
+    "is killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "exits at once": "os._exit(0)",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells no parent's end")
+@pytest.mark.parametrize("hung", ["hung", "well"])
+@pytest.mark.parametrize("how", PROGRAMS)
+def test_no_browser_outlives_its_program(how: str, hung: str) -> None:
+    words = [sys.executable, "-c", ENDS + PROGRAMS[how], hung]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) > 4, done.stderr
+    until(lambda: not any(map(lives, pids)), "a browser outlives its program")
+    assert "never awaited" not in done.stderr
+
+
+def test_a_fork_ends_no_browser_of_its_parent() -> None:
+    one = shared_browser()
+    if (child := os.fork()) == 0:
+        browser.close_all()
+        os._exit(0 if browser._Thread._only is None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert one.watch
+    assert lives(one.watch.guard)

@@ -10,9 +10,10 @@ import pytest
 from convbench.errors import RunError
 from convbench.judge.render_clip import cosine
 from convbench.judge.resolve import resolve_judge
+from tests.support.later import later, needs
 
-pytest.importorskip("PIL")
-torch = pytest.importorskip("torch")
+needs("PIL", "torch")
+torch = later("torch")
 
 
 def picture(colour: str) -> bytes:

@@ -24,7 +24,7 @@ from convbench.sandbox import Limits, Outcome, agree, run, seccomp
 from convbench.sandbox import boundary as stand
 from tests.rollout.cli import ROOT
 from tests.sandbox.test_backend import judged, needs_wall
-from tests.sandbox.walls import limits_of
+from tests.sandbox.walls import WALLS, limits_of
 
 REFERENCE = Outcome("value", 42)
 
@@ -40,7 +40,7 @@ def done():
 """Which of a list of `tries` the system did not refuse."""
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
+@pytest.fixture(params=WALLS)
 def limits(request: pytest.FixtureRequest) -> Limits:
     return replace(limits_of(request.param), seconds=1.0)
 

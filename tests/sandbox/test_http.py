@@ -138,6 +138,7 @@ def test_frontend_over_http_with_pictures(tmp_path: Path) -> None:
         assert verdict.details["pairs"] == 1
 
 
+@pytest.mark.exhaustive
 @renders
 def test_frontend_over_http_with_a_human_who_only_reads(tmp_path: Path) -> None:
     source = tasks(tmp_path, PAGE)

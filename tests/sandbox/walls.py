@@ -6,6 +6,7 @@ import pytest
 
 from convbench.errors import MissingDependency
 from convbench.sandbox import Limits, boundary
+from tests.support.exhaustive import first_of
 
 
 def stands(kind: str = "auto") -> bool:
@@ -14,6 +15,10 @@ def stands(kind: str = "auto") -> bool:
         return bool(boundary(kind))
     except MissingDependency:
         return False
+
+
+WALLS = first_of(sorted(("bubblewrap", "landlock"), key=lambda kind: not stands(kind)))
+"""For `params`: `make test` takes one that stands."""
 
 
 def limits_of(kind: str) -> Limits:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 
 from convbench.errors import RunError
 from convbench.stats.agreement import alpha, spearman
@@ -20,7 +19,10 @@ from convbench.stats.columns import BLOCK, PART, Column, parts_of, scattered
 from convbench.stats.estimate import estimate
 from convbench.stats.jackknife import jackknife
 from convbench.store.keys import Hashes, Names, Ordinals
+from tests.support.later import later
 from tests.support.memory import held_below
+
+scipy_stats = later("scipy.stats")
 
 MANY = 2 * PART + 77
 """Taken in several parts."""
@@ -152,6 +154,7 @@ def test_groups_that_say_one_thing_alone_are_counted() -> None:
     assert alike([]) == alike([("a", 1), ("b", 1)]) == 0
 
 
+@pytest.mark.exhaustive
 def test_ranks_of_many_are_those_of_few() -> None:
     draw = random.Random(3)
     few = [draw.randrange(50) / 50 for _ in range(MANY)]
@@ -159,7 +162,7 @@ def test_ranks_of_many_are_those_of_few() -> None:
     every = [value if draw.random() < 0.5 else draw.random() for value in few]
     for second in (more, every):  # of few values, of one range; of as many as there are, of several
         found = spearman(Column(array("d"), few), Column(array("d"), second))
-        assert found == pytest.approx(spearmanr(few, second).statistic, abs=1e-12)
+        assert found == pytest.approx(scipy_stats.spearmanr(few, second).statistic, abs=1e-12)
         assert found == spearman(few, second)
     column = Column(array("d"), [draw.random() for _ in range(6 * PART)])
 

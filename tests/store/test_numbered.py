@@ -29,6 +29,7 @@ def test_names_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> No
         assert [numbered.number(name) for name in names] == list(range(len(names)))
 
 
+@pytest.mark.exhaustive
 def test_few_bytes_are_held_of_each() -> None:
     def number(count: int) -> None:
         numbered = Numbered()

@@ -30,6 +30,7 @@ def test_a_price_that_is_unknown_makes_the_sum_unknown(tmp_path: Path) -> None:
     assert overview(run).usd is None
 
 
+@pytest.mark.exhaustive
 def test_it_holds_little_of_each_conversation(tmp_path: Path) -> None:
     runs = {n: many(tmp_path / str(n), n) for n in (2 * BLOCK, BLOCK, BLOCK // 2)}
     held_below(20, lambda count: overview(runs[count]), BLOCK, 2 * BLOCK)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from convbench.commands.query import check_format, write_result
-from convbench.errors import QueryError
+from convbench.errors import UsageError
 from convbench.store.formats import render
 from convbench.store.query import query
 from tests.publish.runs import conversation, write_run
@@ -72,10 +72,10 @@ def test_table_shows_no_terminal_escapes(tmp_path: Path) -> None:
 
 def test_binary_is_not_written_to_a_terminal() -> None:
     """Parquet needs a file or a redirected stdout."""
-    with pytest.raises(QueryError, match="--out"):
+    with pytest.raises(UsageError, match="--out"):
         check_format("parquet", terminal=True)
     assert check_format("parquet", terminal=False) == "parquet"
-    with pytest.raises(QueryError, match="expected one of table, json, csv, parquet"):
+    with pytest.raises(UsageError, match="expected one of table, json, csv, parquet"):
         check_format("xml")
 
 

@@ -13,7 +13,7 @@ import typer
 
 NEXT = re.compile(r"^next: (convbench .*?)(?:   .*)?$", re.M)
 AGAIN = re.compile(r"(?:again|Resume): (convbench .*)$", re.M)
-NEEDED = ("--specs", "--plugin", "--judge")
+NEEDED = ("--specs", "--plugin", "--judge", "--allow-calls")
 """Flags without which a next command finds less than the one before, or something else."""
 
 

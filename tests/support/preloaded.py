@@ -7,9 +7,11 @@ from importlib import import_module
 
 import duckdb  # noqa: F401
 import pyarrow.parquet  # noqa: F401
+import typer.main
 
 import convbench
-from convbench.cli.main import load
+from convbench.cli.main import app, load
+from tests.support.tree import keep_tree
 
 ROOMS = (
     "answers", "api", "catalog", "commands", "engine", "formats", "judge", "publish", "report",
@@ -23,3 +25,6 @@ for room in ROOMS:
     for module in pkgutil.walk_packages([f"{convbench.__path__[0]}/{room}"], f"convbench.{room}."):
         if not module.name.startswith(WITHOUT):
             import_module(module.name)
+
+keep_tree()
+typer.main.get_command(app)

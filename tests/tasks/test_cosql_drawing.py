@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
+import pytest
 
 from convbench.tasks.cosql.drawing import choose
 from convbench.tasks.cosql.options import Wrong
@@ -38,6 +39,7 @@ def wrong(end: str, column: str) -> Wrong:
     return Wrong(end, "build", query, told, phrases(query, PEOPLE))
 
 
+@pytest.mark.exhaustive
 def test_a_name_that_several_databases_share_is_evened_out() -> None:
     """Right queries list one of two columns of the same sort and length four times in five. Evened
     out by sorts alone, the name told them: wrong ones listed it every other time."""

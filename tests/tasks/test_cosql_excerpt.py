@@ -27,6 +27,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     return load_examples(catalog.load(TaskSpec, "tasks", "cosql", sets=sets), 0)
 
 
+@pytest.mark.exhaustive
 def test_every_row_is_a_question_or_a_reason() -> None:
     made = list(questions(ROWS, seed=0))
     assert len(made) == len(ROWS) == 69

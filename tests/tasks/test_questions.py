@@ -274,6 +274,7 @@ def test_many_questions_lie_in_a_file(tmp_path: Path) -> None:
     assert [e.example_id for e in load(9)] == [e.example_id for e in said[:9]]
 
 
+@pytest.mark.exhaustive
 def test_few_bytes_are_held_of_each_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

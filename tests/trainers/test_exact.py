@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from convbench.learn import attention
 from convbench.learn.job import Job
 from convbench.learn.rows import Row, training_rows
-from convbench.learn.weighted_sft import Once, collapsed, trainer_for
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
 from tests.learn import tiny
-from tests.trainers.gradients import record, watched
+from tests.support.later import later
 
-Gradients = dict[str, torch.Tensor]
+torch = later("torch")
+transformers = later("transformers")
+weighted_sft = later("convbench.learn.weighted_sft")
+recording = later("tests.trainers.gradients")
+
+Gradients = dict[str, Any]
 
 
 Make = Callable[..., tuple[Job, Weighted]]
@@ -45,7 +47,7 @@ def by_hand(
     model: Path, rows: tuple[Row, ...], weights: list[float], dtype: torch.dtype
 ) -> Gradients:
     """-(1/N) sum_i w_i sum_tokens grad log pi, one row at a time, no padding, full logits."""
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
+    net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
     total = torch.zeros((), dtype=dtype)
     tokens = 0
     for row, weight in zip(rows, weights, strict=True):
@@ -69,24 +71,23 @@ def apart(found: Gradients, wanted: Gradients) -> float:
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype", "limit"),
-    [("fp32", torch.float32, 1e-5), ("fp64", torch.float64, 1e-6)],
+    ("precision", "dtype", "limit"), [("fp32", "float32", 1e-5), ("fp64", "float64", 1e-6)]
 )
 @pytest.mark.parametrize("recipe", ["swift", "refit"])
 def test_gradient_is_the_weighted_sum(
-    make: Make, model: Path, recipe: str, precision: str, dtype: torch.dtype, limit: float
+    make: Make, model: Path, recipe: str, precision: str, dtype: str, limit: float
 ) -> None:
     job, weighted = make(recipe, **{"fit.precision": precision})
     rows = rows_of(job, weighted)
     assert len({len(row.tokens.ids) for row in rows}) > 3, "rows of unequal lengths are padded"
-    found = record(job, weighted)["steps"][0]
-    wanted = by_hand(model, rows, [row.weight for row in rows], dtype)
+    found = recording.record(job, weighted)["steps"][0]
+    wanted = by_hand(model, rows, [row.weight for row in rows], getattr(torch, dtype))
     assert apart(found, {name: g.float() for name, g in wanted.items()}) < limit
 
 
 def test_gradient_checkpointing_changes_nothing(make: Make) -> None:
     plain, checkpointed = (
-        record(*make("swift", **{"fit.gradient_checkpointing": on}))["steps"][0]
+        recording.record(*make("swift", **{"fit.gradient_checkpointing": on}))["steps"][0]
         for on in (False, True)
     )
     assert apart(checkpointed, plain) < 1e-6
@@ -105,7 +106,7 @@ def test_weights_of_one_are_trls_sft(make: Make, model: Path, tmp_path: Path) ->
     job, weighted = make("star-gate", **settings)
     rows = rows_of(job, weighted)
     assert [row.weight for row in rows] == [1.0] * 9
-    ours = record(job, weighted)
+    ours = recording.record(job, weighted)
 
     class Look(TrainerCallback):
         def on_pre_optimizer_step(self, args: Any, *_: Any, model: Any = None, **__: Any) -> None:
@@ -137,8 +138,8 @@ def test_weights_of_one_are_trls_sft(make: Make, model: Path, tmp_path: Path) ->
 
 def test_accumulation_is_one_batch(make: Make) -> None:
     """Nine rows of unequal lengths in windows of 4, 4 and 1; then the same in twos."""
-    whole = record(*make("swift", **{"fit.batch_size": 4, "fit.max_steps": 3}))
-    parts = record(
+    whole = recording.record(*make("swift", **{"fit.batch_size": 4, "fit.max_steps": 3}))
+    parts = recording.record(
         *make("swift", **{"fit.batch_size": 2, "fit.accumulation": 2, "fit.max_steps": 3})
     )
     for step in range(3):
@@ -153,14 +154,14 @@ def test_n_counts_rows_of_weight_0_that_no_pass_is_made_for(make: Make, model: P
     heavy = tuple(row for row in rows if row.weight != 0)
     alone = by_hand(model, heavy, [row.weight for row in heavy], torch.float32)
     factor = sum(sum(r.tokens.mask) for r in heavy) / sum(sum(r.tokens.mask) for r in rows)
-    trainer, passed, scored = trainer_for(job, rows), [], []
+    trainer, passed, scored = weighted_sft.trainer_for(job, rows), [], []
     trainer.model.register_forward_pre_hook(
         lambda _, __, given: passed.append(len(given["input_ids"])), with_kwargs=True
     )
     trainer.model.get_output_embeddings().register_forward_pre_hook(
         lambda _, given: scored.append(len(given[0]))
     )
-    found = watched(trainer)["steps"][0]
+    found = recording.watched(trainer)["steps"][0]
     assert passed == [len(heavy)]
     labels = sum(sum(row.tokens.mask) for row in heavy)
     assert scored == [labels, labels], "the head has them alone, and once more going back"
@@ -175,17 +176,17 @@ def test_short_rows_in_bf16_on_a_cpu_attend_by_plain_products(
     for precision, kind, room in ways:
         monkeypatch.setattr(attention, "ROOM", room)
         job, weighted = make("swift", **{"fit.precision": precision})
-        trainer = trainer_for(job, rows_of(job, weighted))
+        trainer = weighted_sft.trainer_for(job, rows_of(job, weighted))
         assert trainer.model.config._attn_implementation == kind
-        found[precision, kind] = watched(trainer)["steps"][0]
+        found[precision, kind] = recording.watched(trainer)["steps"][0]
     plain, fused, wanted = found.values()
     assert apart(plain, wanted) < 1.5 * apart(fused, wanted), "as exact as bfloat16 is"
 
 
 def test_normalised_by_conversations(make: Make) -> None:
-    by_tokens = record(*make("swift"))["steps"][0]
+    by_tokens = recording.record(*make("swift"))["steps"][0]
     job, weighted = make("swift", **{"fit.normalize": "conversations"})
-    by_conversations = record(job, weighted)["steps"][0]
+    by_conversations = recording.record(job, weighted)["steps"][0]
     tokens = sum(sum(row.tokens.mask) for row in rows_of(job, weighted))
     scaled = {name: g * tokens / 9 for name, g in by_tokens.items()}
     assert apart(by_conversations, scaled) < 1e-5
@@ -196,7 +197,7 @@ def test_weights_that_sum_to_0_stay_finite(make: Make, model: Path, weights: lis
     job, weighted = make("swift")
     items = tuple((item, w) for (item, _), w in zip(weighted.items, weights, strict=True))
     changed = Weighted(weighted.selection, items)
-    found = record(job, changed)
+    found = recording.record(job, changed)
     gradients = found["steps"][0]
     assert all(g.isfinite().all() for g in gradients.values())
     assert all(p.isfinite().all() for p in found["parameters"].values())
@@ -210,12 +211,14 @@ def test_weights_that_sum_to_0_stay_finite(make: Make, model: Path, weights: lis
 @pytest.mark.parametrize(("rows", "multiple"), [(9, 4), (9, 2), (8, 4), (1, 8)])
 def test_no_row_is_counted_twice(rows: int, multiple: int) -> None:
     epoch = 0
-    order = Once(rows, multiple, seed=3, epoch=lambda: epoch)
+    order = weighted_sft.Once(rows, multiple, seed=3, epoch=lambda: epoch)
     first = list(order)
     assert len(first) == len(order)
     assert len(first) % multiple == 0
     assert sorted(first) == list(range(rows)) + [rows] * (len(first) - rows)
-    assert first[:rows] == list(Once(rows, 1, seed=3, epoch=lambda: 0)), "whatever the processes"
+    assert first[:rows] == list(weighted_sft.Once(rows, 1, seed=3, epoch=lambda: 0)), (
+        "whatever the processes"
+    )
     epoch = 1
     assert rows < 3 or list(order) != first, "another order in another epoch"
 
@@ -224,9 +227,9 @@ def test_looseness_is_followed_from_the_first_batch(make: Make, model: Path) -> 
     """log(pi / pi_0) of the first four rows, at the end against the start."""
     job, weighted = make("swift", **{"fit.batch_size": 4, "fit.max_steps": 3})
     rows = rows_of(job, weighted)
-    first = [rows[i] for i in list(Once(9, 4, seed=2, epoch=lambda: 0))[:4]]
-    found = record(job, weighted)
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    first = [rows[i] for i in list(weighted_sft.Once(9, 4, seed=2, epoch=lambda: 0))[:4]]
+    found = recording.record(job, weighted)
+    net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     before = [row_log_pi(net, row) for row in first]
     net.load_state_dict(found["parameters"], strict=False)
     change = [row_log_pi(net, row) - then for row, then in zip(first, before, strict=True)]
@@ -245,7 +248,7 @@ def row_log_pi(net: Any, row: Row) -> float:
 
 
 def test_collapse() -> None:
-    assert not collapsed(first=-1.0, now=-1.9, loss=0.3)
-    assert collapsed(first=-1.0, now=-2.1, loss=0.3)
-    assert collapsed(first=-1.0, now=float("nan"), loss=0.3)
-    assert collapsed(first=-1.0, now=-1.0, loss=float("inf"))
+    assert not weighted_sft.collapsed(first=-1.0, now=-1.9, loss=0.3)
+    assert weighted_sft.collapsed(first=-1.0, now=-2.1, loss=0.3)
+    assert weighted_sft.collapsed(first=-1.0, now=float("nan"), loss=0.3)
+    assert weighted_sft.collapsed(first=-1.0, now=-1.0, loss=float("inf"))

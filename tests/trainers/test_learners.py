@@ -10,23 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from convbench.errors import SpecError, TrainError
-from convbench.learn import fitting, launch
-from convbench.learn.distil import Start, distillation
+from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.learn.rows import training_rows
 from convbench.learn.start import TrainResult, train
 from convbench.learn.steps import Steps
-from convbench.learn.weighted_sft import trainer_for
 from convbench.options.shared import SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Distil
 from convbench.store.run import Run
 from tests.learn import tiny
+from tests.support.later import later
+
+fitting = later("convbench.learn.fitting")
+distil = later("convbench.learn.distil")
+
+torch = later("torch")
+transformers = later("transformers")
+weighted_sft = later("convbench.learn.weighted_sft")
 
 QUICK = (
     "fit.max_steps=3", "fit.gradient_checkpointing=false", "fit.batch_size=4",
@@ -50,7 +54,7 @@ def do(run: Run, recipe: str, *sets: str, **more: Any) -> TrainResult:
 
 def weights_of(path: Path | str) -> dict[str, torch.Tensor]:
     """A checkpoint's parameters."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     return {name: p.detach() for name, p in model.named_parameters()}
 
 
@@ -68,7 +72,7 @@ def test_a_learner_leaves_a_checkpoint(run: Run, recipe: str) -> None:
     base, learnt = weights_of(base_of(run)), weights_of(result.path)
     assert base.keys() == learnt.keys()
     assert any(not torch.equal(base[name], learnt[name]) for name in base)
-    words = AutoTokenizer.from_pretrained(result.path)
+    words = transformers.AutoTokenizer.from_pretrained(result.path)
     assert words.chat_template == tiny.tokenizer().chat_template
     summary = json.loads((result.path / "training.json").read_text())
     assert (summary["recipe"], summary["run"]) == (recipe, run.manifest.id)
@@ -105,7 +109,7 @@ def test_swift_raises_its_objective_and_lowers_what_was_punished(run: Run) -> No
 
 def log_pi(where: Path, rows: Any) -> list[float]:
     """log pi of the policy's tokens of each row."""
-    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
     found = []
     for row in rows:
         ids, on = torch.tensor([row.tokens.ids]), torch.tensor(row.tokens.mask[1:])
@@ -135,9 +139,9 @@ def test_the_last_step_is_logged(run: Run, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_gibberish_is_half_a_nat_from_the_teacher() -> None:
-    assert Start(student=1.0, teacher=0.4, chance=5.8).gibberish
-    assert not Start(student=0.8, teacher=0.4, chance=5.8).gibberish
-    assert Start(student=float("nan"), teacher=0.4, chance=5.8).gibberish
+    assert distil.Start(student=1.0, teacher=0.4, chance=5.8).gibberish
+    assert not distil.Start(student=0.8, teacher=0.4, chance=5.8).gibberish
+    assert distil.Start(student=float("nan"), teacher=0.4, chance=5.8).gibberish
 
 
 def test_star_gate_d_distils_the_newest_star_gate_checkpoint(
@@ -150,10 +154,12 @@ def test_star_gate_d_distils_the_newest_star_gate_checkpoint(
         do(run, "star-gate-d-first8")
     whole = do(run, "star-gate-d").path
     assert whole is not None
-    assert len(AutoModelForCausalLM.from_pretrained(whole).model.layers) == 2, "the default"
+    assert len(transformers.AutoModelForCausalLM.from_pretrained(whole).model.layers) == 2, (
+        "the default"
+    )
     path = do(run, "star-gate-d-first8", "distil.student_layers=1").path
     assert path is not None
-    student = AutoModelForCausalLM.from_pretrained(path)
+    student = transformers.AutoModelForCausalLM.from_pretrained(path)
     assert student.config.num_hidden_layers == len(student.model.layers) == 1
     kept = json.loads((path / "training.json").read_text())
     assert kept["teacher"] == str(teacher)
@@ -186,11 +192,11 @@ def test_distillation_by_hand() -> None:
     label = torch.tensor([0])
     entropy = 0.693147  # log 2
     apart = 0.75 * 0.405465 + 0.25 * -0.693147  # sum p log(p / 0.5)
-    at_one = distillation(student, teacher, label, Distil(alpha=0.25, temperature=1.0))
+    at_one = distil.distillation(student, teacher, label, Distil(alpha=0.25, temperature=1.0))
     assert at_one.item() == pytest.approx(0.25 * entropy + 0.75 * apart, abs=1e-5)
     # at T = 2 the teacher is sqrt(3) : 1 = 0.633975 : 0.366025
     softer = 0.633975 * 0.237402 + 0.366025 * -0.311904
-    at_two = distillation(student, teacher, label, Distil(alpha=0.5, temperature=2.0))
+    at_two = distil.distillation(student, teacher, label, Distil(alpha=0.5, temperature=2.0))
     assert at_two.item() == pytest.approx(0.5 * entropy + 0.5 * 4 * softer, abs=1e-5)
 
 
@@ -200,9 +206,9 @@ def test_lora_is_merged_into_the_checkpoint(run: Run, recipe: str) -> None:
 
     path = do(run, recipe, "lora.r=4", "fit.learning_rate=0.05").path
     assert path is not None
-    base = AutoModelForCausalLM.from_pretrained(base_of(run))
+    base = transformers.AutoModelForCausalLM.from_pretrained(base_of(run))
     adapted = PeftModel.from_pretrained(base, path / "adapter")
-    merged = AutoModelForCausalLM.from_pretrained(path)
+    merged = transformers.AutoModelForCausalLM.from_pretrained(path)
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     with torch.no_grad():
         one, other = adapted(input_ids=ids).logits, merged(input_ids=ids).logits
@@ -226,14 +232,14 @@ def test_an_interrupted_training_is_taken_up_where_it_stopped(run: Run, tmp_path
     script.fit(whole, script.data(whole))
     assert len(saved_epochs(whole)) == 2, "they were asked to stay"
 
-    class Stop(TrainerCallback):
+    class Stop(transformers.TrainerCallback):
         def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.epoch and state.epoch >= 1:
                 raise KeyboardInterrupt
 
     job = Job.read(tiny.resolved(tmp_path / "half", "swift", run, base_of(run), **sets))
     data = script.data(job)
-    trainer = trainer_for(job, training_rows(data, job.chat).rows)
+    trainer = weighted_sft.trainer_for(job, training_rows(data, job.chat).rows)
     trainer.add_callback(Stop)
     with pytest.raises(KeyboardInterrupt):
         fitting.train(trainer, job, Steps(9, "conversation", job.recipe.fit))

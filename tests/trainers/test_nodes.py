@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
 
 from convbench.learn import launch
 from convbench.learn.job import Job
@@ -23,10 +22,13 @@ from convbench.learn.nodes import MASTER, RANK, Meeting, on_machines
 from convbench.models.vllm import free_port
 from convbench.store.run import Run
 from tests.learn import tiny
+from tests.support.later import later
 from tests.support.processes import gone
-from tests.trainers.gradients import GRADIENTS, record
 from tests.trainers.test_exact import apart
 from tests.trainers.test_processes import ROOT, WORKER, file_of
+
+torch = later("torch")
+recording = later("tests.trainers.gradients")
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 
@@ -38,6 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return tiny.judged_run(folder / "run", f"local:{tiny.save_model(folder / 'model')}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp", "zero3"])
 def test_gradients_of_two_machines_are_those_of_one_process(
@@ -50,7 +53,7 @@ def test_gradients_of_two_machines_are_those_of_one_process(
 
     (tmp_path / "alone").mkdir()
     job = Job.read(file_of(tmp_path / "alone", run, **{"fit.batch_size": 4}))
-    alone = record(job, launch.load(launch.locate("swift")).data(job))
+    alone = recording.record(job, launch.load(launch.locate("swift")).data(job))
     file = file_of(tmp_path, run, **{"fit.batch_size": 2})
     spec = catalog.load(Launch, "launch", name, sets={"accelerate.num_processes": 1})
     fit, port, machines = Job.read(file).recipe.fit, free_port(), []
@@ -61,13 +64,14 @@ def test_gradients_of_two_machines_are_those_of_one_process(
         env.pop(launch.GUARDED)
         machines.append(subprocess.Popen(parts, env=env, stdin=subprocess.DEVNULL))
     assert [one.wait(1200) for one in machines] == [0, 0]
-    found = torch.load(tmp_path / GRADIENTS)
+    found = torch.load(tmp_path / recording.GRADIENTS)
     assert (found["processes"], found["deepspeed"]) == (2, name.startswith("zero"))
     for step in range(3):
         assert apart(found["steps"][step], alone["steps"][step]) < 1e-5, f"step {step}"
     assert apart(found["parameters"], alone["parameters"]) < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_command_on_two_machines_leaves_one_checkpoint_after_one_was_lost(
     run: Run,

@@ -10,25 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
-from trl.trainer.utils import add_fused_lm_head
 
 from convbench.errors import SpecError, TrainError
-from convbench.learn import launch, preference, unpaired
-from convbench.learn.head import score_labels_alone
+from convbench.learn import launch
 from convbench.learn.job import Job
-from convbench.learn.losses import anchors, names, objective, reference
+from convbench.learn.losses import anchors, names, objective
 from convbench.learn.rows import Row, pair_rows, training_rows
-from convbench.learn.weighted_sft import columns, frozen, known_before, trainer_for
 from convbench.learn.weights import Weighted
 from convbench.schema.recipe import Loss
 from convbench.store.run import Run
 from tests.learn import tiny
-from tests.trainers.gradients import record, watched
+from tests.support.later import later
 from tests.trainers.test_exact import apart
 
-Gradients = dict[str, torch.Tensor]
+torch = later("torch")
+transformers = later("transformers")
+trl_utils = later("trl.trainer.utils")
+preference = later("convbench.learn.preference")
+unpaired = later("convbench.learn.unpaired")
+head = later("convbench.learn.head")
+reference = later("convbench.learn.losses.reference")
+weighted_sft = later("convbench.learn.weighted_sft")
+recording = later("tests.trainers.gradients")
+
+Gradients = dict[str, Any]
 Make = Callable[..., tuple[Job, Weighted]]
 
 
@@ -56,7 +61,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory, run: Run, model: Path) -> 
     folder = tmp_path_factory.mktemp("trainer")
     job = Job.read(tiny.resolved(folder, "swift", run, model, **sets))
     weighted = launch.load(launch.locate("swift")).data(job)
-    return trainer_for(job, training_rows(weighted, job.chat).rows)
+    return weighted_sft.trainer_for(job, training_rows(weighted, job.chat).rows)
 
 
 Gradient = Callable[..., Gradients]
@@ -69,10 +74,10 @@ def gradient(trainer: Any) -> Gradient:
     def take(job: Job, weighted: Weighted, known: Any = None, base: Any = None) -> Gradients:
         trainer.job, trainer.objective = job, objective(job.recipe.loss)
         needed = anchors.needs_model(job.recipe.loss)
-        trainer.base = frozen(job) if base is None and needed else base
+        trainer.base = weighted_sft.frozen(job) if base is None and needed else base
         rows = training_rows(weighted, job.chat).rows
-        known = known_before(job, rows, trainer.model) if known is None else known
-        batch = trainer.data_collator(columns(rows, known))
+        known = weighted_sft.known_before(job, rows, trainer.model) if known is None else known
+        batch = trainer.data_collator(weighted_sft.columns(rows, known))
         trainer.model.zero_grad()
         trainer.compute_loss(trainer.model, batch).backward()
         return {name: p.grad.clone() for name, p in trainer.model.named_parameters()}
@@ -80,13 +85,13 @@ def gradient(trainer: Any) -> Gradient:
     return take
 
 
-Tokens = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
+Tokens = Callable[[Any, Any, float], Any]
 """(log pi, log pi_0 of a row's own tokens, weight) to what is minimised, one number."""
 
 
 def trained(job: Job, weighted: Weighted) -> Gradients:
     """The gradient of the first step of a whole training."""
-    return record(job, weighted)["steps"][0]
+    return recording.record(job, weighted)["steps"][0]
 
 
 def by_hand(
@@ -99,7 +104,7 @@ def by_hand(
 ) -> Gradients:
     """grad (1/N) sum of what is minimised, one row at a time, no padding, full logits; N is tokens,
     or rows where `mean`."""
-    net = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64)
+    net = transformers.AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64)
     total, n = torch.zeros((), dtype=torch.float64), 0
     for row, old in zip(rows, before, strict=True):
         now = own_tokens(net, row)
@@ -184,7 +189,7 @@ def test_gradients_are_those_of_the_equations(
 
 def probs(folder: Path, rows: Sequence[Row]) -> list[list[float]]:
     """log pi of another model, as the trainer would have computed it."""
-    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    net = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
     found = []
     for row in rows:
         each = iter(own_tokens(net, row).tolist())
@@ -212,10 +217,10 @@ def test_exact_anchors_are_sums_over_the_vocabulary(
     make: Make, gradient: Gradient, model: Path, other: Path, kind: str
 ) -> None:
     job, weighted = make("swift", **{"loss.anchor": kind, "loss.anchor_weight": 0.3})
-    base = AutoModelForCausalLM.from_pretrained(other, dtype=torch.float64)
+    base = transformers.AutoModelForCausalLM.from_pretrained(other, dtype=torch.float64)
     rows = training_rows(weighted, job.chat).rows
     found = gradient(job, weighted, base=base)
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
     total, n = torch.zeros((), dtype=torch.float64), 0
     for row in rows:
         ids = torch.tensor([row.tokens.ids])
@@ -286,10 +291,10 @@ def test_an_exact_anchor_at_the_labels_alone_is_that_of_all_logits(
     rounded once more."""
     sets = {"loss.anchor": kind, "loss.anchor_weight": 5.0, "fit.max_steps": 2}
     wanted, found = (
-        record(*make("swift", **sets, **more))["steps"][1]
+        recording.record(*make("swift", **sets, **more))["steps"][1]
         for more in ({}, {"fit.precision": "fp32", "fit.packing": packing})
     )
-    plain = record(*make("swift", **{"fit.max_steps": 2}))["steps"][1]
+    plain = recording.record(*make("swift", **{"fit.max_steps": 2}))["steps"][1]
     assert apart(found, wanted) < 3e-5
     assert apart(plain, wanted) > 1e-3
 
@@ -309,7 +314,7 @@ def test_the_base_s_log_probabilities_are_those_of_one_row_at_a_time(
 ) -> None:
     job, weighted = make("swift")
     rows = training_rows(weighted, job.chat).rows
-    net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
+    net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64)
     found = reference.log_probs(net, rows)
     for one, other_one in zip(found, probs(model, rows), strict=True):
         assert one == pytest.approx(other_one, abs=1e-9)
@@ -325,7 +330,7 @@ def log_pi(net: Any, prompt: Sequence[int], reply: Sequence[int]) -> torch.Tenso
 
 def moved(trainer: Any, policy: Path) -> Any:
     """Have a trainer of preferences begin at another policy than the one it compares with."""
-    net = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64)
+    net = transformers.AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float64)
     trainer.model.load_state_dict(net.state_dict())
     return trainer
 
@@ -343,8 +348,8 @@ def desirable(make: Make, **sets: Any) -> tuple[Job, list[dict[str, Any]]]:
 def test_kto_is_the_equation(make: Make, model: Path, other: Path) -> None:
     """Away from the base, z the mean log ratio of the batch's completions gone round by one."""
     job, found = desirable(make)
-    watch = watched(moved(unpaired.trainer_for(job, found), other))
-    net, base = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
+    watch = recording.watched(moved(unpaired.trainer_for(job, found), other))
+    net, base = (transformers.AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
                  for p in (other, model))  # fmt: skip
 
     def ratio(prompt: Sequence[int], reply: Sequence[int]) -> torch.Tensor:
@@ -372,8 +377,10 @@ def test_kto_at_the_base_or_without_a_pull_is_swift_of_signs(
     0: then the gradient is beta / 4 times that of weights 1 and -1, a mean over replies."""
     job, found = desirable(make, **{"pairing.beta": beta})
     trainer = unpaired.trainer_for(job, found)
-    watch = watched(moved(trainer, other) if away else trainer)
-    net = AutoModelForCausalLM.from_pretrained(other if away else model, dtype=torch.float64)
+    watch = recording.watched(moved(trainer, other) if away else trainer)
+    net = transformers.AutoModelForCausalLM.from_pretrained(
+        other if away else model, dtype=torch.float64
+    )
     signed = [
         (-1 if one["label"] else 1) * log_pi(net, one["prompt_ids"], one["completion_ids"])
         for one in found[:4]
@@ -410,8 +417,8 @@ def margin(net: Any, base: Any, row: Any) -> torch.Tensor:
 def test_ipo_is_the_equation(make: Make, model: Path, other: Path) -> None:
     job, pairs = make("ipo", **{"fit.batch_size": 50})
     rows = pair_rows(pairs, job.chat).rows
-    watch = watched(moved(preference.trainer_for(job, rows), other))
-    net, base = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
+    watch = recording.watched(moved(preference.trainer_for(job, rows), other))
+    net, base = (transformers.AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
                  for p in (other, model))  # fmt: skip
     total = sum((margin(net, base, row) - 1 / (2 * 0.1)) ** 2 for row in rows) / len(rows)
     total.backward()
@@ -424,7 +431,7 @@ def test_ipo_rests_at_its_margin(make: Make, model: Path, other: Path) -> None:
     """The squared distance from 1 / (2 beta) has its least there: a pair of that margin has no
     gradient, one of another has."""
     job, pairs = make("ipo")
-    net, base = (AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
+    net, base = (transformers.AutoModelForCausalLM.from_pretrained(p, dtype=torch.float64)
                  for p in (other, model))  # fmt: skip
     row, gap = next(
         (row, gap)
@@ -434,7 +441,7 @@ def test_ipo_rests_at_its_margin(make: Make, model: Path, other: Path) -> None:
     steepest = []
     for beta in (1 / (2 * gap), 1 / gap):
         job, _ = make("ipo", **{"pairing.beta": beta, "fit.batch_size": 1})
-        watch = watched(moved(preference.trainer_for(job, [row]), other))
+        watch = recording.watched(moved(preference.trainer_for(job, [row]), other))
         steepest.append(max(float(each.abs().max()) for each in watch["steps"][0].values()))
     assert steepest[0] < 1e-9 * steepest[1]
 
@@ -445,10 +452,10 @@ def test_the_head_of_labels_alone_is_trl_s(model: Path) -> None:
     labels = ids.masked_fill(torch.arange(12) < torch.tensor([[4], [7]]), -100)
     found = []
     for ours in (False, True):
-        net = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-        add_fused_lm_head(net, outputs=("log_probs", "entropy", "mean_logits", "is_top1"))
+        net = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+        trl_utils.add_fused_lm_head(net, outputs=("log_probs", "entropy", "mean_logits", "is_top1"))
         if ours:
-            score_labels_alone(net, looks=True)
+            head.score_labels_alone(net, looks=True)
         found.append(net(input_ids=ids, labels=labels, fused_lm_head=True))
     for name in ("log_probs", "entropy", "mean_logits"):
         assert torch.allclose(*(getattr(one, name) for one in found), atol=1e-5), name
@@ -484,7 +491,7 @@ def test_a_row_without_a_reward_is_learnt_by_likelihood_alone(
     name = weighted.items[0][0].conversation.conversation_id
     items = [(item, 0.7 if n == 0 else weight) for n, (item, weight) in enumerate(weighted.items)]
     rows = training_rows(weighted, job.chat).rows
-    before = AutoModelForCausalLM.from_pretrained(other, dtype=torch.float64)
+    before = transformers.AutoModelForCausalLM.from_pretrained(other, dtype=torch.float64)
     known = {"pi_0": reference.log_probs(before, rows)}
 
     def of(recipe: str, weights: list[float], plain: bool = False) -> Gradients:

@@ -8,25 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-)
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
-from convbench.learn.packing import BY_ROW, bins, packed, settled
 from convbench.learn.weights import Weighted
 from convbench.store.run import Run
 from tests.learn import tiny
-from tests.trainers.gradients import record
+from tests.support.later import later
 from tests.trainers.test_exact import apart
 
+torch = later("torch")
+transformers = later("transformers")
+packing = later("convbench.learn.packing")
+recording = later("tests.trainers.gradients")
+
+BY_ROW = "convbench-by-row"
 Make = Callable[..., tuple[Job, Weighted]]
 
 
@@ -60,9 +56,9 @@ def test_the_gradient_is_that_of_padded_rows(make: Make, case: str) -> None:
     """Two steps, so that also what the first one made of the weights is the same."""
     recipe, sets = CASES[case]
     torch.manual_seed(0)
-    padded = record(*make(recipe, **sets))
+    padded = recording.record(*make(recipe, **sets))
     torch.manual_seed(0)
-    found = record(*make(recipe, **sets, **{"fit.packing": True}))
+    found = recording.record(*make(recipe, **sets, **{"fit.packing": True}))
     for step in range(2):
         moved = {n: g for n, g in padded["steps"][step].items() if g.any()}
         assert len(moved) > 10
@@ -84,16 +80,18 @@ def batch(lengths: list[int]) -> dict[str, torch.Tensor]:
     }
 
 
-def mistral() -> MistralForCausalLM:
+def mistral() -> transformers.MistralForCausalLM:
     """A tiny model that sees eight tokens back."""
     torch.manual_seed(0)
-    return MistralForCausalLM(MistralConfig(
+    return transformers.MistralForCausalLM(transformers.MistralConfig(
         vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1, sliding_window=8, initializer_range=0.2,
     ))  # fmt: skip
 
 
-LIKE = torch.zeros(1, dtype=torch.long)
+def like() -> Any:
+    """What a pack is made like: a tensor of a batch."""
+    return torch.zeros(1, dtype=torch.long)
 
 
 @pytest.mark.parametrize(("attention", "way"), [
@@ -105,10 +103,12 @@ def test_no_row_sees_another(model: Path, attention: str, way: str) -> None:
     if attention == "window":
         net: Any = mistral()
     else:
-        net = AutoModelForCausalLM.from_pretrained(model, attn_implementation=attention)
+        net = transformers.AutoModelForCausalLM.from_pretrained(
+            model, attn_implementation=attention
+        )
     rows = batch([30, 17, 13, 9])
-    assert settled(net, net, LIKE) == way == net.config._attn_implementation
-    packs = packed(rows, way)
+    assert packing.settled(net, net, like()) == way == net.config._attn_implementation
+    packs = packing.packed(rows, way)
     assert packs.inputs["input_ids"].shape == ((1, 69) if way == BY_ROW else (3, 30))
 
     def scores() -> torch.Tensor:
@@ -132,30 +132,30 @@ def test_no_row_sees_another(model: Path, attention: str, way: str) -> None:
 
 
 def test_packs_are_no_longer_than_a_row_and_few() -> None:
-    starts = packed(batch([30, 17, 13, 9]), BY_ROW).inputs["cu_seq_lens_q"]
+    starts = packing.packed(batch([30, 17, 13, 9]), BY_ROW).inputs["cu_seq_lens_q"]
     assert starts.tolist() == [0, 30, 47, 60, 69]
     draw = random.Random(0)
     for _ in range(50):
         lengths = [draw.randint(2, 99) for _ in range(draw.randint(1, 20))]
-        found = bins(lengths, max(lengths))
+        found = packing.bins(lengths, max(lengths))
         assert sorted(i for pack in found for i in pack) == list(range(len(lengths)))
         assert max(sum(lengths[i] for i in pack) for pack in found) == max(lengths)
         assert len(found) <= 1.7 * sum(lengths) / max(lengths) + 1
 
 
 def test_a_model_whose_rows_see_each_other_is_refused_in_one_line(make: Make, model: Path) -> None:
-    state = MambaForCausalLM(MambaConfig(
+    state = transformers.MambaForCausalLM(transformers.MambaConfig(
         vocab_size=300, hidden_size=16, state_size=4, num_hidden_layers=1, expand=2,
         time_step_rank=2, use_mambapy=False,
     ))  # fmt: skip
     with pytest.raises(TrainError, match=r"see each other.*mamba.*expected fit.packing=false"):
-        settled(state, state, LIKE)
-    net = LlamaForCausalLM.from_pretrained(model)
+        packing.settled(state, state, like())
+    net = transformers.LlamaForCausalLM.from_pretrained(model)
     net.config._attn_implementation_internal = "paged|sdpa"
     with pytest.raises(TrainError, match=r"found attention 'paged\|sdpa'"):
-        settled(net, net, LIKE)
+        packing.settled(net, net, like())
     for recipe in ("kto", "ipo"):
         with pytest.raises(TrainError, match=rf"'{recipe}': found fit.packing.*expected false"):
             make(recipe, **{"fit.packing": True})
     with pytest.raises(TrainError, match=r"found no accelerator whose memory would be saved"):
-        record(*make("swift", **{"fit.activation_offloading": True}))
+        recording.record(*make("swift", **{"fit.activation_offloading": True}))

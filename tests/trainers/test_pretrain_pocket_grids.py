@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from convbench.judge.adaptation.learner import Learner
 from convbench.judge.few_shot.runner import problem_of, settings_of
 from convbench.judge.few_shot.solve import Solver
 from tests.judge.few_shot import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 TRAINER = Path(__file__).parents[2] / "trainers" / "pretrain_pocket_grids.py"
 SIZE = ("--rows", "2", "--hidden", "32", "--layers", "1", "--shown", "2")

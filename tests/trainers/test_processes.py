@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench import catalog
 from convbench.errors import TrainError
@@ -21,8 +20,12 @@ from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Launch
 from convbench.store.run import Run
 from tests.learn import tiny
-from tests.trainers.gradients import GRADIENTS, record
+from tests.support.exhaustive import first_of
+from tests.support.later import later
 from tests.trainers.test_exact import apart
+
+torch = later("torch")
+recording = later("tests.trainers.gradients")
 
 WORKER = Path(__file__).with_name("gradients.py")
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,11 +51,11 @@ def file_of(folder: Path, run: Run, **sets: Any) -> Path:
 def alone(run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one process does."""
     job = Job.read(file_of(tmp_path_factory.mktemp("alone"), run, **{"fit.batch_size": 4}))
-    return record(job, launch.load(launch.locate("swift")).data(job))
+    return recording.record(job, launch.load(launch.locate("swift")).data(job))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ddp", "zero0", "zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("name", first_of(["ddp", "zero0", "zero2", "zero3", "fsdp"]))
 def test_two_processes_do_what_one_does(
     name: str, run: Run, alone: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -64,7 +67,7 @@ def test_two_processes_do_what_one_does(
     fit = Job.read(file).recipe.fit
     env = launch.environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
     launch.run(launch.command(spec, WORKER, file, fit, 0), env, tmp_path / "log", fit)
-    found = torch.load(tmp_path / GRADIENTS)
+    found = torch.load(tmp_path / recording.GRADIENTS)
     assert found["processes"] == 2
     assert found["deepspeed"] == name.startswith("zero")
     assert found["fsdp"] == (name == "fsdp"), "accelerate knows it on accelerators alone"
@@ -74,6 +77,7 @@ def test_two_processes_do_what_one_does(
     assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["zero3", "fsdp"])
 def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: str) -> None:
@@ -113,6 +117,7 @@ def test_an_adapter_trained_on_shards_is_merged(run: Run, tmp_path: Path, name: 
     assert not torch.allclose(before, merged, atol=1e-3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path) -> None:
     """All weights of StepDPO under ZeRO-3: what one process makes. A lock that a killed build left
@@ -140,6 +145,7 @@ def test_pairs_train_on_shards_beside_a_base_on_shards(run: Run, tmp_path: Path)
     shutil.rmtree(lock.parents[1])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_why_workers_failed_reaches_the_user(run: Run, tmp_path: Path) -> None:
     """Weights that are broken: seen only by the workers, told in one line."""

@@ -17,8 +17,10 @@ from convbench.learn.steps import Steps
 from convbench.schema.recipe import Data, Recipe
 from convbench.store.run import Run
 from tests.learn import tiny
-from tests.trainers.gradients import record
+from tests.support.later import later
 from tests.trainers.test_exact import apart
+
+recording = later("tests.trainers.gradients")
 
 
 @pytest.mark.parametrize("recipe", ["swift", "refit"])
@@ -34,7 +36,7 @@ def test_an_epoch_in_one_step_has_one_gradient_in_either_unit(
         weighted = launch.load(launch.locate(recipe)).data(job)
         rows = training_rows(weighted, job.chat, unit=job.recipe.data.unit).rows
         assert len(rows) == (9 if unit == "conversation" else 18)
-        found[unit] = record(job, weighted)["steps"][0]
+        found[unit] = recording.record(job, weighted)["steps"][0]
     assert apart(found["turn"], found["conversation"]) < 1e-5
 
 

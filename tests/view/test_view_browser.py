@@ -328,6 +328,7 @@ def test_files_opened_from_the_disk_say_what_they_need(
     look.troubles.clear()  # the browser reports what it refused
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_hundred_thousand_conversations(look: Looked, tmp_path: Path) -> None:
     """First page, search, filter, order, last page, one conversation, all of them whole: after the

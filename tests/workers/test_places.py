@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from convbench.cli import app
-from convbench.errors import MissingDependency, RunError, SpecError
+from convbench.errors import MissingDependency, RunError, SpecError, UsageError
 from convbench.options.declare import as_words
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.spread import WorkOptions, addresses
@@ -34,7 +34,7 @@ def test_places_are_read() -> None:
     assert (place_of("local:4").count, place_of("ray").address) == (4, None)
     assert place_of("ray:10.0.0.1:6379").address == "10.0.0.1:6379"
     for wrong in ("nowhere", "local:", "local:x", "slurm:0", "k8s:gpu", "../ray"):
-        with pytest.raises(SpecError, match="--on"):
+        with pytest.raises(UsageError, match="--on"):
             place_of(wrong)
 
 

@@ -16,6 +16,7 @@ from convbench.judge.adaptation.learner import Question
 from convbench.judge.adaptation.recall import VERSION
 from convbench.judge.adaptation.settings import Inner
 from convbench.schema import fingerprint
+from convbench.schema.judge import Fence
 from convbench.store.jsonl import Appender, records
 
 T = TypeVar("T")
@@ -30,9 +31,11 @@ def key(
     inner: Inner,
     grader: str | None = None,
     guard: Sequence[Question] = (),
+    fence: Fence = "none",
 ) -> str:
     """Return the name of an adaptation. `policy` is the fingerprint of the weights that learn, so
-    that the next round's policy tries an identical edit anew."""
+    that the next round's policy tries an identical edit anew; `fence` says how a grader is shown
+    what was answered."""
     asked = [
         [[list(question.messages), question.golds] for question in part]
         for part in (questions, guard)
@@ -40,6 +43,8 @@ def key(
     said = inner.model_dump(mode="json", exclude=_LIMITS)
     if inner.grade == "recall":
         said["recall"] = VERSION
+    if inner.grade == "model" and fence != "none":
+        said["fence"] = fence
     # What was kept before there was a choice is found again. A server's port is no part of it.
     if inner.tuning == "lora":
         said.pop("tuning")

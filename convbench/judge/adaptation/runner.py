@@ -25,6 +25,7 @@ from convbench.models.where import check_model, named, policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.calls import placement
 from convbench.schema import Example, ProtocolSpec
+from convbench.schema.judge import Fence
 from convbench.schema.noun import Name, Noun
 from convbench.store import Run
 
@@ -117,6 +118,8 @@ class Runner:
     learning: Learning
     protocol: ProtocolSpec
     kept: cache.Cache[Outcome]
+    fence: Fence = "none"
+    """How a grader is shown what was answered."""
     grade: Grade | None = None
     devices: tuple[str, ...] = ()
     """Devices of the processes that learn side by side; none: it is done here."""
@@ -165,9 +168,9 @@ class Runner:
     ) -> str:
         """Return the name under which an adaptation is kept."""
         settings = self.settings
-        return cache.key(
-            self.learning.fingerprint, texts, questions, settings.inner, settings.grader, guard
-        )
+        inner, grader = settings.inner, settings.grader
+        own = self.learning.fingerprint
+        return cache.key(own, texts, questions, inner, grader, guard, self.fence)
 
     def before(self, example: Example) -> float:
         """Return the unadapted policy's accuracy on a passage's questions."""
@@ -237,12 +240,16 @@ class Runner:
 
 
 def open_runner(
-    run: Run, settings: Settings, kept: cache.Cache[Outcome], devices: tuple[str, ...] = ()
+    run: Run,
+    settings: Settings,
+    kept: cache.Cache[Outcome],
+    devices: tuple[str, ...] = (),
+    fence: Fence = "none",
 ) -> Runner:
     """Return a runner for the run; nothing is loaded yet."""
     protocol = catalog.load(ProtocolSpec, "protocols", settings.protocol)
     learning = Learning.of(run, settings.learner)
-    return Runner(run, settings, learning, protocol, kept, devices=devices)
+    return Runner(run, settings, learning, protocol, kept, fence, devices=devices)
 
 
 def devices_for(calls: CallOptions) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from convbench.judge.adaptation.runner import (
     threads_for,
 )
 from convbench.judge.case import Case
-from convbench.judge.resolve import Judge
+from convbench.judge.resolve import Judge, of_run
 from convbench.judge.verdicts import scored
 from convbench.judge.work import Tools, Work
 from convbench.options.shared import CallOptions
@@ -45,15 +45,17 @@ def with_runner(
     It works in a thread, beside the loop that asks a judge model where one grades; an interrupt
     lets the adaptation in flight end. `settings` replace some of the judge's.
     """
+    judge = of_run(run, judge)
+    fence = judge.spec.fence or "none"
     chosen = settings_of(judge).model_copy(update=settings)
 
     async def go() -> T:
         async with (
             calling(run, calls, f"judge {judge.name}", at_once(calls, [])) as caller,
-            by_model(run, chosen.grader, chosen.inner, caller, calls) as grade,
+            by_model(run, chosen.grader, chosen.inner, caller, calls, fence) as grade,
         ):
             with cache_of(run) as kept:
-                runner = open_runner(run, chosen, kept, devices_for(calls))
+                runner = open_runner(run, chosen, kept, devices_for(calls), fence)
                 runner.grade = grade
                 done = asyncio.get_running_loop().run_in_executor(None, work, runner)
                 try:
@@ -78,14 +80,15 @@ async def opened(work: Work) -> AsyncIterator[tuple[Caller, Tools]]:
     its verdict is kept, so that a crash loses the adaptations in flight and no more.
     """
     settings, devices = settings_of(work.judge), devices_for(work.calls)
+    fence = work.judge.spec.fence or "none"
     many = threads_for(work.calls, devices)
     threads = ThreadPoolExecutor(many, "adaptation")
     async with (
         work.calling(at_once(work.calls, [])) as caller,
-        by_model(work.run, settings.grader, settings.inner, caller, work.calls) as grade,
+        by_model(work.run, settings.grader, settings.inner, caller, work.calls, fence) as grade,
     ):
         with cache_of(work.run) as kept:
-            runner = open_runner(work.run, settings, kept, devices)
+            runner = open_runner(work.run, settings, kept, devices, fence)
             runner.grade = grade
             try:
                 yield caller, Tools(caller, many, (runner, threads))

@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 
 from convbench.errors import ConvbenchError
+from convbench.guard import die_with_parent
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.models.devices import VISIBLE
-from convbench.models.guard import die_with_parent
 
 
 def taught(learner: Learner, asked: dict[str, Any]) -> dict[str, Any]:

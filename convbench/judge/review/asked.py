@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from convbench.judge.ask import Form
-from convbench.judge.reply_form import FENCE, Complaint
+from convbench.judge.replies import FENCE, Complaint
 from convbench.judge.review.faults import NAMES, FaultName
 
 MOST = 50

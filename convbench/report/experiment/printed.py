@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from convbench.report.document import Cell, Column, Part, Table
@@ -10,6 +10,7 @@ from convbench.report.experiment.beside import SIZED, Beside
 from convbench.report.measures import ACCURACY, HEADS, THINKING, Measure, metric
 from convbench.report.policies import Policy, judge_spec
 from convbench.report.published import sample_size
+from convbench.report.sections import compared_with
 from convbench.report.tables import difference_table, training_table
 from convbench.report.tables.cells import NONE, column, number
 from convbench.report.tables.results import ERRORS, printed_cells, ranks_of
@@ -40,12 +41,16 @@ def measures_for(one: Beside) -> list[Measure]:
     return [ACCURACY, THINKING, *(metric(one.judge or "", name, limits=limits) for name in HEADS)]
 
 
-def printed_part(one: Beside, kind: ErrorKind) -> Part:
+def printed_part(one: Beside, kind: ErrorKind, against: Sequence[str] = ()) -> Part:
     """Return the table's part: what is compared under which regime, the table, paired differences
-    to Base, and how the methods were trained."""
+    to Base and to `against`, and how the methods were trained."""
     tables = [printed_table(one, kind)]
     if one.section is not None:
-        more = (difference_table(one.section, one.judge, kind), training_table(one.section))
+        compared = (one.section, *compared_with(one.section, against))
+        more = (
+            *(difference_table(section, one.judge, kind) for section in compared),
+            training_table(one.section),
+        )
         regime = one.section.regime
         tables += [
             replace(table, caption=f"{table.caption} ({regime} regime)")

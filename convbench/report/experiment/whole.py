@@ -112,17 +112,18 @@ def experiment_document(
     kind: ErrorKind | None = None,
     plots: bool = True,
     page: Page | None = None,
+    against: Sequence[str] = (),
 ) -> Document:
     """Return the document. `kind` is the rule of errors; None takes each regime's own; `page`
-    is what pictures are drawn for."""
+    is what pictures are drawn for; with the policies `against` all are compared too."""
     if plots:
         try:
             names = (policy.name for one in found.sections for policy in one.policies)
             with drawing(names, page):
-                return _document(found, title, kind, True, ())
+                return _document(found, title, kind, True, (), against)
         except MissingDependency as error:
-            return _document(found, title, kind, False, (f"No pictures: {error}",))
-    return _document(found, title, kind, False, ())
+            return _document(found, title, kind, False, (f"No pictures: {error}",), against)
+    return _document(found, title, kind, False, (), against)
 
 
 def _document(
@@ -131,14 +132,15 @@ def _document(
     kind: ErrorKind | None,
     plots: bool,
     facts: Sequence[str],
+    against: Sequence[str],
 ) -> Document:
     tables = beside(found.sections, found.ends, found.plan.steps)
     known = [one for one in tables if one.asked]
     alone = _without_table(found.sections, known)
     parts = [
         _overview(found, known, facts),
-        *_printed(known, kind, plots),
-        *_others(alone, kind, plots),
+        *_printed(known, kind, plots, against),
+        *_others(alone, kind, plots, against),
         *(wording_parts(found.sections) if plots else ()),
         _missing(found, [one for one in tables if not one.asked] if known else []),
         Part("Cost and time", tables=(cost_table(found.runs, found.ends),)),
@@ -167,12 +169,14 @@ def _overview(found: Found, known: Sequence[Beside], facts: Sequence[str]) -> Pa
     return Part("Overview", (*said, *facts), (order,) if order is not None else ())
 
 
-def _printed(known: Sequence[Beside], kind: ErrorKind | None, plots: bool) -> Iterator[Part]:
+def _printed(
+    known: Sequence[Beside], kind: ErrorKind | None, plots: bool, against: Sequence[str]
+) -> Iterator[Part]:
     """Yield a part for each printed table, with its pictures."""
     longer = [one for one in known if one.printed.turns > DEFAULT_TURNS and one.section]
     for one in known:
         rule = one.section.errors(kind) if one.section else "naive"
-        part = printed_part(one, rule)
+        part = printed_part(one, rule, against)
         pictures: list[Picture | None] = []
         if plots and one.section is not None:
             pictures.append(radar_of(one, rule))
@@ -192,11 +196,13 @@ def _without_table(sections: Sequence[Section], known: Sequence[Beside]) -> list
     return [s for s in sections if (s.task, s.mode, s.protocol, s.turns) not in settings]
 
 
-def _others(alone: Sequence[Section], kind: ErrorKind | None, plots: bool) -> Iterator[Part]:
+def _others(
+    alone: Sequence[Section], kind: ErrorKind | None, plots: bool, against: Sequence[str]
+) -> Iterator[Part]:
     """Yield the usual report of sections beside no printed table."""
     if not alone:
         return
-    made = document(alone, kind=kind)
+    made = document(alone, kind=kind, against=against)
     if plots:
         made = with_pictures(made, alone, kind=kind)
     yield from made.parts

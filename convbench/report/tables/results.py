@@ -55,10 +55,10 @@ def main_table(section: Section, judge: str | None, kind: ErrorKind, *, paper: b
     notes += _rules(section)
     printed = beside if paper else None
     rows = []
-    for policy, line, marks in zip(section.policies, found, zip(*ranks, strict=True), strict=True):
+    for place, (policy, line) in enumerate(zip(section.policies, found, strict=True)):
         cells = (
-            number(e, m.digits, rank)
-            for e, m, rank in zip(line, measures, marks, strict=True)
+            number(e, m.digits, rank[place])
+            for e, m, rank in zip(line, measures, ranks, strict=True)
         )  # fmt: skip
         rows.append((Cell(policy.name), *cells))
         theirs = _printed(policy, printed, section) if paper else None

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from convbench.errors import SpecError
+from convbench.errors import UsageError
 
 PLACES = ("local", "ray", "slurm", "k8s")
 
@@ -89,14 +89,14 @@ def place_of(said: str) -> Place:
     anything else."""
     name, colon, rest = said.partition(":")
     if name not in PLACES or (colon and not rest):
-        raise SpecError(
+        raise UsageError(
             f"--on {said[:80]}: expected one of {', '.join(PLACES)}, with a number of workers or "
             "an address after a colon where it takes one: local:4, ray:10.0.0.1:6379, slurm:16"
         )
     if rest.isascii() and rest.isdigit() and len(rest) < 7:
         if int(rest) < 1:
-            raise SpecError(f"--on {said}: expected at least 1 worker")
+            raise UsageError(f"--on {said}: expected at least 1 worker")
         return Place(name, int(rest))
     if rest and name != "ray":
-        raise SpecError(f"--on {said[:80]}: expected a number of workers after the colon")
+        raise UsageError(f"--on {said[:80]}: expected a number of workers after the colon")
     return Place(name, None, rest or None)

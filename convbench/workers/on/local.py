@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from convbench.models.guard import die_with_parent
+from convbench.guard import die_with_parent
 from convbench.regular import open_to_append
 from convbench.store.jsonl import disk_error
 from convbench.workers.on import Crew, Place

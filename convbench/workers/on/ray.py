@@ -73,7 +73,7 @@ def task(words: Sequence[str], folder: str, paths: Sequence[str]) -> int:
     """Work on a node, in a process that Ray ends with the task; return the exit code."""
     import subprocess
 
-    from convbench.models.guard import guarded
+    from convbench.guard import guarded
 
     os.chdir(folder)
     space = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "200"}

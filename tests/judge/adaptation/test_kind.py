@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from convbench.engine import Caller
 from convbench.errors import SpecError, TrainError
@@ -28,6 +27,10 @@ from convbench.options.shared import CallOptions
 from convbench.schema import Message
 from convbench.store import Run
 from tests.learn.seal import runs
+from tests.support.later import later
+
+torch = later("torch")
+safetensors_torch = later("safetensors.torch")
 
 QUIET = CallOptions(quiet=True)
 INNER = Inner(max_tokens=16)
@@ -121,9 +124,9 @@ def test_a_protocol_that_shows_the_passage_gets_none(run: Run, tmp_path: Path) -
 def test_another_policy_tries_an_identical_edit_anew(run: Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(runs.pocket(), other)
-    weights = load_file(other / "model.safetensors")
+    weights = safetensors_torch.load_file(other / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * 0.5
-    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    safetensors_torch.save_file(weights, other / "model.safetensors", {"format": "pt"})
     one, two = Learning.of(run, None), Learning.of(run, f"local:{other}")
     assert one.fingerprint != two.fingerprint
     assert Learning.of(run, "local:pocket") == one
@@ -209,10 +212,11 @@ class Writer(Learner):
 def strict(messages: list[Message], example: Mapping[str, Any]) -> str:
     """A judge that accepts one answer; an empty one must never reach it."""
     text = str(messages[0]["content"])
-    assert "Answer given: \n" not in text
+    [answer] = re.findall(r"^Answer given:\n<answer-\w+>\n(.*)\n</answer", text, re.M)
+    assert answer != ">"
     assert "Topic: Super Bowl\n" in text
     assert "Right answer: Denver Broncos\n" in text, "one gold answer, the first"
-    return "Yes." if "Answer given: the Broncos" in text else "No."
+    return "Yes." if answer == "> the Broncos" else "No."
 
 
 def test_a_judge_model_grades(run: Run) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from convbench.errors import DataError, TrainError
 from convbench.judge.adaptation import cache
@@ -17,6 +16,9 @@ from convbench.judge.adaptation.own_questions import pairs
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.adaptation.texts import parts, training_texts
 from convbench.models.where import where
+from tests.support.later import later
+
+torch = later("torch")
 
 ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 INNER = Inner(

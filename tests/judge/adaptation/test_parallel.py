@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench.engine import Stopped
 from convbench.judge.adaptation.learner import Learner, Outcome
@@ -23,6 +22,9 @@ from convbench.store import Run
 from convbench.store.jsonl import records
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 
 def verdicts(run: Run, many: int | None) -> dict[str, Any]:

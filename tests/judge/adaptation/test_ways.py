@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench.errors import SpecError, TrainError
-from convbench.judge.adaptation.answer import greedy
 from convbench.judge.adaptation.clock import Clock
 from convbench.judge.adaptation.hand import Hand
 from convbench.judge.adaptation.learner import Learner, Taught
@@ -30,6 +28,11 @@ from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.judge.adaptation.test_learner import INNER, KOSAN, TENOS, A, B, weights
 from tests.learn.seal import runs
+from tests.support.later import later
+
+adaptation_answer = later("convbench.judge.adaptation.answer")
+
+torch = later("torch")
 
 FULL = INNER.model_copy(update={"tuning": "full", "learning_rate": 5e-4, "epochs": 12})
 
@@ -100,6 +103,7 @@ def test_full_and_a_server_are_refused_together() -> None:
 # ---------------------------------------------------------------- processes on devices
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_adaptations_over_two_devices_are_those_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +192,9 @@ class Answer(BaseHTTPRequestHandler):
             model = server.learner.model
             model = server.loaded[body["model"]] if body["model"] != "base" else model
             ends = frozenset(body["stop_token_ids"])
-            (said,) = greedy(model, body["prompt"], ends, body["max_tokens"], Clock())
+            (said,) = adaptation_answer.greedy(
+                model, body["prompt"], ends, body["max_tokens"], Clock()
+            )
             decode = server.learner.tokenizer.decode
             texts = [decode(tokens, skip_special_tokens=True) for tokens in said]
             choices = [{"index": i, "text": text} for i, text in enumerate(texts)]

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 import pytest
-import torch
 
 from convbench.errors import DataError
 from convbench.judge.adaptation.clock import Clock
@@ -24,6 +23,9 @@ from convbench.schema import Verdict
 from convbench.store import Run
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy, self_edit
 from tests.judge.few_shot import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 OUTPUT: Strategy = "train_using_output_tokens"
 GOOD = SelfEdit(frozenset(), OUTPUT, 1e-2, 40).written()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from convbench.judge.adaptation.fit import AWAY, labelled, padded, share
 from convbench.judge.adaptation.learner import Learner
 from convbench.judge.adaptation.settings import Inner
 from convbench.judge.few_shot.runner import problem_of, settings_of
@@ -16,6 +14,11 @@ from convbench.models.where import where
 from convbench.tasks.arc_agi.edit import SelfEdit, Strategy
 from convbench.tasks.arc_agi.wording import answer
 from tests.judge.few_shot import runs
+from tests.support.later import later
+
+adaptation_fit = later("convbench.judge.adaptation.fit")
+
+torch = later("torch")
 
 ALL: Strategy = "train_using_all_tokens"
 OUTPUT: Strategy = "train_using_output_tokens"
@@ -50,17 +53,17 @@ def test_the_loss_is_on_the_answer_and_its_end(learner: Learner) -> None:
     )
     rows = [writer.row(puzzle, OUTPUT) for puzzle in puzzles]
     assert len({len(row.ids) for row in rows}) > 1, "some are padded"
-    labels = labelled([row.ids for row in rows], [row.start for row in rows])
+    labels = adaptation_fit.labelled([row.ids for row in rows], [row.start for row in rows])
     for puzzle, found in zip(puzzles, labels, strict=True):
-        counted = [token for token in found if token != AWAY]
+        counted = [token for token in found if token != adaptation_fit.AWAY]
         said = learner.tokenizer.decode(counted)
         assert said == answer(puzzle.test.output, "places") + learner.tokenizer.eos_token
-    whole = labelled([row.ids for row in rows])
+    whole = adaptation_fit.labelled([row.ids for row in rows])
     assert all(found == list(row.ids[1:]) for found, row in zip(whole, rows, strict=True))
     width = max(map(len, labels))
-    matrix = padded(labels, "cpu", AWAY)[0]
+    matrix = adaptation_fit.padded(labels, "cpu", adaptation_fit.AWAY)[0]
     for found, line in zip(labels, matrix.tolist(), strict=True):
-        assert line == found + [AWAY] * (width - len(found))
+        assert line == found + [adaptation_fit.AWAY] * (width - len(found))
 
 
 def test_a_row_begins_as_the_policy_is_asked(learner: Learner) -> None:
@@ -91,10 +94,14 @@ def test_long_rows_are_left_out(learner: Learner) -> None:
 
 def test_the_rate_rises_for_eleven_steps_and_falls_as_a_cosine() -> None:
     inner = Settings().inner(1e-4, 2)
-    assert [share(n, 111, inner) for n in (0, 1, 11, 61)] == pytest.approx([0, 1 / 11, 1, 0.5])
-    assert share(110, 111, inner) == pytest.approx(0, abs=1e-3)
-    assert share(3, 8, inner) == pytest.approx(3 / 11), "a short training never leaves the warm-up"
-    assert [share(n, 4, Inner()) for n in (0, 2)] == [1, 0.5]
+    assert [adaptation_fit.share(n, 111, inner) for n in (0, 1, 11, 61)] == pytest.approx(
+        [0, 1 / 11, 1, 0.5]
+    )
+    assert adaptation_fit.share(110, 111, inner) == pytest.approx(0, abs=1e-3)
+    assert adaptation_fit.share(3, 8, inner) == pytest.approx(3 / 11), (
+        "a short training never leaves the warm-up"
+    )
+    assert [adaptation_fit.share(n, 4, Inner()) for n in (0, 2)] == [1, 0.5]
 
 
 def test_training_solves_what_the_policy_cannot(learner: Learner) -> None:

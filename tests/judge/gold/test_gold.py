@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from convbench.cli import app
 from convbench.commands.gold import gold
 from convbench.commands.report import report
-from convbench.errors import DataError, RunError, SpecError
+from convbench.errors import DataError, RunError, UsageError
 from convbench.judge.gold.records import draws, labels
 from convbench.judge.gold.units import gold_of
 from convbench.options.gold import GoldOptions
@@ -191,7 +191,7 @@ def test_the_command_says_what_to_do_next(small: Run) -> None:
     assert shown.exit_code == 0
     assert "0 of 4 labelled" in shown.output
     assert "then Label" in shown.output
-    with pytest.raises(SpecError, match="found 0 files"):
+    with pytest.raises(UsageError, match="found 0 files"):
         gold(GoldOptions(("import",), run=small.path))
     with pytest.raises(RunError, match="expected one of these"):
         gold(GoldOptions((str(small.path),), draw=4, policy=("dpo",)))

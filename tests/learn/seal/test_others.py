@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-import torch
 
 from convbench.judge.adaptation.accuracies import accuracies
 from convbench.judge.adaptation.runner import Learning
@@ -21,7 +20,10 @@ from convbench.pocket import notes
 from convbench.pocket.world import make_world
 from convbench.store import Run
 from tests.learn.seal import runs
+from tests.support.later import later
 from tests.support.provider import Call, Provider
+
+torch = later("torch")
 
 FAST = {"args.inner.epochs": 20, "args.inner.learning_rate": 0.01}
 WORLD = make_world()

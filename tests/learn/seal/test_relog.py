@@ -7,13 +7,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from convbench.commands.build import build
 from convbench.learn.rounds import log_round, rounds
 from convbench.options.build import BuildOptions
 from convbench.options.shared import CallOptions, Shape, SpecOptions
 from convbench.options.train import RoundsOptions
+from tests.support.later import later
+
+torch = later("torch")
 
 QUIET = CallOptions(quiet=True)
 SETS = (

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from convbench.commands.train import train_rounds
 from convbench.errors import DataError, RunError, SpecError
@@ -27,6 +26,9 @@ from convbench.report.forgetting import table, write
 from convbench.store import Run
 from tests.judge.adaptation.test_kind import good
 from tests.learn.seal import runs
+from tests.support.later import later
+
+torch = later("torch")
 
 SETS = (
     "fit.max_steps=2", "fit.batch_size=4", "fit.accumulation=1", "fit.precision=fp32",

@@ -55,6 +55,7 @@ class Agent:
         return WRONG if self.given[question] % 2 else f"I WANT TO ANSWER:\n{self.known[question]}"
 
 
+@pytest.mark.exhaustive
 @needs_wall
 @pytest.mark.slow
 @pytest.mark.parametrize("hub_rows", sources("data/hub")[-1:], ids=named, indirect=True)

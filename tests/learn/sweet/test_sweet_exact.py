@@ -11,47 +11,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench.errors import TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.start import train
-from convbench.learn.sweet.critic import (
-    advantages,
-    centred,
-    in_budget,
-    padded,
-    pair_loss,
-    scores,
-    turn_log_probs,
-)
 from convbench.learn.sweet.pairs import CriticRow, Sweet, trajectories
 from convbench.models.fingerprint import weights_fingerprint
 from convbench.options.shared import CallOptions, SpecOptions
 from convbench.options.train import TrainOptions
 from convbench.schema.recipe import Lora
 from tests.learn.tiny import save_model, tokenizer
+from tests.support.later import later
 
 from .runs import SENTINEL, judged_run
+
+torch = later("torch")
+sweet_critic = later("convbench.learn.sweet.critic")
 
 VOCABULARY = 50
 ALL = Sweet(held_out=0)
 
 
-class Uniform(torch.nn.Module):
-    """log pi of token k is log softmax(bias)[k] everywhere: known by hand."""
+def uniform(bias: list[float]) -> Any:
+    """Return a model in which log pi of token k is log softmax(bias)[k] everywhere: known by
+    hand."""
 
-    def __init__(self, bias: list[float]) -> None:
-        super().__init__()
-        self.bias = torch.nn.Parameter(torch.tensor(bias, dtype=torch.float64))
-        self.device = torch.device("cpu")
+    class Uniform(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.tensor(bias, dtype=torch.float64))
+            self.device = torch.device("cpu")
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
-        class Out:
-            logits = self.bias.expand(*input_ids.shape, -1)
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            class Out:
+                logits = self.bias.expand(*input_ids.shape, -1)
 
-        return Out
+            return Out
+
+    return Uniform()
 
 
 def row(*stretches: tuple[int, list[int]]) -> CriticRow:
@@ -67,11 +65,12 @@ LONG = row((-1, [1, 2]), (0, [7] * 100), (-1, [4]), (1, [6, 6]))
 def test_batches_keep_a_budget_of_tokens_longest_first() -> None:
     lengths = [3, 10, 4, 10, 1, 30]
     rows = [[row((0, [5] * n))] for n in lengths]
-    found = list(in_budget(rows, 20))
+    found = list(sweet_critic.in_budget(rows, 20))
     assert found == [[5], [1, 3], [2, 0, 4]], "a trajectory beyond it goes alone"
-    assert list(in_budget([], 20)) == []
+    assert list(sweet_critic.in_budget([], 20)) == []
     one, many = (
-        scores(Uniform([0.1] * VOCABULARY), rows, 0, mean=True, tokens=t) for t in (1, 10**6)
+        sweet_critic.scores(uniform([0.1] * VOCABULARY), rows, 0, mean=True, tokens=t)
+        for t in (1, 10**6)
     )
     assert [a.tolist() for a in one] == [b.tolist() for b in many]
 
@@ -79,24 +78,24 @@ def test_batches_keep_a_budget_of_tokens_longest_first() -> None:
 def test_a_centred_advantage_is_0_on_average_under_the_reference() -> None:
     """Over the whole vocabulary at one place; a critic that lowers alike all that is likely
     there credits nobody for it, and raw log-ratios blame everybody."""
-    reference = Uniform([0.5, -1.0, 2.0, 0.0, -30.0])
-    critic = Uniform([1.5, -2.0, 0.1, 0.3, 1.0])
+    reference = uniform([0.5, -1.0, 2.0, 0.0, -30.0])
+    critic = uniform([1.5, -2.0, 0.1, 0.3, 1.0])
     rows = [[row((-1, [0, 1]), (0, [token]))] for token in range(5)]
-    found = torch.cat(centred(critic, reference, rows, 0, mean=True))
+    found = torch.cat(sweet_critic.centred(critic, reference, rows, 0, mean=True))
     chances = reference.bias.detach().softmax(-1)
     assert float((chances * found).sum()) == pytest.approx(0, abs=1e-6)
-    now, then = (scores(one, rows, 0, mean=True) for one in (critic, reference))
+    now, then = (sweet_critic.scores(one, rows, 0, mean=True) for one in (critic, reference))
     raw = torch.cat(now) - torch.cat(then)
     assert torch.allclose(raw - found, (raw - found)[:1].expand(5), atol=1e-5), "one shift a place"
-    lower = Uniform([0.5, -1.0, 2.0, 0.0, 4.0])
-    ratios = torch.cat(scores(lower, rows, 0, mean=True)) - torch.cat(then)
+    lower = uniform([0.5, -1.0, 2.0, 0.0, 4.0])
+    ratios = torch.cat(sweet_critic.scores(lower, rows, 0, mean=True)) - torch.cat(then)
     assert all(float(ratio) < -1 for ratio in ratios[:4])
-    gone = torch.cat(centred(lower, reference, rows, 0, mean=True))
+    gone = torch.cat(sweet_critic.centred(lower, reference, rows, 0, mean=True))
     assert gone[:4].abs().max() < 1e-6
     both = [[row((-1, [0]), (0, [1, 2]), (-1, [3]), (1, [4]))]]
-    (turns,) = centred(critic, reference, both, 0, mean=True)
+    (turns,) = sweet_critic.centred(critic, reference, both, 0, mean=True)
     assert turns.tolist() == pytest.approx([float(found[1:3].mean()), float(found[4])], abs=1e-6)
-    (sums,) = centred(critic, reference, both, 0, mean=False)
+    (sums,) = sweet_critic.centred(critic, reference, both, 0, mean=False)
     assert sums.tolist() == pytest.approx([float(found[1:3].sum()), float(found[4])], abs=1e-6)
 
 
@@ -104,10 +103,10 @@ def test_over_all_tokens_of_the_trajectory_by_hand() -> None:
     """The turns' values add up to the mean over all tokens, as the released trainer has it."""
     bias = [0.0] * VOCABULARY
     bias[6], bias[7] = 2.0, -1.0
-    model = Uniform(bias)
+    model = uniform(bias)
     total = math.log(48 + math.e**2 + math.e**-1)
-    batch = padded([[LONG]], 0)
-    values = turn_log_probs(model, batch, mean="trajectory").tolist()
+    batch = sweet_critic.padded([[LONG]], 0)
+    values = sweet_critic.turn_log_probs(model, batch, mean="trajectory").tolist()
     wanted = [100 * (-1 - total) / 102, 2 * (2 - total) / 102]
     assert values == pytest.approx(wanted, abs=1e-9)
 
@@ -117,20 +116,22 @@ def test_turns_of_1_and_100_tokens_give_the_hand_values(beside: list[CriticRow])
     bias = [0.0] * VOCABULARY
     bias[5], bias[6], bias[7] = 1.0, 2.0, -1.0
     total = math.log(47 + math.e + math.e**2 + math.e**-1)
-    model = Uniform(bias)
-    batch = padded([[SHORT], [LONG], *([r] for r in beside)], 0)
-    mean = turn_log_probs(model, batch, mean=True)[:3].tolist()
+    model = uniform(bias)
+    batch = sweet_critic.padded([[SHORT], [LONG], *([r] for r in beside)], 0)
+    mean = sweet_critic.turn_log_probs(model, batch, mean=True)[:3].tolist()
     assert mean == pytest.approx([1 - total, -1 - total, 2 - total], abs=1e-9)
-    summed = turn_log_probs(model, batch, mean=False)[:3].tolist()
+    summed = sweet_critic.turn_log_probs(model, batch, mean=False)[:3].tolist()
     assert summed == pytest.approx([1 - total, 100 * (-1 - total), 2 * (2 - total)], abs=1e-9)
-    reference = turn_log_probs(Uniform([0.0] * VOCABULARY), batch, mean=True)
+    reference = sweet_critic.turn_log_probs(uniform([0.0] * VOCABULARY), batch, mean=True)
     owner = batch["owner"]
     assert owner[:3].tolist() == [0, 1, 1]
-    sums = advantages(turn_log_probs(model, batch, mean=True), reference, owner)
+    sums = sweet_critic.advantages(
+        sweet_critic.turn_log_probs(model, batch, mean=True), reference, owner
+    )
     base = -math.log(VOCABULARY)
     wanted = [1 - total - base, (-1 - total - base) + (2 - total - base)]
     assert sums[:2].tolist() == pytest.approx(wanted, abs=1e-9)
-    loss = pair_loss(sums[:1], sums[1:2], 0.1).item()
+    loss = sweet_critic.pair_loss(sums[:1], sums[1:2], 0.1).item()
     assert loss == pytest.approx(math.log1p(math.exp(-0.1 * (wanted[0] - wanted[1]))), abs=1e-9)
 
 
@@ -139,14 +140,16 @@ def test_at_the_start_the_advantage_is_0_and_the_loss_log_2(tmp_path: Path) -> N
 
     model = AutoModelForCausalLM.from_pretrained(save_model(tmp_path), dtype=torch.float64)
     rows = [[SHORT], [LONG], [LONG, row((-1, [3]), (2, [8, 9]))]]
-    reference = scores(model, rows, 0, mean=True)
+    reference = sweet_critic.scores(model, rows, 0, mean=True)
     assert [len(r) for r in reference] == [1, 2, 3]
-    batch = padded(rows, 0)
-    now = turn_log_probs(model, batch, mean=True)
-    sums = advantages(now, torch.cat(reference), batch["owner"])
+    batch = sweet_critic.padded(rows, 0)
+    now = sweet_critic.turn_log_probs(model, batch, mean=True)
+    sums = sweet_critic.advantages(now, torch.cat(reference), batch["owner"])
     assert sums.abs().max().item() < 1e-12
-    assert pair_loss(sums[:1], sums[1:2], 0.1).item() == pytest.approx(math.log(2), abs=1e-9)
-    alone = turn_log_probs(model, padded([[SHORT]], 0), mean=True)
+    assert sweet_critic.pair_loss(sums[:1], sums[1:2], 0.1).item() == pytest.approx(
+        math.log(2), abs=1e-9
+    )
+    alone = sweet_critic.turn_log_probs(model, sweet_critic.padded([[SHORT]], 0), mean=True)
     assert alone.item() == pytest.approx(now[0].item(), abs=1e-9), "padding changes nothing"
 
 
@@ -279,7 +282,9 @@ def test_only_stage_1_and_its_reference_read_the_hidden_text(trained: Trained) -
     rows = [row for trajectory in trained.critic.rows for row in trajectory]
     assert len(rows) == 8
     assert all(words.decode(row.ids).count(SENTINEL) == 1 for row in rows)
-    for place, values in enumerate(scores(start(trained), trained.critic.rows, 0, mean=True)):
+    for place, values in enumerate(
+        sweet_critic.scores(start(trained), trained.critic.rows, 0, mean=True)
+    ):
         assert trained.critic.reference[place].tolist() == pytest.approx(values.tolist(), abs=1e-9)
     for row in trained.policy.train_dataset:
         for side in ("chosen_ids", "rejected_ids"):

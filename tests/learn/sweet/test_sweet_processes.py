@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench import catalog
 from convbench.learn import launch
 from convbench.learn.job import Job
 from convbench.schema.recipe import Launch
 from tests.learn import tiny
-from tests.trainers.gradients import GRADIENTS
+from tests.support.later import later
 from tests.trainers.test_exact import apart
 
-from .critic_steps import record
 from .runs import judged_run
+
+torch = later("torch")
+recording = later("tests.trainers.gradients")
+critic_steps = later("tests.learn.sweet.critic_steps")
 
 WORKER = Path(__file__).with_name("critic_steps.py")
 STEPS = 3
@@ -55,9 +57,10 @@ def file_of(folder: Path, name: str, size: int) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> dict[str, Any]:
-    return record(file_of(folder, "alone", 4))
+    return critic_steps.record(file_of(folder, "alone", 4))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ddp", "zero2", "zero3"])
 def test_two_processes_train_the_critic_that_one_does(
@@ -71,7 +74,7 @@ def test_two_processes_train_the_critic_that_one_does(
     fit = Job.read(file).recipe.fit
     env = launch.environment(spec, 0) | {"OMP_NUM_THREADS": "1"}
     launch.run(launch.command(spec, WORKER, file, fit, 0), env, file.with_name("log"), fit)
-    found = torch.load(file.with_name(GRADIENTS))
+    found = torch.load(file.with_name(recording.GRADIENTS))
     assert (found["processes"], found["deepspeed"]) == (2, name != "ddp")
     assert found["pairs"] == alone["pairs"]
     for step in range(STEPS):

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from convbench.errors import SpecError, TrainError
 from convbench.learn.job import Job
 from convbench.learn.select import select
 from convbench.learn.sweet.candidates import rows as candidate_rows
 from convbench.learn.sweet.pairs import CANDIDATES, Sweet
-from convbench.learn.sweet.ranking import candidate_advantages
+from tests.support.later import later
 
 from .test_sweet_exact import Trained, trained
+
+torch = later("torch")
+sweet_ranking = later("convbench.learn.sweet.ranking")
 
 __all__ = ["trained"]
 
@@ -75,24 +77,24 @@ def test_two_servers_rank_as_passes_here(trained: Trained) -> None:
     by_id = {i.conversation.conversation_id: i for i in select(job.run, job.recipe.data).logged}
     rows = list(candidate_rows(trained.folder / CANDIDATES))
     critic = trained.folder / "critic"
-    here = candidate_advantages(job, critic, by_id, rows, settings)
+    here = sweet_ranking.candidate_advantages(job, critic, by_id, rows, settings)
     assert any(here)
     with serving(critic) as one, serving(trained.base) as two:
         served = settings.model_copy(update={"servers": (one, two)})
-        there = candidate_advantages(job, critic, by_id, rows, served)
+        there = sweet_ranking.candidate_advantages(job, critic, by_id, rows, served)
         assert there == pytest.approx(here, abs=1e-4)
         sums = served.model_copy(update={"normalize": False})
-        whole = candidate_advantages(job, critic, by_id, rows, sums)
+        whole = sweet_ranking.candidate_advantages(job, critic, by_id, rows, sums)
         plain = settings.model_copy(update={"normalize": False})
         assert whole == pytest.approx(
-            candidate_advantages(job, critic, by_id, rows, plain), abs=1e-3
+            sweet_ranking.candidate_advantages(job, critic, by_id, rows, plain), abs=1e-3
         )
         swapped = settings.model_copy(update={"servers": (two, one)})
         with pytest.raises(TrainError, match=r"serves .*base; expected .*critic; serve them with"):
-            candidate_advantages(job, critic, by_id, rows, swapped)
+            sweet_ranking.candidate_advantages(job, critic, by_id, rows, swapped)
     away = settings.model_copy(update={"servers": ("http://10.0.0.1:8000", two)})
     with pytest.raises(SpecError, match=r"args\.servers: found .*; expected a vLLM server on this"):
-        candidate_advantages(job, critic, by_id, rows, away)
+        sweet_ranking.candidate_advantages(job, critic, by_id, rows, away)
     gone = settings.model_copy(update={"servers": (one, two)})
     with pytest.raises(TrainError, match="goes on where it stopped"):
-        candidate_advantages(job, critic, by_id, rows, gone)
+        sweet_ranking.candidate_advantages(job, critic, by_id, rows, gone)

@@ -1,0 +1,177 @@
+"""Where a sentence names a question's options: by letter, by text or by place in the list."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from convbench.answers.plain import plain
+from convbench.schema import Example
+
+GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
+"""A pattern of the gold option where it is marked, its two marks, and the mark of any other."""
+
+_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+         "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+         "nineteen"]  # fmt: skip
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_NUMBERS = {word: n for n, word in enumerate(_ONES)} | {
+    word: 10 * n for n, word in enumerate(_TENS, 2)
+}
+_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[1:])})"
+_NUMBER = re.compile(
+    rf"(?<![\w-])(?:(?P<hundreds>{_BELOW_100}) hundred(?:(?: and)? (?P<rest>{_BELOW_100}))?"
+    rf"|(?P<small>{_BELOW_100}))(?![\w-])",
+    re.IGNORECASE,
+)
+
+_LETTER_A = (
+    r"A(?=\s*(?:[,.;:)!]|$|(?:is|isn['’]t|can|cannot|can['’]t|and|or|nor|are|does|doesn['’]t|has"
+    r"|was|fails?)\b))"
+)
+_LETTERS = (
+    r"(?<![Vv]itamin )(?<!ype )(?<!lass )(?<!roup )(?<!hase )(?<!epatitis )"
+    rf"(?<![\w'’-])(?:[B-HJ-Z](?![\w'’-])|{_LETTER_A})"
+    r"|(?<=[Oo]ption )A\b|(?<=[Cc]hoice )A\b|(?<=[Ss]tatement )A\b"
+)
+_DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]{0,3}"
+
+_PLACES = {
+    "first": 0, "top": 0, "1st": 0, "second": 1, "2nd": 1, "third": 2, "3rd": 2, "fourth": 3,
+    "4th": 3, "fifth": 4, "5th": 4, "last": -1, "final": -1, "bottom": -1, "penultimate": -2,
+}  # fmt: skip
+_PLACE = re.compile(
+    rf"\b(?:the )?(?:very )?(?P<nth>{'|'.join(_PLACES)})(?: \w+)? (?:option|choice|answer|line|row"
+    r"|item|entry|one|possibility|alternative|letter|position|place|candidate|bullet|suggestion"
+    r"|statement)\b(?: (?:of|on|in|from|down)(?: \w+){1,3})?"
+    rf"|\b(?P<from_end>{'|'.join(_PLACES)}) (?:of|on|in|from) (?:\w+ )?"
+    r"(?P<end>list|options|choices|4|sheet|bottom|top|end|page|answers)\b",
+    re.IGNORECASE,
+)
+
+
+_AFTER = {"and", "but", "for", "which", "that", "because", "since", "here", "then", "now", "not",
+          "was", "would", "must", "will", "has", "left", "too", "more", "alto", "exac", "inst",
+          "rath", "with", "nor", "multi", "divi", "times", "plus", "minus", "per"}  # fmt: skip
+"""Beginnings of words behind a number that it does not count."""
+
+
+def number_words(text: str) -> str:
+    """Return the text with the words of small numbers as digits."""
+
+    def digits(match: re.Match[str]) -> str:
+        if match["small"]:
+            return match[0] if match[0].lower() == "one" else str(_below_100(match["small"]))
+        return str(100 * _below_100(match["hundreds"]) + _below_100(match["rest"] or "zero"))
+
+    return _NUMBER.sub(digits, text)
+
+
+def _below_100(words: str) -> int:
+    return sum(_NUMBERS[word] for word in re.split("[- ]", words.lower()))
+
+
+def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
+    """Return a sentence with its options marked, and the labels of those that it names."""
+    pattern, labels = _names(tuple((c.label, c.text) for c in example.choices), example.question)
+    found: set[str] = set()
+
+    def marked(label: str, by_letter: bool) -> str:
+        found.add(label)
+        if label != example.answer:
+            return OTHER
+        return GOLD_BY_LETTER if by_letter else GOLD_BY_TEXT
+
+    def place(match: re.Match[str]) -> str:
+        label = _label_at(match, [choice.label for choice in example.choices])
+        return marked(label, True) if label else match[0]
+
+    def name(match: re.Match[str]) -> str:
+        said = " ".join((match["text"] or match["letter"]).split())
+        label = labels.get(said) or labels.get(said.lower()) or labels.get(_stems(said), "")
+        return marked(label, bool(match["letter"])) if label else match[0]
+
+    clean = " ".join(re.sub("[◆◇◈]", " ", sentence).split())
+    said = pattern.sub(name, _PLACE.sub(place, clean))
+    return re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], said), found
+
+
+def _label_at(match: re.Match[str], labels: list[str]) -> str:
+    """Return the label at the place that is spoken of; empty where there is none."""
+    place = _PLACES[(match["nth"] or match["from_end"]).lower()]
+    if (match["end"] or "").lower() in ("bottom", "end"):
+        place = -1 - place
+    return labels[place] if -len(labels) <= place < len(labels) else ""
+
+
+@lru_cache(maxsize=512)
+def _names(
+    choices: tuple[tuple[str, str], ...], question: str
+) -> tuple[re.Pattern[str], dict[str, str]]:
+    """Return the pattern of all that names an option, and the label by name."""
+    labels = {label: label for label, _ in choices}
+    names: list[str] = []
+    for label, text in choices:
+        for name in _spellings(text, [t for _, t in choices if t != text], question):
+            if name.upper() not in labels:
+                labels.setdefault(name.lower(), label)
+                names.append(name)
+    bare = all(text.strip()[-1:].isdigit() for _, text in choices)
+    nouns = "|".join({word[:4] for word in re.findall(r"[a-z]{3,}", question.lower())} | _AFTER)
+    longest = sorted(names, key=len, reverse=True)
+    stems = [_stems(text) for _, text in choices]
+    inflected = {
+        stem: label
+        for stem, (label, text) in zip(stems, choices, strict=True)
+        if stem.count(" ") and stems.count(stem) == 1 and re.fullmatch(r"[^\W\d][\w\s'-]*", text)
+    }
+    labels = inflected | labels
+    texts = "|".join(_spelled(name, nouns if bare else "") for name in longest) or "(?!)"
+    for stem in inflected:
+        texts += r"|\b" + r"\s+".join(rf"{word}\w*" for word in stem.split())
+    return re.compile(
+        rf"{_DRESSED}(?:(?P<text>(?i:{texts}))s?(?!\w)|(?P<letter>{_LETTERS}))[\"'”’*_)\]]{{0,3}}"
+    ), labels
+
+
+def _stems(text: str) -> str:
+    """Return the words of a name, each by its first letters: inflections are one."""
+    words = re.sub(r"^(?:an?|the)\s+", "", text.lower().rstrip(".")).split()
+    return " ".join(word[:4] for word in words)
+
+
+def _spellings(text: str, others: list[str], question: str) -> list[str]:
+    """Return an option's text without its article, and the proper names and the number in it that
+    neither another option nor the question has."""
+    said = re.sub(
+        r"^(?:an?|the)\s+", "", " ".join(plain(text).split()).rstrip("."), flags=re.IGNORECASE
+    )
+    if not said or (said[0].isdigit() and said in question.split()):
+        return []
+    rest = " ".join([*others, question]).lower()
+    names = [said]
+    if 1 < len(said.split()) < 5:
+        proper = re.findall(r"\b[^\W\d_a-z]\w{2,}", said)
+        names += [word for word in proper if word.lower() not in rest]
+    numbers = re.findall(r"\d+(?:[.,]\d+)*", said)
+    if len(numbers) == 1 and len(said.split()) < 4:
+        names += [] if numbers[0] in re.findall(r"\d+(?:[.,]\d+)*", rest) else numbers
+    return list(dict.fromkeys(names))
+
+
+def _spelled(name: str, nouns: str) -> str:
+    """Return the pattern of a name; a number's groups may be set off by commas.
+
+    A number before a word that begins with none of `nouns`, where there are any, counts something
+    else.
+    """
+    words = re.escape(name)
+    if name[-1:].isdigit():
+        whole = name.replace(",", "")
+        if whole.isdigit():
+            first = len(whole) % 3
+            groups = [whole[:first], *(whole[i : i + 3] for i in range(first, len(whole), 3))]
+            words = ",?".join(filter(None, groups))
+        alone = rf"(?!\s+(?!{nouns})[a-z]{{3,}})"
+        return rf"(?<![\w.,])\$?{words}(?![.,]?\d|\s*[-+*/×÷^=%]){alone}"
+    return rf"(?<!\w){words}"

@@ -1,0 +1,121 @@
+"""Every command that prints what to type next: each of its lines is run to its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from convbench.cli import app
+from tests.rollout.cli import Done, convbench, finish, start, until
+from tests.support.next_lines import next_words
+
+BUILD = "build demo --tasks 4 --samples 1 --temperatures 0.5 --model scripted:policy --run runs/"
+LINES = {
+    "build": [f"{BUILD}built", f"{BUILD}dry --dry-run"],
+    "judge": ["judge --judge rules --run runs/one", "judge --judge rules --run runs/one --dry-run",
+              "judge --pairwise base swift --judge pairwise-rules --run runs/demo"],
+    "train": ["train swift --run runs/demo --set fit.max_steps=1 --out trained --dry-run",
+              "train swift --run runs/demo --set fit.max_steps=1 --out again"],
+    "eval": ["eval scripted:policy --run runs/one --dry-run",
+             "eval scripted:policy --run runs/one --name other"],
+    "report": ["report runs/one --split all", "report runs/demo"],
+    "experiment": ["experiment small.yaml --dry-run", "experiment small.yaml"],
+    "list": ["list", "list tasks", "list runs"],
+    "show": ["show demo", "show protocols/direct", "show judges/rules", "show recipes/swift",
+             "show experiments/pocket", "show models/pocket"],
+    "init": ["init task capitals", "init task advice --open", "init protocol asks",
+             "init judge brief", "init recipe mine"],
+    "import": ["import rows.jsonl --run runs/logged"],
+    "gold": ["gold --run runs/one --draw 2 --split all", "gold export queue.jsonl --run runs/one",
+             "gold runs/demo"],
+    "publish": ["publish me/set --run runs/one --dry-run"],
+    "work": ["work runs/parts --list", "work runs/parts"],
+    "merge": ["merge runs/split"],
+    "view": ["view runs/one --static site"],
+    "demo": ["demo --tasks 20"],
+}  # fmt: skip
+"""What is typed, by command."""
+SILENT = ("query", "export", "patterns", "tag", "doctor", "verify")
+"""Commands after which nothing is to be typed."""
+ELSEWHERE = {
+    "pull": "tests/publish/test_publish_hub.py: it needs a Hub",
+    "models": "tests/models/test_fetched.py: it fetches weights",
+    "credit": "tests/joins/test_credit.py: it needs judged branches",
+    "estimate": "tests/joins/test_estimate.py: it needs a policy that the log says too little of",
+    "status": "tests/joins/test_batches.py: it needs a provider's batches",
+    "cancel": "tests/joins/test_batches.py: it needs a provider's batches",
+}
+SENDS = ("publish",)
+"""Commands that would send something to a place that is not here."""
+SMALL = (
+    "title: small\ntasks: [demo]\nmodes: [thinking]\ncount: 6\nmodel: scripted:policy\n"
+    "judges: [rules]\nlearners: [base]\nsamples: 1\ntemperatures: [0.5]\n"
+)
+
+
+def test_every_command_is_run_here_or_says_nothing_to_type() -> None:
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert sorted([*LINES, *SILENT, *ELSEWHERE]) == sorted(known)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a run of every kind; the newest is one of weights that can be trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("next")
+        patch.chdir(folder)
+        patch.setenv("ANTHROPIC_API_KEY", "none is sent by a dry run")
+        (folder / "small.yaml").write_text(SMALL)
+        row = {"messages": [{"role": "user", "content": "Which?"},
+                            {"role": "assistant", "content": "That."}], "reward": 1}  # fmt: skip
+        (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+        for line in (f"{BUILD}one", "judge --judge rules --run runs/one",
+                     f"{BUILD}parts --shards 2", f"{BUILD}split --shards 2",
+                     "demo --tasks 20"):  # fmt: skip
+            run(line.split())
+        yield folder
+
+
+def run(words: list[str]) -> Done:
+    """Run a command to its end. A page that is served ends as its user ends it; what a dry run
+    would send is not sent."""
+    if words[0] == "view" and "--static" not in words:
+        process = start(Path(), *words, "--no-open", "--port", "0")
+        shown: list[str] = []
+        assert process.stdout is not None
+        until(lambda: "http://" in (shown.append(process.stdout.readline()) or shown[-1]), process)
+        process.send_signal(signal.SIGINT)
+        done = finish(process)
+        assert done.code in (0, 130), (words, done.err)
+        return done
+    if words[:2] == ["gold", "import"]:
+        fill_in(Path(words[2]))
+    sent = words[0] in SENDS and "--dry-run" not in words
+    done = convbench(Path(), *words, *["--dry-run"] * sent)
+    assert done.code == 0, (words, done.out + done.err)
+    return done
+
+
+def fill_in(queue: Path) -> None:
+    """Score what is to be labelled."""
+    rows = [json.loads(line) for line in queue.read_text().splitlines()]
+    for row in rows:
+        row |= {"rater": "me", "scores": dict.fromkeys(row["scores"], 5)}
+    queue.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("line", [line for lines in LINES.values() for line in lines])
+def test_what_is_printed_as_next_is_run_to_its_end(place: Path, line: str) -> None:
+    latest = Path("runs/latest")
+    latest.unlink()
+    latest.symlink_to("demo")  # weights that a recipe can train
+    done = run(line.split())
+    found = next_words(done.out)
+    assert "next: " in done.out, f"{line} says nothing to type next"
+    for words in found:
+        run(words)
