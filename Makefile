@@ -40,7 +40,7 @@ demo: $(STAMP)
 	@$(BIN)/convbench demo
 
 test: $(STAMP) $(SYSTEM)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not exhaustive" --ignore=tests/house $(PYTEST_ARGS)
 
 test-all: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
