@@ -61,26 +61,28 @@ class Options:
         self._texts: list[tuple[str, re.Pattern[str]]] = []
         self._codes: dict[str, str] = {}
         plainly = {letter: plain(text).strip() for letter, text in texts}
-        unknown = {match[0] if (match := _UNKNOWN.match(said)) else "" for said in plainly.values()}
+        unknown = {
+            match[0] if (match := _UNKNOWN.match(written)) else "" for written in plainly.values()
+        }
         self._unknown = unknown.pop() if len(unknown) == 1 else ""
-        for letter, said in plainly.items():
-            self._prepare(letter, said.removeprefix(self._unknown))
+        for letter, written in plainly.items():
+            self._prepare(letter, written.removeprefix(self._unknown))
         self._one_unit = len({number.unit for number in self._numbers.values()}) == 1
 
-    def _prepare(self, letter: str, said: str) -> None:
-        number = whole_number(said)
+    def _prepare(self, letter: str, written: str) -> None:
+        number = whole_number(written)
         if number is not None:
             self._numbers[letter] = number
             return
-        if _CODE.match(said):
-            self._codes[letter] = bare_code(said)
-            self._texts.append((letter, _spaced(_TOKEN.findall(said.rstrip("; ")))))
+        if _CODE.match(written):
+            self._codes[letter] = bare_code(written)
+            self._texts.append((letter, _spaced(_TOKEN.findall(written.rstrip("; ")))))
             return
-        said = said.strip(".").strip()
-        article = wording.ARTICLE.match(said)
-        said = said[article.end() :] if article else said
-        if said and said.upper() not in self.letters:
-            words = _signs(said) if said[0].isdigit() else _words(said)
+        written = written.strip(".").strip()
+        article = wording.ARTICLE.match(written)
+        written = written[article.end() :] if article else written
+        if written and written.upper() not in self.letters:
+            words = _signs(written) if written[0].isdigit() else _words(written)
             whole = rf"(?<![a-z0-9]){wording.ARTICLES}?{words}(?![a-z0-9])"
             self._texts.append((letter, re.compile(whole, re.IGNORECASE)))
 
@@ -90,35 +92,35 @@ class Options:
         `link` is what stands before it: after a line's end a letter must be ended by a sign.
         """
         start = wording.WRAPPED.match(text, at).end()  # type: ignore[union-attr]
-        found = self._by_number(text, start) or self._by_text(text, start)
-        if found is None:
+        hit = self._by_number(text, start) or self._by_text(text, start)
+        if hit is None:
             match = wording.ONE_LETTER.match(text, at)
-            found = self._by_letter(text, match, link) if match else self._by_order(text, at)
-        if found is None or not found.letter:
-            return found
-        return Named(NOBODY, found.end) if self._names_two(text, found) else found
+            hit = self._by_letter(text, match, link) if match else self._by_order(text, at)
+        if hit is None or not hit.letter:
+            return hit
+        return Named(NOBODY, hit.end) if self._names_two(text, hit) else hit
 
     def _by_number(self, text: str, at: int) -> Named | None:
         if not self._numbers:
             return None
         if self._unknown and (unknown := _UNKNOWN.match(text, at)):
             at = unknown.end()
-        said = number_at(text, at - 1 if text[at - 1 : at] == "$" else at)
-        if said is None:
+        written = number_at(text, at - 1 if text[at - 1 : at] == "$" else at)
+        if written is None:
             return None
-        fit = [x for x, number in self._numbers.items() if same(said, number, self._one_unit)]
-        return self._with_letter(text, Named(fit[0], said.end, True)) if len(fit) == 1 else None
+        fit = [x for x, number in self._numbers.items() if same(written, number, self._one_unit)]
+        return self._with_letter(text, Named(fit[0], written.end, True)) if len(fit) == 1 else None
 
     def _by_text(self, text: str, at: int) -> Named | None:
-        found = [
+        hit = [
             (match.end(), letter)
             for letter, pattern in self._texts
             if (match := pattern.match(text, at)) and self._ended(text, match.end(), letter)
         ]
-        if not found:
+        if not hit:
             return None
-        end = max(found)[0]
-        longest = [letter for stop, letter in found if stop == end]
+        end = max(hit)[0]
+        longest = [letter for stop, letter in hit if stop == end]
         named = Named(longest[0] if len(longest) == 1 else NOBODY, end, True)
         return self._with_letter(text, named)
 
@@ -136,15 +138,15 @@ class Options:
             return None
         apart = _APART.match(text, match.end())
         assert apart is not None
-        said = self._by_number(text, apart.end()) or self._by_text(text, apart.end())
-        if said is not None and said.letter == letter:
-            return Named(letter, said.end)
+        written = self._by_number(text, apart.end()) or self._by_text(text, apart.end())
+        if written is not None and written.letter == letter:
+            return Named(letter, written.end)
         if not _stands_alone(text, match, link):
             return None
         joined = apart[0].strip(" \t*_`") in ("(", ")", "):", ":", ".", "")
-        other = said and joined and not text[apart.end() : apart.end() + 1].isupper()
-        if said and other and wording.CLOSED.match(text, said.end):
-            return Named(NOBODY, said.end)
+        other = written and joined and not text[apart.end() : apart.end() + 1].isupper()
+        if written and other and wording.CLOSED.match(text, written.end):
+            return Named(NOBODY, written.end)
         return Named(letter, match.end())
 
     def _by_order(self, text: str, at: int) -> Named | None:
@@ -168,16 +170,16 @@ class Options:
         alike = beside["letter"].upper() == named.letter
         return Named(named.letter if alike else NOBODY, beside.end(), True)
 
-    def _names_two(self, text: str, found: Named) -> bool:
-        if not found.by_text:
-            return wording.names_two(text, found.end, self.letters)
-        if wording.OR.match(text, found.end):
+    def _names_two(self, text: str, hit: Named) -> bool:
+        if not hit.by_text:
+            return wording.names_two(text, hit.end, self.letters)
+        if wording.OR.match(text, hit.end):
             return True
-        comma = wording.COMMA.match(text, found.end)
+        comma = wording.COMMA.match(text, hit.end)
         if comma is None:
             return False
         second = self._by_number(text, comma.end()) or self._by_text(text, comma.end())
-        return second is not None and second.letter != found.letter
+        return second is not None and second.letter != hit.letter
 
     def named_before(self, text: str, end: int) -> Named | None:
         """Return the option that ends at `end`, a capital letter, a text or a number, with where
@@ -203,14 +205,14 @@ class Options:
 
     def whole(self, text: str) -> str | None:
         """Return the option that a text is and nothing beside it; None where it is more."""
-        said = _FENCE.sub(" ", text).strip()
-        if self._codes and (code := self.code(said)):
+        written = _FENCE.sub(" ", text).strip()
+        if self._codes and (code := self.code(written)):
             return code
-        said = wording.DRESS.sub("", said)
-        if not said or len(said) > 2_000:
+        written = wording.DRESS.sub("", written)
+        if not written or len(written) > 2_000:
             return None
-        named = self.named_at(said, 0)
-        if named is None or not named.letter or not wording.NO_MORE.match(said, named.end):
+        named = self.named_at(written, 0)
+        if named is None or not named.letter or not wording.NO_MORE.match(written, named.end):
             return None
         return named.letter
 
@@ -218,27 +220,27 @@ class Options:
         """Whether an option's text is a number."""
         return letter in self._numbers
 
-    def code(self, said: str) -> str | None:
+    def code(self, written: str) -> str | None:
         """Return the option whose query a text is, however it is laid out."""
-        bare = bare_code(said)
+        bare = bare_code(written)
         fit = [letter for letter, code in self._codes.items() if code == bare]
         return fit[0] if len(fit) == 1 else None
 
     def last_named(self, text: str) -> dict[str, int]:
         """Return where each option is named last, by a capital letter or by its text."""
-        found = {
+        hit = {
             match["letter"]: match.start()
             for match in wording.LETTERS.finditer(text)
             if match["letter"] in self.letters
         }
         for letter, pattern in self._texts:
             for match in pattern.finditer(text):
-                found[letter] = max(found.get(letter, 0), match.start())
-        return found
+                hit[letter] = max(hit.get(letter, 0), match.start())
+        return hit
 
     def named_in(self, text: str) -> set[str]:
         """Return the options whose letter, text or number stands in a text."""
-        found = set(self.last_named(text))
+        hit = set(self.last_named(text))
         for start in wording.starts(text, 0, len(text)) if self._numbers else ():
             named = (
                 self._by_number(text, start)
@@ -246,8 +248,8 @@ class Options:
                 else None
             )
             if named is not None:
-                found.add(named.letter)
-        return found
+                hit.add(named.letter)
+        return hit
 
 
 @lru_cache(maxsize=512)
@@ -262,17 +264,19 @@ def prepared(letters: Letters) -> Options:
     return _prepared(tuple(letters), ())
 
 
-def _words(said: str) -> str:
-    return r"\s+".join(map(re.escape, said.split()))
+def _words(written: str) -> str:
+    return r"\s+".join(map(re.escape, written.split()))
 
 
-def _signs(said: str) -> str:
+def _signs(written: str) -> str:
     """Return the pattern of a ratio, a range, a time or a term, however its signs are set."""
-    ratio = re.fullmatch(r"\d+\s*:\s*\d+", said) is not None
+    ratio = re.fullmatch(r"\d+\s*:\s*\d+", written) is not None
     signs = {"-": r"\s*[-–—]\s*", ":": r"(?:\s*:\s*|\s+to\s+)" if ratio else r"\s*:\s*"}
     pieces = [
         signs.get(piece) or (rf"\s*{re.escape(piece)}\s*" if piece in "+=*/" else re.escape(piece))
-        for piece in re.findall(r"\w+|[^\w\s]|\s", _BLANK_AT_SIGN.sub("", " ".join(said.split())))
+        for piece in re.findall(
+            r"\w+|[^\w\s]|\s", _BLANK_AT_SIGN.sub("", " ".join(written.split()))
+        )
     ]
     return "".join(r"\s+" if piece.isspace() else piece for piece in pieces)
 

@@ -31,9 +31,9 @@ def fold() -> None:
         """Return what an option takes, in the words of who types it; choices are kept whole."""
         if not isinstance(cell, Text):
             return cell
-        said = OF_PYTHON.sub("", cell.plain)
-        said = said if " " in said else "\n".join(_lines(said, "|", CHOICES))
-        return cell if said == cell.plain else Text(said, cell.style)
+        label = OF_PYTHON.sub("", cell.plain)
+        label = label if " " in label else "\n".join(_lines(label, "|", CHOICES))
+        return cell if label == cell.plain else Text(label, cell.style)
 
     class Folding(Table):
         def add_row(self, *cells: Any, **style: Any) -> None:

@@ -123,7 +123,7 @@ def _own(text: str) -> str:
         elif fence is None:
             fence = [bare.strip("`~ ").lower()]
         else:
-            lead = next((said for said in reversed(out) if said.strip()), "")
+            lead = next((written for written in reversed(out) if written.strip()), "")
             others = fence[0] in WORDS["others"] or is_others(said_of(lead))
             quoted = others or any(map(_SPEAKER.match, fence[1:]))
             out += [_QUOTED] if quoted else fence[1:]
@@ -308,12 +308,12 @@ class _Reading:
     called: Called
     found: dict[str, float] = field(default_factory=dict)
     """The score of each metric that is named; infinite where it cannot be read."""
-    said: list[tuple[str, str, bool]] = field(default_factory=list)
+    written: list[tuple[str, str, bool]] = field(default_factory=list)
     """Lines with the metric that they are for, and whether they stand around all scores."""
     faults: list[str] = field(default_factory=list)
 
-    def json(self, value: Any, metric: str = "", key: str = "", *, said: bool = False) -> None:
-        """Take what JSON says of a metric, if it is of one, under a key (`said`: as words)."""
+    def json(self, value: Any, metric: str = "", key: str = "", *, written: bool = False) -> None:
+        """Take what JSON says of a metric, if it is of one, under a key (`written`: as words)."""
         if isinstance(value, Pairs):
             labels = [str(one) for name, one in value if _normal(name) in WORDS["label keys"]]
             if any(_normal(name) in WORDS["score keys"] for name, _ in value):
@@ -321,12 +321,12 @@ class _Reading:
                 unknown = f"unknown metric: {(labels or [key])[0]}"
                 self.faults += [] if metric else [unknown]
             for name, inner in value:
-                self._pair(name, inner, metric, said=said)
+                self._pair(name, inner, metric, written=written)
         elif isinstance(value, list):
             for inner in value:
-                self.json(inner, metric, key, said=said)
-        elif said or not (key or metric):
-            self.said.append((metric, plain(" ".join(str(value).split())), not metric))
+                self.json(inner, metric, key, written=written)
+        elif written or not (key or metric):
+            self.written.append((metric, plain(" ".join(str(value).split())), not metric))
         elif not key:
             self._take(metric, plain(str(value)))
         elif not _SCALE_KEY.match(key):
@@ -334,21 +334,25 @@ class _Reading:
         else:
             self._hold_scale(said_of(f"{key}: {value}"), surely=True)
 
-    def _pair(self, name: str, inner: Any, metric: str, *, said: bool) -> None:
+    def _pair(self, name: str, inner: Any, metric: str, *, written: bool) -> None:
         names, kind, text = self.called.names, _normal(name), isinstance(inner, str)
         owner, _, last = kind.rpartition(" ")
         of = names.get(owner, "") if last in WORDS["words keys"] else ""
         prose = text and inner[:1].isalpha() and kind not in self.called.labels
         if metric and kind in WORDS["score keys"]:
             number = f"the text {inner!r}" if text and "/" not in inner else inner
-            self.json(number, metric, said=said)
-        elif kind in names and (said or not prose) and not (metric and kind in WORDS["words keys"]):
-            self.json(inner, names[kind], said=said)
+            self.json(number, metric, written=written)
+        elif (
+            kind in names
+            and (written or not prose)
+            and not (metric and kind in WORDS["words keys"])
+        ):
+            self.json(inner, names[kind], written=written)
         elif of or kind.removesuffix("s") in WORDS["words keys"]:
-            self.json(inner, of or metric, said=True)
+            self.json(inner, of or metric, written=True)
         elif not metric or kind not in WORDS["label keys"]:
             count, shown = len(self.found), name.replace("_", " ").lower()
-            self.json(inner, metric, shown, said=said)
+            self.json(inner, metric, shown, written=written)
             source = kind in WORDS["source keys"] and is_others(said_of(str(inner)))
             if source or (len(self.found) > count and is_others(said_of(shown))):
                 self.faults.append(f"scores behind {_shown(shown)} are not counted as yours")
@@ -375,21 +379,21 @@ class _Reading:
         for name in (name for name in bare if name not in self.found):
             self._take(name, bare[name])
         more = counts[-1] - max(counts[:-1], default=2) if counts else 0
-        for i in range(len(self.said) - more, len(self.said)):
-            self.said[i] = (*self.said[i][:2], True)
+        for i in range(len(self.written) - more, len(self.written)):
+            self.written[i] = (*self.written[i][:2], True)
 
     def _say(self, name: str, lines: Sequence[str], *, around: bool) -> int:
         """Take lines that are no score and return how many; one that is a number for a metric of
         the judge's own is a fault."""
-        count = len(self.said)
+        count = len(self.written)
         for line in lines:
             own = _UNKNOWN.match(line)
             is_metric = own and not _NO_METRIC.fullmatch(_normal(own[1]))
             if own and is_metric and len(own[1].split()) < 4 and _is_number(line[own.end() :]):
                 self.faults.append(f"unknown metric: {own[1]}")
             if _QUOTED not in line and (words := _PREFIX.sub("", line).rstrip(" |\t")):
-                self.said.append((name, words, around))
-        return len(self.said) - count
+                self.written.append((name, words, around))
+        return len(self.written) - count
 
     def _take(self, name: str, text: str) -> str:
         """Take the score that a text begins with; return the words behind it."""
@@ -416,47 +420,47 @@ class _Reading:
         if lines and _BELOW.search(lines[-1]) and is_others(said_of(SENTENCE.split(lines[-1])[-1])):
             leads.append(lines[-1])
         self.faults += [f"scores behind {_shown(line)} are not counted as yours" for line in leads]
-        for said in (said_of(one) for line in lines for one in SENTENCE.split(line)):
-            if not OWN.search(said.text) and withdraws(said, around=False):
-                self.faults.append(f"the scores are disowned: {_shown(said.raw)}")
+        for written in (said_of(one) for line in lines for one in SENTENCE.split(line)):
+            if not OWN.search(written.text) and withdraws(written, around=False):
+                self.faults.append(f"the scores are disowned: {_shown(written.raw)}")
 
-    def _hold_scale(self, said: Said, *, surely: bool = False, scores: Floats = None) -> None:
+    def _hold_scale(self, written: Said, *, surely: bool = False, scores: Floats = None) -> None:
         limits = {self.spec.limits(metric.name) for metric in self.spec.metrics}
-        if other_scale(said, limits, scores, surely=surely):
-            self.faults.append(f"found another scale than the one asked for: {_shown(said.raw)}")
+        if other_scale(written, limits, scores, surely=surely):
+            self.faults.append(f"found another scale than the one asked for: {_shown(written.raw)}")
 
     def result(self) -> Scores | Complaint:
         """Return what was read, once all that is said has been held against it."""
         words: dict[str, list[str]] = {name: [] for name in self.found}
-        for name, line, around in self.said:
+        for name, line, around in self.written:
             words.setdefault(name, []).append(line)
             for text in SENTENCE.split(line):
                 self._hold(name, text, around=around)
-        said = {name: " ".join(words[name]) for name in self.found}
+        written = {name: " ".join(words[name]) for name in self.found}
         if self.spec.justification == "required":
-            bare = [name for name in self.found if not _LETTERS.search(said[name])]
+            bare = [name for name in self.found if not _LETTERS.search(written[name])]
             more = "found a score without a justification; expected words for it"
             self.faults += [f"{self.spec.labels[name]}: {more}" for name in bare]
         missing = [one.label for one in self.spec.metrics if one.name not in self.found]
         self.faults += [f"missing: {', '.join(missing)}"] if missing else []
         if self.faults:
             return _complaint(self.spec, [*self.found], self.faults)
-        return Scores({one.name: self.found[one.name] for one in self.spec.metrics}, said)
+        return Scores({one.name: self.found[one.name] for one in self.spec.metrics}, written)
 
     def _hold(self, name: str, text: str, *, around: bool) -> None:
         """Hold a sentence for a metric, or around all scores, against the scores."""
-        said = said_of(text)
-        if not around and said.words.isdisjoint(DOUBTED) and not DIGIT.search(said.text):
+        written = said_of(text)
+        if not around and written.words.isdisjoint(DOUBTED) and not DIGIT.search(written.text):
             return
-        self._hold_scale(said, scores=self.found.values() if around else None)
-        if self._is_replaced(name, said, around=around):
+        self._hold_scale(written, scores=self.found.values() if around else None)
+        if self._is_replaced(name, written, around=around):
             self.faults.append(f"{name or 'a metric'}: the score is taken back ({_shown(text)})")
-        if withdraws(said, around=around):
+        if withdraws(written, around=around):
             self.faults.append(f"the scores are disowned: {_shown(text)}")
 
-    def _is_replaced(self, name: str, said: Said, *, around: bool) -> bool:
+    def _is_replaced(self, name: str, written: Said, *, around: bool) -> bool:
         """Whether a sentence puts another number in the place of a score."""
-        tokens, words, text, _ = said
+        tokens, words, text, _ = written
         places = numbers_in(tokens, *self.spec.limits(name or self.spec.metrics[0].name))
         if not places and not around:
             return "~" in words
@@ -464,7 +468,7 @@ class _Reading:
         about = named or words & WORDS["scores"]
         if "~" in words or (around and about and words & WORDS["correcting"]):
             return True
-        if is_unreal(words) or (names_scale(said) and not named):
+        if is_unreal(words) or (names_scale(written) and not named):
             return False
         own = {self.found.get(one) for one in named or {name}}
         rivals = [i for i in places if float(tokens[i]) not in own]

@@ -239,19 +239,19 @@ _MAY_SAY = re.compile(r"answer|option|choice|correct|right|best|boxed", re.IGNOR
 
 def leaks(text: str, example: Example) -> bool:
     """Return whether these words give the answer away."""
-    said = _IN_YOUR_PLACE.sub("", number_words(plain(text[:LONGEST])))
-    sentences = list(_sentences(said))
-    told = [one for one in sentences if not _is_question(one)]
-    if any(_states(one, example) for one in told if not _UNSAID.search(one)):
+    words = _IN_YOUR_PLACE.sub("", number_words(plain(text[:LONGEST])))
+    sentences = list(_sentences(words))
+    declared = [sentence for sentence in sentences if not _is_question(sentence)]
+    if any(_states(sentence, example) for sentence in declared if not _UNSAID.search(sentence)):
         return True
     if example.answer not in example.letters:
         return False
-    read = [mark_options(one, example)[0] for one in sentences]
+    read = [mark_options(sentence, example)[0] for sentence in sentences]
     return (
         _confirms(sentences[:1])
         or any(_names(read, i, example) for i in range(len(read)))
         or _leaves_one(sentences, example)
-        or any(_spells(one, example) for one in told)
+        or any(_spells(sentence, example) for sentence in declared)
     )
 
 
@@ -277,15 +277,15 @@ def _states(sentence: str, example: Example) -> bool:
     if final_answer(sentence, example.letters, strict=True) is not None:
         return True
     asserted = statements(sentence, prepared(example.options), strict=False)
-    return any(one.letter and (one.firm or not one.by_text) for one in asserted)
+    return any(sentence.letter and (sentence.firm or not sentence.by_text) for sentence in asserted)
 
 
 def _confirms(opening: list[str]) -> bool:
     """Whether a turn's opening confirms what was proposed."""
     return any(
-        _OPENS.search(" ".join(one.split())) and not _ON_THE_WAY.search(one)
-        for one in opening
-        if not _is_question(one)
+        _OPENS.search(" ".join(sentence.split())) and not _ON_THE_WAY.search(sentence)
+        for sentence in opening
+        if not _is_question(sentence)
     )
 
 
@@ -299,9 +299,9 @@ def _names(read: list[str], i: int, example: Example) -> bool:
         return False
     if list(_PRETENDED.finditer(sentence)):
         return any(
-            re.search(GOLD, said) and OTHER not in said
+            re.search(GOLD, words) and OTHER not in words
             for pretended in _PRETENDED.finditer(sentence)
-            for said in _PARTS.split(sentence[pretended.end() :])[:1]
+            for words in _PARTS.split(sentence[pretended.end() :])[:1]
         )
     on_topic = _shares_words(sentence, example)
     if _is_question(sentence):
@@ -315,17 +315,21 @@ def _names(read: list[str], i: int, example: Example) -> bool:
         return False
     if _LISTED.search(sentence):
         return False
-    beside = " ".join(one for one in read[max(0, i - 1) : i + 2] if not _is_question(one))
+    beside = " ".join(
+        sentence for sentence in read[max(0, i - 1) : i + 2] if not _is_question(sentence)
+    )
     confirmed = _CONFIRMS.search(beside) and not _ON_THE_WAY.search(beside)
     if numeric and _RESULT.search(sentence):
         return True
     pointed = on_topic or _CUES.search(sentence)
     return any(
-        pointed or GOLD_BY_LETTER in part or _PREDICATE.search(part)
+        pointed
+        or GOLD_BY_LETTER in part
+        or _PREDICATE.search(part)
         or (confirmed and _BARE.search(part))
         for part in (_NUMERIC_PARTS if numeric else _PARTS).split(sentence)
         if re.search(GOLD, part) and OTHER not in part and not _unsaid(part)
-    )  # fmt: skip
+    )
 
 
 def _unsaid(part: str) -> bool:
@@ -384,11 +388,12 @@ def _spells(sentence: str, example: Example) -> bool:
             label
             for label, of_option in words.items()
             if any(
-                (start and word.startswith(start)) or (end and word.endswith(end))
+                (start and word.startswith(start))
+                or (end and word.endswith(end))
                 or len(word) == count
                 for word in of_option
             )
-        }  # fmt: skip
+        }
         if fits == {example.answer}:
             return True
     return False
@@ -404,10 +409,10 @@ def smuggles(text: str, example: Example) -> bool:
     named = len(gold) >= LONG and gold not in letters(text)
     if _states(" ".join(text.split()), example):
         return True
-    for kind, said in readings(text):
-        if _MAY_SAY.search(said) and _states(_RUN_ON.sub(r"\1 \2 \3 ", said), example):
+    for kind, words in readings(text):
+        if _MAY_SAY.search(words) and _states(_RUN_ON.sub(r"\1 \2 \3 ", words), example):
             return True
-        if named and kind in ("turned", "decoded") and _says(said, gold):
+        if named and kind in ("turned", "decoded") and _says(words, gold):
             return True
     return False
 

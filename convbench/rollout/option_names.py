@@ -11,9 +11,28 @@ from convbench.schema import Example
 GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
 """A pattern of the gold option where it is marked, its two marks, and the mark of any other."""
 
-_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-         "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-         "nineteen"]  # fmt: skip
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _NUMBERS = {word: n for n, word in enumerate(_ONES)} | {
     word: 10 * n for n, word in enumerate(_TENS, 2)
@@ -37,10 +56,23 @@ _LETTERS = (
 _DRESSED = r"(?:(?i:\b(?:the|an?) )?(?i:\b(?:option|choice|letter|statement) )?)[\"'“‘*_(\[]{0,3}"
 
 _PLACES = {
-    "first": 0, "top": 0, "1st": 0, "second": 1, "2nd": 1, "third": 2, "3rd": 2, "fourth": 3,
-    "4th": 3, "fifth": 4, "5th": 4, "last": -1, "final": -1, "bottom": -1, "penultimate": -2,
-}  # fmt: skip
-_PLACE = re.compile(
+    "first": 0,
+    "top": 0,
+    "1st": 0,
+    "second": 1,
+    "2nd": 1,
+    "third": 2,
+    "3rd": 2,
+    "fourth": 3,
+    "4th": 3,
+    "fifth": 4,
+    "5th": 4,
+    "last": -1,
+    "final": -1,
+    "bottom": -1,
+    "penultimate": -2,
+}
+_ORDINAL = re.compile(
     rf"\b(?:the )?(?:very )?(?P<nth>{'|'.join(_PLACES)})(?: \w+)? (?:option|choice|answer|line|row"
     r"|item|entry|one|possibility|alternative|letter|position|place|candidate|bullet|suggestion"
     r"|statement)\b(?: (?:of|on|in|from|down)(?: \w+){1,3})?"
@@ -50,9 +82,39 @@ _PLACE = re.compile(
 )
 
 
-_AFTER = {"and", "but", "for", "which", "that", "because", "since", "here", "then", "now", "not",
-          "was", "would", "must", "will", "has", "left", "too", "more", "alto", "exac", "inst",
-          "rath", "with", "nor", "multi", "divi", "times", "plus", "minus", "per"}  # fmt: skip
+_AFTER = {
+    "and",
+    "but",
+    "for",
+    "which",
+    "that",
+    "because",
+    "since",
+    "here",
+    "then",
+    "now",
+    "not",
+    "was",
+    "would",
+    "must",
+    "will",
+    "has",
+    "left",
+    "too",
+    "more",
+    "alto",
+    "exac",
+    "inst",
+    "rath",
+    "with",
+    "nor",
+    "multi",
+    "divi",
+    "times",
+    "plus",
+    "minus",
+    "per",
+}
 """Beginnings of words behind a number that it does not count."""
 
 
@@ -74,10 +136,10 @@ def _below_100(words: str) -> int:
 def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
     """Return a sentence with its options marked, and the labels of those that it names."""
     pattern, labels = _names(tuple((c.label, c.text) for c in example.choices), example.question)
-    found: set[str] = set()
+    named: set[str] = set()
 
     def marked(label: str, by_letter: bool) -> str:
-        found.add(label)
+        named.add(label)
         if label != example.answer:
             return OTHER
         return GOLD_BY_LETTER if by_letter else GOLD_BY_TEXT
@@ -87,13 +149,13 @@ def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:
         return marked(label, True) if label else match[0]
 
     def name(match: re.Match[str]) -> str:
-        said = " ".join((match["text"] or match["letter"]).split())
-        label = labels.get(said) or labels.get(said.lower()) or labels.get(_stems(said), "")
+        words = " ".join((match["text"] or match["letter"]).split())
+        label = labels.get(words) or labels.get(words.lower()) or labels.get(_stems(words), "")
         return marked(label, bool(match["letter"])) if label else match[0]
 
     clean = " ".join(re.sub("[◆◇◈]", " ", sentence).split())
-    said = pattern.sub(name, _PLACE.sub(place, clean))
-    return re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], said), found
+    words = pattern.sub(name, _ORDINAL.sub(place, clean))
+    return re.sub(rf"{GOLD}(?:[^\w{OTHER}]{{0,3}}{GOLD})+", lambda many: many[0][-1], words), named
 
 
 def _label_at(match: re.Match[str], labels: list[str]) -> str:
@@ -143,18 +205,18 @@ def _stems(text: str) -> str:
 def _spellings(text: str, others: list[str], question: str) -> list[str]:
     """Return an option's text without its article, and the proper names and the number in it that
     neither another option nor the question has."""
-    said = re.sub(
+    words = re.sub(
         r"^(?:an?|the)\s+", "", " ".join(plain(text).split()).rstrip("."), flags=re.IGNORECASE
     )
-    if not said or (said[0].isdigit() and said in question.split()):
+    if not words or (words[0].isdigit() and words in question.split()):
         return []
     rest = " ".join([*others, question]).lower()
-    names = [said]
-    if 1 < len(said.split()) < 5:
-        proper = re.findall(r"\b[^\W\d_a-z]\w{2,}", said)
+    names = [words]
+    if 1 < len(words.split()) < 5:
+        proper = re.findall(r"\b[^\W\d_a-z]\w{2,}", words)
         names += [word for word in proper if word.lower() not in rest]
-    numbers = re.findall(r"\d+(?:[.,]\d+)*", said)
-    if len(numbers) == 1 and len(said.split()) < 4:
+    numbers = re.findall(r"\d+(?:[.,]\d+)*", words)
+    if len(numbers) == 1 and len(words.split()) < 4:
         names += [] if numbers[0] in re.findall(r"\d+(?:[.,]\d+)*", rest) else numbers
     return list(dict.fromkeys(names))
 
@@ -167,10 +229,13 @@ def _spelled(name: str, nouns: str) -> str:
     """
     words = re.escape(name)
     if name[-1:].isdigit():
-        whole = name.replace(",", "")
-        if whole.isdigit():
-            first = len(whole) % 3
-            groups = [whole[:first], *(whole[i : i + 3] for i in range(first, len(whole), 3))]
+        digits_only = name.replace(",", "")
+        if digits_only.isdigit():
+            first = len(digits_only) % 3
+            groups = [
+                digits_only[:first],
+                *(digits_only[i : i + 3] for i in range(first, len(digits_only), 3)),
+            ]
             words = ",?".join(filter(None, groups))
         alone = rf"(?!\s+(?!{nouns})[a-z]{{3,}})"
         return rf"(?<![\w.,])\$?{words}(?![.,]?\d|\s*[-+*/×÷^=%]){alone}"
