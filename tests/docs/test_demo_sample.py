@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.rollout.cli import convbench
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,7 @@ def sample(page: Path) -> str:
     return text[text.index(HEAD) :].partition("```")[0]
 
 
+@pytest.mark.exhaustive
 def test_the_pages_show_what_the_demo_prints(tmp_path: Path) -> None:
     done = convbench(tmp_path, "demo", "--tasks", "60")
     shown = words(sample(ROOT / "docs" / "quickstart.md"))

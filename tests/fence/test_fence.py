@@ -1,7 +1,7 @@
 """Every command that reads, asked about the same runs, says what it said before.
 
 After a wanted change: CONVBENCH_GOLDEN=write .venv/bin/python -m pytest tests/fence -n 2, then read
-the difference. `make test` asks what is quick; `make test-all` asks all.
+the difference. `pytest tests/fence -n 2` asks all of it, `make test` none.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.fence.asked import QUICK, SLOW, built, commands, judged, names, promp
 from tests.fence.masks import Masks, digest, shortened, stamps, written
 from tests.fence.runs import forget_half, make_runs
 
+pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("CONVBENCH_GOLDEN") == "write"

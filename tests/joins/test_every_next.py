@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,8 @@ def fill_in(queue: Path) -> None:
 
 @pytest.mark.parametrize("line", [line for lines in LINES.values() for line in lines])
 def test_what_is_printed_as_next_is_run_to_its_end(place: Path, line: str) -> None:
+    if line.startswith("report runs/one"):  # what other lines evaluated there is of other questions
+        shutil.rmtree("runs/one/evals", ignore_errors=True)
     latest = Path("runs/latest")
     latest.unlink()
     latest.symlink_to("demo")  # weights that a recipe can train
