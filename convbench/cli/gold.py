@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from convbench.cli.answers.measured import GoldAnswer
+from convbench.cli.build import to_judge
 from convbench.cli.command import command
 from convbench.cli.envelope import give
 from convbench.cli.say import fact, next_command, of_run, path_of, shown
 from convbench.options.gold import GoldOptions
+from convbench.options.shared import SpecOptions
 
 if TYPE_CHECKING:
     from convbench.commands.gold import GoldResult
@@ -63,8 +65,10 @@ def say_gold(result: GoldResult) -> None:
         next_command(f"convbench view{of}   then Label", f"convbench report{of} --gold")
     elif result.progress["drawn"]:
         next_command(f"convbench report{of} --gold")
-    else:
+    elif result.run.judge_specs():
         next_command(f"convbench gold{of} --draw 100")
+    else:  # a label is drawn and compared by what a judge said
+        next_command(to_judge(result.run.manifest, SpecOptions(), of_run(run)))
 
 
 def _progress(result: GoldResult) -> None:

@@ -58,6 +58,11 @@ def test_a_report_before_any_judge_has_no_measures_and_says_so(
     assert form == "csv" or "Not judged yet" in said.out
 
 
+def test_labels_are_drawn_after_a_judge(typist: Typist, task: Path) -> None:
+    assert not typist("build", "things", "--model", "scripted:policy").code
+    assert "next: convbench init judge my-rubric" in typist("gold").out
+
+
 def test_an_instruction_follows_the_question(typist: Typist, task: Path) -> None:
     task.write_text(task.read_text() + "instruction: Be brief.\n")
     shown = typist.json("show", "things")["result"]["messages"]
