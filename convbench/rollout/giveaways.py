@@ -246,11 +246,12 @@ def leaks(text: str, example: Example) -> bool:
         return True
     if example.answer not in example.letters:
         return False
-    read = [mark_options(sentence, example)[0] for sentence in sentences]
+    marked = [mark_options(sentence, example) for sentence in sentences]
+    read = [sentence for sentence, _ in marked]
     return (
         _confirms(sentences[:1])
         or any(_names(read, i, example) for i in range(len(read)))
-        or _leaves_one(sentences, example)
+        or _leaves_one(sentences, marked, example)
         or any(_spells(sentence, example) for sentence in declared)
     )
 
@@ -297,10 +298,10 @@ def _names(read: list[str], i: int, example: Example) -> bool:
     sentence = read[i]
     if not re.search(GOLD, sentence):
         return False
-    if list(_PRETENDED.finditer(sentence)):
+    if pretences := list(_PRETENDED.finditer(sentence)):
         return any(
             re.search(GOLD, words) and OTHER not in words
-            for pretended in _PRETENDED.finditer(sentence)
+            for pretended in pretences
             for words in _PARTS.split(sentence[pretended.end() :])[:1]
         )
     on_topic = _shares_words(sentence, example)
@@ -350,13 +351,15 @@ def _shares_words(sentence: str, example: Example) -> bool:
     return len(shared) > (len(asked) > 3)
 
 
-def _leaves_one(sentences: list[str], example: Example) -> bool:
-    """Whether all options but the gold one are ruled out, or said to be something else."""
+def _leaves_one(sentences: list[str], marked: list[tuple[str, set[str]]], example: Example) -> bool:
+    """Whether all options but the gold one are ruled out, or said to be something else.
+
+    `marked` are the sentences with their options marked, and the labels that each names.
+    """
     gone: set[str] = set()
     seen: set[str] = set()
     pointed = any(map(_ONE_IS_LEFT.search, sentences))
-    for i, sentence in enumerate(sentences):
-        read, named = mark_options(sentence, example)
+    for i, (sentence, (read, named)) in enumerate(zip(sentences, marked, strict=True)):
         if example.answer in named:
             return False
         denied = _is_question(sentence) and any(map(_NO.search, sentences[i + 1 : i + 2]))
