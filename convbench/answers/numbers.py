@@ -61,10 +61,13 @@ LONGEST = 100
 """Characters of a number; more digits than that are no answer, and Python converts no 5,000."""
 
 
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-          "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen",
-          "eighteen", "nineteen", "twenty")  # fmt: skip
-_IN_WORDS = re.compile(rf"(?!one\b)(?:{'|'.join(_WORDS)})(?![\w-])", re.IGNORECASE)
+NUMBER_WORDS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "nineteen", "twenty",
+)  # fmt: skip
+"""The number is the place in this list."""
+_IN_WORDS = re.compile(rf"(?!one\b)(?:{'|'.join(NUMBER_WORDS)})(?![\w-])", re.IGNORECASE)
 _RANGE = re.compile(r"\s*+(?:to|through|[-–—])\s*+[-+$€£]?\d")
 
 
@@ -89,7 +92,7 @@ def number_at(text: str, at: int) -> Number | None:
         return (
             None
             if _SAYS_MORE.match(text[word.end() :].lstrip()[:20])
-            else Number(Fraction(_WORDS.index(word[0].lower())), "", word.end())
+            else Number(Fraction(NUMBER_WORDS.index(word[0].lower())), "", word.end())
         )
     for _ in range(8):
         match = _NUMBER.match(text, at)

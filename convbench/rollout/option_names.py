@@ -5,34 +5,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from convbench.answers.numbers import NUMBER_WORDS
 from convbench.answers.plain import plain
 from convbench.schema import Example
 
 GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
 """A pattern of the gold option where it is marked, its two marks, and the mark of any other."""
 
-_ONES = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
+_ONES = NUMBER_WORDS[:20]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _NUMBERS = {word: n for n, word in enumerate(_ONES)} | {
     word: 10 * n for n, word in enumerate(_TENS, 2)
