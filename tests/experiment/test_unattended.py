@@ -177,7 +177,7 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.api_base)
 
         def tell(progress: Progress) -> None:
-            if progress.address == "demo-thinking-seed0/judge":
+            if progress.address.endswith("/judge"):  # either cell's may begin first
                 provider.stop()
 
         found = experiment(asked, tell)

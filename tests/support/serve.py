@@ -37,6 +37,7 @@ class LocalServer:
         self._thread: threading.Thread | None = None
         self._stop: Callable[[], object] = lambda: None
         self._failure: BaseException | None = None
+        self._stopping = threading.Lock()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -59,10 +60,12 @@ class LocalServer:
         return self
 
     def stop(self) -> None:
-        """Stop listening, cancel what is in flight, join the thread. Harmless when stopped."""
-        if self._thread is not None and self._thread.is_alive():
-            self._stop()
-            self._thread.join()
+        """Stop listening, cancel what is in flight, join the thread. Harmless when stopped, and
+        from two threads at once."""
+        with self._stopping:
+            if self._thread is not None and self._thread.is_alive():
+                self._stop()
+                self._thread.join()
 
     def __enter__(self) -> Self:
         return self.start()
