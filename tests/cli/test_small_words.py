@@ -130,7 +130,7 @@ def test_a_reader_that_has_gone_is_no_mistake() -> None:
     os.close(read)
     done = subprocess.run(
         [*COMMAND, "list"], stdout=write, stderr=subprocess.PIPE, env=environment(), check=False,
-        timeout=60,
+        timeout=120,
     )  # fmt: skip
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")

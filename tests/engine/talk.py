@@ -11,7 +11,7 @@ from convbench.engine import Caller, RetryPolicy, Summary, run_jobs
 from convbench.models import Model
 from convbench.schema import Message, Sampling
 
-QUICK = RetryPolicy(timeout_s=1.0, backoff_s=0.02, longest_s=0.2)
+QUICK = RetryPolicy(timeout_s=3.0, backoff_s=0.02, longest_s=0.2)
 """Waits of a test: the same machinery, shorter."""
 
 

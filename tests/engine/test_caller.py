@@ -55,7 +55,7 @@ def test_a_fifth_of_all_calls_fails_and_nothing_is_lost_or_doubled(tmp_path: Pat
 
 def test_every_hang_is_bounded() -> None:
     plan = Plan(poison={"question 3,": "hang"}, hang_s=60)
-    policy = RetryPolicy(timeout_s=0.2, tries=3, backoff_s=0.01)
+    policy = RetryPolicy(timeout_s=0.6, tries=3, backoff_s=0.01)
     with Provider(plan) as provider:
         start = time.monotonic()
         seen = run_talk(
@@ -63,8 +63,8 @@ def test_every_hang_is_bounded() -> None:
         )
         took = time.monotonic() - start
     assert sorted(seen.done) == [0, 1, 2, 4, 5]
-    assert "no reply within 0.2 s (after 3 tries)" in str(seen.errors[3])
-    assert 0.6 <= took < 10
+    assert "no reply within 0.6 s (after 3 tries)" in str(seen.errors[3])
+    assert 1.8 <= took < 30
 
 
 def test_a_long_reply_has_longer_in_proportion() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,6 +35,23 @@ def pipes(selector: Gathering, count: int) -> Iterator[list[int]]:
                 os.close(end)
 
 
+def sleep_is(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """Replace what the selector alone sleeps with: other tests' threads sleep as ever."""
+    monkeypatch.setattr(gathering, "time", SimpleNamespace(sleep=sleep))
+
+
+def comes_during_the_wait(monkeypatch: pytest.MonkeyPatch, selector: Gathering, end: int) -> None:
+    """Write to a pipe as soon as the selector begins to wait for it."""
+    real = selectors.DefaultSelector.select
+
+    def select(self: selectors.DefaultSelector, timeout: float | None = None) -> object:
+        if self is selector and timeout:
+            os.write(end, b"x")
+        return real(self, timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select)
+
+
 def test_what_follows_within_the_wait_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(Gathering()) as selector, pipes(selector, 2) as (one, two):
         selector.replied(60.0)
@@ -45,8 +61,8 @@ def test_what_follows_within_the_wait_comes_along(monkeypatch: pytest.MonkeyPatc
             slept.append(seconds)
             os.write(two, b"x")
 
-        monkeypatch.setattr(time, "sleep", sleep)
-        threading.Timer(0.05, os.write, (one, b"x")).start()
+        sleep_is(monkeypatch, sleep)
+        comes_during_the_wait(monkeypatch, selector, one)
         assert len(selector.select(10)) == 2
         assert slept == [LONGEST_S]
 
@@ -55,7 +71,7 @@ def test_nothing_waits_where_it_came_at_once(monkeypatch: pytest.MonkeyPatch) ->
     def never(_: float) -> None:
         raise AssertionError("waited, though there was something to do")
 
-    monkeypatch.setattr(time, "sleep", never)
+    sleep_is(monkeypatch, never)
     with closing(Gathering()) as selector, pipes(selector, 2) as (one, _):
         selector.replied(60.0)
         os.write(one, b"x")
@@ -65,9 +81,9 @@ def test_nothing_waits_where_it_came_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nothing_waits_before_any_reply_or_for_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    sleep_is(monkeypatch, slept.append)
     with closing(Gathering()) as selector, pipes(selector, 1) as (one,):
-        threading.Timer(0.05, os.write, (one, b"x")).start()
+        comes_during_the_wait(monkeypatch, selector, one)
         assert len(selector.select(10)) == 1
     with closing(Gathering()) as selector:
         selector.replied(60.0)

@@ -26,7 +26,7 @@ def test_the_loop_goes_on_and_a_cancelled_job_ends() -> None:
     done = threading.Event()
 
     async def main() -> None:
-        job = asyncio.ensure_future(offload(lambda: done.wait(20), [" " * (LONG + 1)]))
+        job = asyncio.ensure_future(offload(lambda: done.wait(60), [" " * (LONG + 1)]))
         await asyncio.sleep(0.05)
         job.cancel()
         start = time.monotonic()
@@ -42,4 +42,4 @@ def test_an_error_of_the_reader_arrives() -> None:
     nothing: Iterator[int] = iter(())
     for text in ("", " " * (LONG + 1)):
         with pytest.raises(RuntimeError, match="StopIteration"):
-            asyncio.run(asyncio.wait_for(offload(lambda: next(nothing), [text]), 20))
+            asyncio.run(asyncio.wait_for(offload(lambda: next(nothing), [text]), 60))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -55,8 +56,9 @@ def test_of_several_endpoints_the_one_that_waits_is_named() -> None:
     assert "rate limit of …d at provider.example.com:443 until" in "\n".join(shown(status))
 
 
-def test_rate_counts_from_when_the_models_were_up() -> None:
+def test_rate_counts_from_when_the_models_were_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
+    monkeypatch.setattr("convbench.engine.progress.time", SimpleNamespace(monotonic=lambda: now))
     status = Status(total=300, done=110, skipped=10, started=now - 1000, ready=now - 10)
     assert counts(status) == "110/300 · 10.0/s · ETA 0:19"
 

@@ -8,7 +8,6 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -23,6 +22,7 @@ from convbench.store import Run
 from tests.rollout.cli import ROOT, convbench, finish, records, start, until
 from tests.support.chat.plan import Plan
 from tests.support.provider import Provider
+from tests.support.serve import port_of_ours
 
 QUIET = CallOptions(quiet=True)
 WAIT_S = 600.0
@@ -173,26 +173,25 @@ def test_a_judge_that_goes_down_is_recorded_and_asked_again(
     sets = ("tasks=[demo]", "judges=[hosted_vllm/judge]", "learners=[base]", "count=20",
             "model=scripted:policy")  # fmt: skip
     asked = ExperimentOptions("quick.yaml", Path("root"), specs=SpecOptions(sets=sets), calls=QUIET)
-    with Provider() as provider:
-        monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.api_base)
+    with port_of_ours() as port:
+        with Provider(port=port) as provider:
+            monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.api_base)
 
-        def tell(progress: Progress) -> None:
-            if progress.address.endswith("/judge"):  # either cell's may begin first
-                provider.stop()
+            def tell(progress: Progress) -> None:
+                if progress.address.endswith("/judge"):  # either cell's may begin first
+                    provider.stop()
 
-        found = experiment(asked, tell)
-    assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
-    assert all("cannot connect to" in line for line in found.failures)
-    with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found no server at"):
-        experiment(asked)
-    port = urlsplit(provider.api_base).port
-    assert port is not None
-    with Provider(port=port) as provider:
-        again = experiment(asked)
-        assert again.complete
-        asked_before = provider.stats.calls
-        assert experiment(asked).complete
-        assert provider.stats.calls == asked_before, "what is done is not asked again"
+            found = experiment(asked, tell)
+        assert [one.state for one in found.outcomes] == ["done", "failed"] * 2
+        assert all("cannot connect to" in line for line in found.failures)
+        with pytest.raises(PreflightError, match=r"judge hosted_vllm/judge: .*found no server at"):
+            experiment(asked)
+        with Provider(port=port) as provider:
+            again = experiment(asked)
+            assert again.complete
+            asked_before = provider.stats.calls
+            assert experiment(asked).complete
+            assert provider.stats.calls == asked_before, "what is done is not asked again"
 
     with Provider(Plan(api_keys=("sk-right",))) as provider:
         monkeypatch.setenv("OPENAI_API_BASE", provider.api_base)

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import subprocess
-import time
+import sys
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -24,9 +24,8 @@ from convbench.schema import Member, Verdict
 from convbench.store import Run
 from tests.publish.runs import write_run
 from tests.rollout.cli import convbench as typed
-from tests.rollout.cli import start
+from tests.rollout.cli import environment, start
 
-pytestmark = pytest.mark.timeout(120)
 LONG = "a" * 300
 SCRIPTED = ["--tasks", "1", "--model", "scripted:policy", "--quiet"]
 SAID: list[dict[str, Any]] = [
@@ -205,17 +204,27 @@ def test_a_folder_named_latest_is_told_before_a_call(here: Path) -> None:
     assert [one.name for one in (here / "runs").iterdir()] == ["latest"]
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+place, pattern = Path(sys.argv.pop(1)), sys.argv.pop(1)
+
+def look(event, _):
+    if event in ("open", "os.mkdir", "os.rename") and any(place.glob(pattern)):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+from convbench.cli import main
+sys.addaudithook(look)
+main()
+"""
+
+
 def killed(here: Path, place: Path, pattern: str, *words: str) -> None:
-    """Kill a command as soon as a file of this pattern lies in a folder."""
-    process = start(here, *words)
-    try:
-        while process.poll() is None and not list(place.glob(pattern)):
-            time.sleep(0.002)
-        assert process.poll() is None, process.communicate()[1]
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.communicate()
+    """Kill a command as it opens or makes its next file, once one of this pattern lies in a
+    folder."""
+    command = [sys.executable, "-c", KILLED, str(place), pattern, *words]
+    done = subprocess.run(command, cwd=here, env=environment(), capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def test_what_a_killed_import_left_is_cleared_by_the_next(here: Path) -> None:
@@ -260,7 +269,7 @@ def test_very_many_judges_hold_nothing_up(here: Path) -> None:
                         (["view", "run", "--static", "site"], "rewards of the first")):  # fmt: skip
         process = start(here, *words)
         try:
-            out, err = process.communicate(timeout=40)
+            out, err = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()

@@ -239,7 +239,7 @@ for word in ("guard.py", "node", "bwrap", "chromium", "zygote", "nothing of it")
             os.kill(pid, signal.SIGKILL)
             break
 browser.close_all()
-until = time.monotonic() + 20
+until = time.monotonic() + 60
 while list(below(os.getpid())) and time.monotonic() < until:
     time.sleep(0.1)
 print(json.dumps(list(below(os.getpid()))))

@@ -18,7 +18,7 @@ from tests.hub.worker import Client
 from tests.learn import tiny
 from tests.rollout.cli import ROOT, Done, convbench, environment, finish, start
 
-PATIENCE_S = 40.0
+PATIENCE_S = 150.0
 """Longest wait for what must come about."""
 SLOW = '''
 """A trainer that writes down its processes and never ends."""

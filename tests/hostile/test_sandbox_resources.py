@@ -206,13 +206,13 @@ def f():
     found = run([code], calls, limits)
     took = time.monotonic() - began
     assert limits.wall_seconds(6) == pytest.approx(2.2)
-    assert took < limits.wall_seconds(6) + 10, "starting takes its time on a busy machine"
+    assert took < limits.wall_seconds(6) + 40, "starting takes its time on a busy machine"
     assert len(found) == 6
     assert not any(agree(outcome, Outcome("value", 42)) for outcome in found)
 
 
 def test_a_slow_test_takes_nothing_from_those_before() -> None:
-    limits = replace(limits_of("bubblewrap"), seconds=0.1, slack=1.0)
+    limits = replace(limits_of("bubblewrap"), seconds=0.1, slack=4.0)
     code = """
 import signal, time
 def fine(): return 42
@@ -245,7 +245,7 @@ def children():
             try: found[child] = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
             except OSError: pass
     return found
-until = time.monotonic() + 10
+until = time.monotonic() + 60
 while children() and time.monotonic() < until:
     time.sleep(0.1)
 print(json.dumps(children()))

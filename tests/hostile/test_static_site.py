@@ -171,7 +171,7 @@ def test_a_query_that_cannot_be_interrupted_ends(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True,
-        text=True, timeout=60,
+        text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -261,9 +261,10 @@ def test_a_condition_s_query_ends(
 
 def test_a_question_to_the_index_ends(asked: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its seconds, and the next one is answered."""
-    monkeypatch.setattr(index, "LONGEST_S", 0.3)
-    with pytest.raises(QueryError, match=r"took longer than 0\.3 s; ask a narrower question"):
-        asked.ask(LONG["count"])
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "LONGEST_S", 0.3)
+        with pytest.raises(QueryError, match=r"took longer than 0\.3 s; ask a narrower question"):
+            asked.ask(LONG["count"])
     assert asked.one("SELECT count(*) AS n FROM conversations")["n"]
 
 
@@ -279,13 +280,13 @@ def test_ctrl_c_in_a_query_is_an_interruption(tmp_path: Path) -> None:
 
 
 def _until_it_asks(process: subprocess.Popen[str]) -> None:
-    """Wait until the process has computed for a while, as only DuckDB does here."""
+    """Wait until a thread beside the first has computed for a while, as only DuckDB's do here."""
     ticks = os.sysconf("SC_CLK_TCK")
     while process.poll() is None:
         threads = Path(f"/proc/{process.pid}/task")
-        used = [int(t.joinpath("stat").read_text().rpartition(")")[2].split()[11])
-                for t in threads.iterdir()]  # fmt: skip
-        if len(used) > 1 and sum(used) > 2 * ticks:
+        used = {int(t.name): int(t.joinpath("stat").read_text().rpartition(")")[2].split()[11])
+                for t in threads.iterdir()}  # fmt: skip
+        if sum(used.values()) - used[process.pid] > ticks:
             return
         time.sleep(0.05)
 
@@ -301,8 +302,8 @@ def test_limits_hold_by_the_clock_of_one_question(tmp_path: Path) -> None:
     """A timer of a question that is answered does not end the next one."""
     connection = tables.connect([write_run(tmp_path / "r", count=1)])
     for _ in range(3):
-        with bounded(connection, 0.2, "more"):
+        with bounded(connection, 2.0, "more"):
             connection.execute("SELECT 1").fetchall()
-    time.sleep(0.3)
+    time.sleep(2.1)
     assert connection.execute("SELECT count(*) FROM range(10000000)").fetchall() == [(10000000,)]
     assert Run.open(tmp_path / "r")

@@ -179,7 +179,7 @@ main()
 def test_without_torch_nothing_is_begun(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", HIDDEN, *words], cwd=tmp_path, env=environment(),
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     assert "torch" in done.stderr

@@ -146,7 +146,7 @@ def test_it_dies_with_its_parent(weights: Path) -> None:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
-    assert gone(pid, seconds=20.0)
+    assert gone(pid)
 
 
 def test_a_process_is_used_where_there_is_a_device_or_a_place(

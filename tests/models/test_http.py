@@ -6,7 +6,6 @@ import asyncio
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -145,10 +144,11 @@ def test_an_answer_after_a_word_that_it_will_come() -> None:
 
 
 def test_nobody_listens() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    with pytest.raises(Unreachable, match=f"127.0.0.1:{port}.*Connection refused"):
-        ask(f"http://127.0.0.1:{port}", b"one")
+    with socket.socket() as taken:  # bound, so that no other process comes to listen there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(Unreachable, match=f"127.0.0.1:{port}.*Connection refused"):
+            ask(f"http://127.0.0.1:{port}", b"one")
 
 
 @pytest.mark.parametrize("base", ["file:///etc", "gopher://127.0.0.1:1", "http://:1", "nothing"])
@@ -316,18 +316,24 @@ def test_no_file() -> None:
 
 
 def test_a_call_that_is_given_up_leaves_the_others_alone() -> None:
+    begun, answers = threading.Semaphore(0), threading.Event()
+
     def talk(connection: socket.socket) -> None:
         for _, body in requests(connection):
-            time.sleep(0.5 if body == b"slow" else 0)
+            if body == b"slow":
+                begun.release()
+                answers.wait(60)
             connection.sendall(OK)
 
     async def main(base: str) -> None:
         server = Http("m", base, {})
         slow = [asyncio.ensure_future(server.ask("POST", f"{base}/x", b"slow")) for _ in range(4)]
-        await asyncio.sleep(0.1)
+        for _ in slow:
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
         slow[0].cancel()
         slow[1].cancel()
         assert (await server.ask("POST", f"{base}/x", b"quick"))[1] == b"ok"
+        answers.set()
         ended = await asyncio.gather(*slow, return_exceptions=True)
         assert [isinstance(one, asyncio.CancelledError) for one in ended] == [True] * 2 + [
             False

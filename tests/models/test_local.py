@@ -291,7 +291,7 @@ def test_cancelled_calls_leave_and_others_go_on(weights: Path) -> None:
         for task in lost:
             task.cancel()
         short = Sampling(temperature=0, max_tokens=5)
-        return await asyncio.wait_for(model.complete(prompt(3), short, key="x"), 20)
+        return await asyncio.wait_for(model.complete(prompt(3), short, key="x"), 120)
 
     assert run(weights, work).content == generated(weights, prompt(3), 5)
 
@@ -366,11 +366,11 @@ def test_the_end_waits_for_the_pass_that_runs(weights: Path) -> None:
 
         def long(*_: Any) -> None:
             began.set()
-            end.wait(20)
+            end.wait(60)
 
         model._batcher.model.register_forward_pre_hook(long)
         asking = asyncio.ensure_future(model.complete(prompt(1), Sampling(max_tokens=4), key="q/0"))
-        await asyncio.to_thread(began.wait, 20)
+        await asyncio.to_thread(began.wait, 60)
         threading.Timer(3.3, end.set).start()  # longer than the 3 s that weights have to load
         await model.aclose()
         assert end.is_set()

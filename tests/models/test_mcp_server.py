@@ -64,11 +64,10 @@ def alive(pid: int) -> bool:
 
 
 def until(done: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if done():
-            return
+    ends = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < ends, "did not come"
         time.sleep(0.01)
-    raise AssertionError("did not come")
 
 
 def test_an_honest_server_is_listed_called_and_ended_with_what_it_started(
@@ -115,7 +114,8 @@ def test_what_a_hostile_server_does_is_told_to_the_model(kind: str, told: str) -
     async def work(model: ToolsModel) -> list[ToolResult]:
         return await called(model, ("act", {}))
 
-    (found,) = asyncio.run(used(spec("hostile", kind), work, seconds=1.0))
+    seconds = 1.0 if kind == "hang" else 60.0  # a busy machine is no hang
+    (found,) = asyncio.run(used(spec("hostile", kind), work, seconds=seconds))
     assert told in found.content
     assert found.error is told.startswith("error")
     assert len(found.content) < 600
@@ -173,15 +173,17 @@ def test_the_last_words_of_one_that_ends_before_it_is_asked_are_told() -> None:
     """Its end, its words and what it is told come at once; which is seen first may not matter."""
     keeper = [sys.executable, "-I", "-S", mcp_keeper.__file__, str(os.getpid())]
     for _ in range(5):
+        asked, ours = os.pipe()
+        for _ in range(3):  # before it starts: later there might be nobody to tell
+            os.write(ours, b'{"jsonrpc": "2.0", "id": 1, "method": "initialize"}\n')
         with subprocess.Popen(
             [*keeper, "sh", "-c", "echo gone >&2; exit 1"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
         ) as process:  # fmt: skip
-            assert process.stdin is not None
+            os.close(asked)
             assert process.stderr is not None
-            for _ in range(3):
-                process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "initialize"}\n')
             assert process.stderr.read() == b"ended with exit code 1: gone"
+        os.close(ours)
 
 
 def test_a_program_that_is_not_there_and_tools_that_are_not() -> None:

@@ -79,7 +79,7 @@ def test_a_server_that_dies_says_so(python: Path, tmp_path: Path) -> None:
         await model.start()
         try:
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            await asyncio.to_thread(model._process.wait, 10)
+            await asyncio.to_thread(model._process.wait, 60)
             await model.complete(HELLO, Sampling(), key="k")
         finally:
             await model.aclose()
@@ -117,7 +117,7 @@ def test_however_we_end_it_ends_too(python: Path, tmp_path: Path, number: signal
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
-    assert process.wait(10) != 0
+    assert process.wait(60) != 0
     assert gone(int((tmp_path / "pid").read_text()))
     process.stdout.close()
 

@@ -18,7 +18,7 @@ from tests.support.next_lines import check_next, next_words
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "convbench"]
-LONG_S = 60.0
+LONG_S = 200.0
 """A process that takes longer has hung."""
 
 
@@ -93,14 +93,14 @@ def _done(cwd: Path, *arguments: str, **popen: Any) -> Done:
 
 def get(url: str, path: str) -> Any:
     """Return a control page of the local provider."""
-    with urllib.request.urlopen(url + path, timeout=10) as reply:
+    with urllib.request.urlopen(url + path, timeout=LONG_S) as reply:
         return json.load(reply)
 
 
 def post(url: str, path: str, value: object = None) -> Any:
     """Change the local provider."""
     request = urllib.request.Request(url + path, json.dumps(value).encode(), method="POST")
-    with urllib.request.urlopen(request, timeout=10) as reply:
+    with urllib.request.urlopen(request, timeout=LONG_S) as reply:
         return json.load(reply)
 
 

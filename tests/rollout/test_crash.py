@@ -91,12 +91,12 @@ def test_something_else_in_the_directory_is_left_alone(tmp_path: Path) -> None:
 def test_ctrl_c_ends_at_once_and_names_the_command_that_resumes(
     provider: str, tmp_path: Path
 ) -> None:
-    post(provider, "/_config", {"latency_s": 60.0, "schedule": {}})
+    post(provider, "/_config", {"latency_s": 600.0, "schedule": {}})
     process = start(tmp_path, *command(provider, "run"))
     until(lambda: get(provider, "/_stats")["in_flight"] >= WORKERS, process)
     process.send_signal(signal.SIGINT)
     try:
-        _, err = process.communicate(timeout=5)
+        _, err = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
@@ -111,7 +111,7 @@ def test_ctrl_c_ends_at_once_and_names_the_command_that_resumes(
 
 
 def test_a_second_process_on_a_run_is_refused_at_once(provider: str, tmp_path: Path) -> None:
-    post(provider, "/_config", {"latency_s": 60.0})
+    post(provider, "/_config", {"latency_s": 600.0})
     first = start(tmp_path, *command(provider, "run"))
     try:
         until(lambda: get(provider, "/_stats")["in_flight"] >= WORKERS, first)

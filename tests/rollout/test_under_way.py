@@ -31,7 +31,7 @@ class Waves(Provider):
         if len(self._kept) == min(AT_ONCE, CALLS - sum(self.sizes)):
             self._let_go()
         while not held.done():  # a place that stays empty must not hang the test
-            await asyncio.wait([held], timeout=3.0)
+            await asyncio.wait([held], timeout=30.0)
             if not held.done():
                 self._let_go()
         return reply

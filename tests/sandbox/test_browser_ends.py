@@ -32,6 +32,8 @@ from tests.support.exhaustive import first_of
 pytestmark = renders
 MOST = Most(1 << 30)
 PAGE = "<html><body><h1>Here I am</h1></body></html>"
+BUSY_S = 60.0
+"""What a busy machine adds to a bound."""
 BARE = Way(wall=False, user=False, inner=False)
 
 
@@ -71,7 +73,7 @@ def test_a_browser_that_falls_silent_at_a_step_has_a_bound(
     monkeypatch.setattr(launch, "START_S", 3.0)
     line, seconds = refused(monkeypatch, stand_in(tmp_path, step, silent=True))
     assert "no answer within 3 s while" in line
-    assert seconds < 40, "two tries in the safest way, and none in another"
+    assert seconds < 100, "two tries in the safest way, and none in another"
 
 
 def test_a_browser_whose_child_holds_its_pipes_is_seen_to_have_ended(
@@ -79,9 +81,9 @@ def test_a_browser_whose_child_holds_its_pipes_is_seen_to_have_ended(
 ) -> None:
     """Its driver does not see it, for nothing was closed."""
     monkeypatch.setattr(launch, "ways", lambda: [BARE])
-    line, seconds = refused(monkeypatch, stand_in(tmp_path, "opening a tab", child_s=20))
+    line, seconds = refused(monkeypatch, stand_in(tmp_path, "opening a tab", child_s=100))
     assert f"Chromium ended while opening its first tab, saying: {WORDS}" in line
-    assert seconds < 20
+    assert seconds < 100
 
 
 def test_a_driver_that_falls_silent_has_a_bound(
@@ -94,7 +96,7 @@ def test_a_driver_that_falls_silent_has_a_bound(
     monkeypatch.setattr(launch, "START_S", 1.0)
     line, seconds = refused(monkeypatch, str(node))
     assert "driver" in line
-    assert seconds < 30
+    assert seconds < 100
     assert not processes_left(), "it was ended too"
 
 
@@ -193,7 +195,7 @@ def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number
     one = shared_browser()
     os.kill(of_kind(kind), number)
     thread = browser._Thread.get()
-    asyncio.run_coroutine_threadsafe(one.end(), thread.loop).result(2 * END_S)
+    asyncio.run_coroutine_threadsafe(one.end(), thread.loop).result(END_S + BUSY_S)
     assert not processes_left()
     assert not one.folder.exists()
     assert one not in launch.living
@@ -222,7 +224,7 @@ def test_a_browser_whose_loop_is_over_is_ended(
     browser.close_all()
     browser.close_all()
     over.set()
-    assert time.monotonic() - began < 2 * END_S
+    assert time.monotonic() - began < END_S + BUSY_S
     assert not processes_left()
     gc.collect()
     assert not [str(one.message) for one in recwarn if "never awaited" in str(one.message)]

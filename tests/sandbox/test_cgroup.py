@@ -59,7 +59,7 @@ def test_a_group_bounds_memory_and_processes_and_is_removed() -> None:
     done = subprocess.run(cgroup.inside(group, ["sh", "-c", forks]), capture_output=True)
     assert b"fork" in done.stderr
     cgroup.end(group)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while list(within.glob("convbench-*")) and time.monotonic() < until:
         time.sleep(0.1)
     assert not list(within.glob("convbench-*"))

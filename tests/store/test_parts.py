@@ -20,7 +20,7 @@ from convbench.store.jsonl import Appender, lines, placed
 from convbench.store.places import Places, size_of
 from convbench.store.query import query
 from tests.publish.runs import ANSWERS, conversation, example, failed, verdict, write_run
-from tests.rollout.cli import environment
+from tests.rollout.cli import environment, until
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -109,9 +109,10 @@ from convbench.store import jsonl
 jsonl.LONG = 1 << 16
 from pathlib import Path
 with jsonl.Appender(Path(sys.argv[1])) as file:
-    print("open", flush=True)
     for n in range(int(sys.argv[2]), 10**7):
         file.write(b'{"key":"k%06d","x":"%s"}' % (n, b"ab" * (n % 97)))
+        if n == int(sys.argv[2]):
+            print("begun", flush=True)
 """
 
 
@@ -125,6 +126,8 @@ def test_kills_amid_writing_lose_nothing_that_was_written_and_double_nothing(
         )
         assert writer.stdout is not None
         writer.stdout.readline()
+        if turn == 3:
+            until(lambda: any(tmp_path.glob("*.zst")), writer)
         time.sleep(0.05 + 0.03 * turn)
         writer.send_signal(signal.SIGKILL)
         writer.wait()

@@ -13,7 +13,7 @@ import pytest
 
 from convbench.sandbox.watch import below, lives
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """For a process that was told to end; machines are busy."""
 _OURS = re.compile(r"guard\.py --talks-to|run-driver|^\S*bwrap .*chrom|^\S*chrom|^sleep 600")
 """Commands of a browser, its wall, its driver and what stands in for them."""

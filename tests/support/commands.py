@@ -27,7 +27,7 @@ def run_command(
     """Run `convbench WORDS` to its end; return its exit code (negative: the signal that ended it,
     None: it was killed after `longest` seconds), stdout and stderr."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = _server(environment).Process(
+        process = fork_server(environment).Process(
             target=_typed,
             args=(list(words), str(folder), dict(environment), _Handle(out), _Handle(err)),
         )
@@ -60,7 +60,7 @@ def _descriptor(duplicate: Any) -> int:
     return int(duplicate.detach())
 
 
-def _server(environment: Mapping[str, str]) -> ForkServerContext:
+def fork_server(environment: Mapping[str, str]) -> ForkServerContext:
     """Return the context whose server has imported the command line, in this environment."""
     global _context
     if _context is None:

@@ -6,7 +6,7 @@ import os
 import time
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def gone(pid: int, seconds: float = 60.0) -> bool:
     """Whether a process ends within so many seconds."""
     for _ in range(round(seconds / 0.05)):
         try:

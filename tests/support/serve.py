@@ -118,6 +118,16 @@ def drop(request: web.BaseRequest) -> web.Response:
     return web.Response()
 
 
+@contextmanager
+def port_of_ours() -> Iterator[int]:
+    """Yield a port that a server of the test may take, leave and take again: no other process gets
+    it in between, and who connects meanwhile is refused."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
 def add_process_options(parser: argparse.ArgumentParser) -> None:
     """The options that every server's command has."""
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port")
@@ -166,12 +176,12 @@ def spawn(name: str, *arguments: str, **popen: Any) -> Iterator[str]:
     try:
         url = process.stdout.readline().strip()
         if not url.startswith("http"):
-            raise RuntimeError(f"{name} did not start: exit code {process.wait(10)}")
+            raise RuntimeError(f"{name} did not start: exit code {process.wait(60)}")
         yield url
     finally:
         process.stdin.close()
         try:
-            process.wait(10)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -190,21 +190,21 @@ async def _burst(url: str, count: int, **options: Any) -> list[int]:
 
 
 def test_256_calls_at_once_take_the_latency_once() -> None:
-    with spawn("provider", "--latency", "0.3") as url:
-        asyncio.run(_burst(url, 8))
-        post(url + "/_reset", {})
+    latency = 3.0  # long beside what it takes to send so many from a busy machine
+    with spawn("provider", "--latency", str(latency)) as url:
         assert asyncio.run(_burst(url, 256)) == [200] * 256
         stats = get(url + "/_stats")
     assert stats["peak_in_flight"] == 256 == stats["answered"] == stats["requests"]
-    assert 0.3 <= stats["span_s"] < 0.9
+    assert latency <= stats["span_s"] < 2 * latency
 
 
 def test_the_limiter_is_adjustable_while_it_runs(provider: Provider) -> None:
-    provider.change(latency_s=0.2, max_in_flight=5)
+    provider.change(latency_s=1.5, max_in_flight=5)
     statuses = asyncio.run(_burst(provider.url, 20))
     assert (statuses.count(200), statuses.count(429)) == (5, 15)
     assert provider.stats.peak_in_flight == 5
-    status, plan, _ = post(provider.url + "/_config", {"max_in_flight": 50})
+    changes = {"max_in_flight": 50, "latency_s": 0.2}
+    status, plan, _ = post(provider.url + "/_config", changes)
     assert (status, plan["max_in_flight"], plan["latency_s"]) == (200, 50, 0.2)
     assert set(asyncio.run(_burst(provider.url, 20))) == {200}
     assert post(provider.url + "/_config", {"faults": {"nonsense": 1}})[0] == 400
@@ -213,14 +213,14 @@ def test_the_limiter_is_adjustable_while_it_runs(provider: Provider) -> None:
 def test_a_hang_ends_when_the_client_leaves(provider: Provider) -> None:
     provider.change(schedule={"1": "hang"}, hang_s=60)
     with pytest.raises(TimeoutError):
-        asyncio.run(_burst(provider.url, 1, timeout=aiohttp.ClientTimeout(0.2)))
+        asyncio.run(_burst(provider.url, 1, timeout=aiohttp.ClientTimeout(1.0)))
     _wait_until(lambda: provider.stats.abandoned == 1)
     assert provider.stats.in_flight == 0
     provider.change(schedule={"2": "hang"}, hang_s=0.1)
     assert chat(provider, QUESTION)[0] == 504
 
 
-def _wait_until(condition: Any, seconds: float = 5) -> None:
+def _wait_until(condition: Any, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

@@ -54,7 +54,7 @@ class Viewer:
         **headers: str,
     ) -> tuple[http.client.HTTPResponse, bytes]:
         """Ask by hand, with any headers."""
-        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if cookie:
             sent.setdefault("Cookie", f"convbench_{self.port}={TOKEN}")
@@ -86,10 +86,10 @@ def running(app: Callable[[int], web.Application]) -> Iterator[int]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(start(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(start(), loop).result(60)
         yield int(sock.getsockname()[1])
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(20)
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -169,7 +169,7 @@ class Looked:
 
     def drawn(self) -> Any:
         """Wait until the page is drawn."""
-        self.page.locator("main:not([aria-busy])").wait_for(timeout=30_000)
+        self.page.locator("main:not([aria-busy])").wait_for(timeout=60_000)
         return self.page
 
 
@@ -177,7 +177,7 @@ class Looked:
 def look(chromium: Any) -> Iterator[Looked]:
     """A fresh browser profile. Whatever the page complains of fails the test."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(60_000)
     looked = Looked(context.new_page())
     yield looked
     context.close()

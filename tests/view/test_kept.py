@@ -204,10 +204,20 @@ def test_where_nothing_can_be_kept_it_is_made_in_memory(
     growing.close()
 
 
-def test_a_viewer_that_ends_takes_its_process_along(run: Run, tmp_path: Path) -> None:
+def test_a_viewer_that_ends_takes_its_process_along(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is amid its work, however long it takes to look."""
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(kept.sys, "executable", str(slow))
     growing = Growing(lambda: [run])
     maker = growing._maker
     assert maker is not None
+    assert maker.running
+    maker._file.parent.mkdir(parents=True, exist_ok=True)
+    maker._file.touch()
     growing.close()
     assert not maker.running
     assert files(tmp_path) == []

@@ -62,7 +62,7 @@ def on_terminal(run: Run, width: int, **more: str) -> str:
             break
         read += some
     os.close(ours)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     return read.decode().replace("\r\n", "\n")
 
 

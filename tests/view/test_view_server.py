@@ -58,7 +58,7 @@ def test_foreign_host_is_refused_though_it_has_the_key(viewer: Viewer, host: str
 
 def answered(port: int, head: bytes) -> bytes:
     """Return what a server says to a request that is written by hand."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         line.sendall(head + b"\r\nConnection: close\r\n\r\n")
         return b"".join(iter(lambda: line.recv(65536), b""))
 
@@ -264,7 +264,7 @@ def test_browser_gets_the_key_through_a_private_file(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=env,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert "SECRET" not in note.read_text()
@@ -286,7 +286,7 @@ def test_command_serves_until_it_is_interrupted(folder: Path) -> None:
     found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{30,})\s*$", line)
     bad = answered(int(found[1]), b"GET / HTTP/9.9") if found else b""
     process.send_signal(signal.SIGINT)
-    rest, said = process.communicate(timeout=20)
+    rest, said = process.communicate(timeout=60)
     assert found, (line, said)
     assert process.returncode == 0, said
     assert rest == ""

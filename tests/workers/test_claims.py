@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -25,6 +24,8 @@ from convbench.store.claims import (
 from convbench.store.exclusive import Register, put_once
 from convbench.store.shards import ShardPlan, ShardTask, write_plan
 from convbench.workers.worker import LOOK_S, PATIENCE, pause
+from tests.rollout.cli import environment
+from tests.support.commands import fork_server
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def _count(folder: str, times: int) -> None:
 
 
 def test_a_register_loses_no_change_of_many_processes(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
+    context = fork_server(environment())
     crowd = [context.Process(target=_count, args=(str(tmp_path), 40)) for _ in range(4)]
     for one in crowd:
         one.start()
