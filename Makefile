@@ -11,7 +11,8 @@ SYSTEM := $(VENV)/.system
 help:
 	@echo "make demo    the main job on questions of our own: no key, no GPU"
 	@echo "make test    the tests to run after every step, but those of make check"
-	@echo "make test-all  all tests: every launcher, every combination, every figure of a set"
+	@echo "make test-rest  the rest: every launcher, every combination, every figure of a set"
+	@echo "make test-all  all tests: those of check, test and test-rest"
 	@echo "make gpu     a smoke test on a real GPU; skipped where there is none"
 	@echo "make real    a real model of 135M parameters through the whole chain; fetched once, 100 MB"
 	@echo "make check   ruff, strict types, layers, docs and schemas current"
@@ -45,7 +46,7 @@ test: $(STAMP) $(SYSTEM)
 test-all: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
-# what test-all has beyond check and test
+# what test leaves out: marked `exhaustive`
 test-rest: $(STAMP) $(SYSTEM)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive $(PYTEST_ARGS)
 

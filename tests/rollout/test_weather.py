@@ -29,7 +29,7 @@ def weather(url: str, faults: dict[str, float]) -> None:
 
 
 def calls(url: str) -> tuple[str, ...]:
-    return ("--api-base", f"{url}/v1", "--concurrency", "32", "--timeout", "1.5")
+    return ("--api-base", f"{url}/v1", "--concurrency", "32", "--timeout", "4")
 
 
 @pytest.mark.slow
