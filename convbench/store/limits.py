@@ -60,7 +60,12 @@ def spill(
     """Have records of so many bytes kept in temporary files where there is no room for them, or
     where they are `on_disk` anyhow; return whether they are. DuckDB removes its files when it is
     closed."""
-    connection.execute("SET enable_progress_bar = false")  # drawn on stdout without a terminal too
+    import duckdb
+
+    # It would be drawn on stdout without a terminal too. A notebook without ipywidgets has none,
+    # and there DuckDB refuses the setting.
+    with contextlib.suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false")
     if size <= SMALL:
         connection.execute("SET threads = 1")
     if size <= room.large and not on_disk:

@@ -28,6 +28,19 @@ def test_the_tutorial_goes_from_build_to_a_paired_table(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "tutorial" / "checkpoints" / "swift" / "training.json").exists()
 
 
+def test_a_question_in_a_notebook_draws_no_bar(tmp_path: Path) -> None:
+    """Where DuckDB has nothing to draw one with, it refuses to be told not to."""
+    ask = (
+        "import duckdb\nfrom convbench.store.limits import spill\n"
+        "connection = duckdb.connect()\nspill(connection, 10)\n"
+        "print(connection.execute(\"SELECT current_setting('enable_progress_bar')\").fetchall())"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(ask)])
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=200, kernel_name="python3", resources=where).execute()
+    assert texts(notebook.cells[0]).strip() == "[(False,)]"
+
+
 def texts(cell: Any) -> str:
     """All that a cell shows, as plain text."""
     found = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell.outputs]
