@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import jsonschema
@@ -34,12 +37,7 @@ class Typist:
     def __call__(self, *words: str) -> Said:
         """Run a command to its end."""
         self._capfd.readouterr()
-        self._patch.setattr(sys, "argv", ["convbench", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        code = _exit_code(self._patch, words)
         found = self._capfd.readouterr()
         check_next(words, next_words(found.out, found.err))
         return Said(code, found.out, found.err)
@@ -53,3 +51,22 @@ class Typist:
         assert found["exit_code"] == said.code
         check_next(words, next_words("", more=found["next"]))
         return found
+
+
+def type_here(*words: str) -> Said:
+    """Run a command of weights to its end where no test's own fixtures are at hand: torch, and what
+    trains with it, is imported once for all of them."""
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        code = _exit_code(patch, words)
+    check_next(words, next_words(out.getvalue(), err.getvalue()))
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def _exit_code(patch: pytest.MonkeyPatch, words: Sequence[str]) -> int:
+    patch.setattr(sys, "argv", ["convbench", *words])
+    try:
+        main()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0

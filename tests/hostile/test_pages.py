@@ -248,7 +248,7 @@ print(json.dumps(list(below(os.getpid()))))
 
 def test_no_zombies_of_browsers_where_we_adopt_orphans() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", REAPER], cwd=ROOT, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", REAPER], cwd=ROOT, capture_output=True, text=True, timeout=220,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -255,7 +255,7 @@ print(json.dumps(children()))
 def test_no_zombies_where_we_adopt_orphans(limits: Limits) -> None:
     done = subprocess.run(
         [sys.executable, "-c", REAPER, limits.kind],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=220, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {}

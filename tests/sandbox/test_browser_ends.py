@@ -27,7 +27,7 @@ from tests.rollout.cli import ROOT
 from tests.sandbox.stand_in import STEPS, WORDS, stand_in
 from tests.sandbox.test_frontend import renders
 from tests.support.browsers import command_of, processes_left
-from tests.support.exhaustive import first_of
+from tests.support.exhaustive import by_turns, first_of
 
 pytestmark = renders
 MOST = Most(1 << 30)
@@ -195,8 +195,10 @@ def of_kind(kind: str) -> int:
     return next(pid for pid in below(os.getpid()) if re.search(KINDS[kind], command_of(pid)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-@pytest.mark.parametrize("kind", ["guard", "driver", "wall", "browser", "zygote"])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    by_turns(["guard", "driver", "wall", "browser", "zygote"], [signal.SIGSTOP, signal.SIGKILL]),
+)
 def test_a_browser_is_ended_whole_whatever_hangs_or_was_killed(kind: str, number: int) -> None:
     """Nor are its files left."""
     if kind == "wall" and not ways()[0].wall:
@@ -270,11 +272,10 @@ PROGRAMS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells no parent's end")
-@pytest.mark.parametrize("hung", ["hung", "well"])
-@pytest.mark.parametrize("how", PROGRAMS)
+@pytest.mark.parametrize(("how", "hung"), by_turns([*PROGRAMS], ["hung", "well"]))
 def test_no_browser_outlives_its_program(how: str, hung: str) -> None:
     words = [sys.executable, "-c", ENDS + PROGRAMS[how], hung]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=220, check=False)
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) > 4, done.stderr
     until(lambda: not any(map(lives, pids)), "a browser outlives its program")

@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from convbench.tasks.arc_agi.edit import SelfEdit
+from tests.cli.typed import type_here
 from tests.judge.few_shot import runs
 
 JUDGE = """title: slow
@@ -44,8 +45,8 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
     before = kept.read_bytes()
     whole = before[: before.rfind(b"\n") + 1]
     assert 3 <= whole.count(b"\n") < 8, "killed in the middle"
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = type_here(*asked[3:])
+    assert done.code == 0, done.err
     after = kept.read_bytes()
     assert after.startswith(whole)
     keys = [orjson.loads(line)["key"] for line in after.splitlines() if line]
