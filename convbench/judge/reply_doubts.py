@@ -57,7 +57,10 @@ _SCALE = re.compile(
 _RANGE = re.compile(
     rf"\bout of|{_N} /|/ {_N}|{_N} at most|\bbetween {_N}|{_N} (?:\([^()]*\) )?(?:-|–|to) {_N}"
 )
-_LOW, _HIGH = r"\b(?:lower|low|small(?:er)?|less|fewer)\b", r"\b(?:higher|high|larger|bigger|more)\b"
+_LOW, _HIGH = (
+    r"\b(?:lower|low|small(?:er)?|less|fewer)\b",
+    r"\b(?:higher|high|larger|bigger|more)\b",
+)
 _IS = rf"(?: {pattern('scores')})? (?:is|are|means?|indicates?|the|=) (?:an? |the )?"
 _BETTER, _WORSE = r"(?:better|best|good|more)\b", r"(?:worse|worst|bad|poor|less)\b"
 _TURNED = re.compile(
