@@ -129,24 +129,32 @@ def read_chats(
 ) -> Iterator[Chat]:
     """Yield the conversations of rows. `names` maps the names known here to those of the rows.
     Those that nothing can be made of are told in `left_out`, one line each, where it is given.
-    Raises DataError naming the lines that are wrong, MOST_WRONG at most; the rows behind the first
-    of them are read for that alone."""
+    Raises DataError naming the first line that is wrong, with MOST_WRONG - 1 more as its notes;
+    the rows behind the first are read for that alone."""
     wrong: list[str] = []
+    count = 0
     for row in rows:
         try:
             chats = list(_chats(row, names, left_out))
         except DataError as error:
-            wrong.append(str(error))
-            if len(wrong) == MOST_WRONG:
-                break
+            count += 1
+            if len(wrong) < MOST_WRONG:
+                wrong.append(str(error))
         else:
             if not wrong:
                 yield from chats
-    if len(wrong) > 1:
-        more = " or more" * (len(wrong) == MOST_WRONG)
-        raise DataError(f"{len(wrong)}{more} rows cannot be read: {'; '.join(wrong)}")
     if wrong:
-        raise DataError(wrong[0])
+        raise _unreadable(wrong, count)
+
+
+def _unreadable(wrong: Sequence[str], count: int) -> DataError:
+    first, *more = wrong
+    error = DataError(first if count == 1 else f"{count} rows cannot be read, the first: {first}")
+    if count > len(wrong):
+        more.append(f"and {count - len(wrong)} more")
+    for line in more:
+        error.add_note(line)
+    return error
 
 
 def _chats(
