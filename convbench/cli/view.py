@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 from convbench.cli.answers.looks import ViewAnswer
-from contextlib import closing
 from convbench.cli.command import command
 from convbench.cli.console import err
 from convbench.cli.envelope import give

@@ -17,7 +17,7 @@ def offered(error: str) -> list[str]:
 def test_an_imported_log_offers_the_splits_it_has_and_no_build(tmp_path: Path) -> None:
     rows = [{"messages": [{"role": "user", "content": asked},
                           {"role": "assistant", "content": "That."}], "reward": 1, "split": split}
-            for asked, split in (("a?", "train"), ("b?", "train"), ("c?", "validation"))]  # fmt: skip
+            for asked, split in (("a", "train"), ("b", "train"), ("c", "validation"))]  # fmt: skip
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert convbench(tmp_path, "import", "log.jsonl", "--run", "runs/log").code == 0
     error = convbench(tmp_path, "report", "runs/log").error
