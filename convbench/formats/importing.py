@@ -73,6 +73,9 @@ class Seen:
 
     rows: int = 0
     rewards: int = 0
+    least: float = 0.0
+    most: float = 1.0
+    """Ends of the scale of rewards and scores: 0 to 1, or as far as they go beyond."""
     named: int = 0
     """Rows that name their split."""
     joined: int = 0
@@ -104,7 +107,10 @@ class Seen:
         said = chat.said
         replies = sum(role == "assistant" for role, _ in said.messages)
         self.rows += 1
-        self.rewards += chat.reward is not None
+        if chat.reward is not None:
+            self.rewards += 1
+            scores = (chat.reward, *chat.scores.values())
+            self.least, self.most = min(self.least, *scores), max(self.most, *scores)
         self.named += chat.split is not None
         self.joined += any(one[0] == two[0] for one, two in pairwise(said.messages))
         self.late_system += any(role == "system" for role, _ in said.messages)
@@ -200,7 +206,7 @@ def import_file(
         told = f"; {_reasons(left_out)}" if left_out else ""
         raise DataError(f"{path}: found no rows; expected one conversation a line{told}")
     place = Path(str(path).removeprefix(HUB))
-    seen, spec = Seen(), _judge()
+    seen, mark = Seen(), fingerprint(_judge())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -209,10 +215,10 @@ def import_file(
         ):
             folder = space / "run"
             folder.mkdir()
-            _write(folder, chain([first], chats), seen, questions, run_id, name, fingerprint(spec))
+            _write(folder, chain([first], chats), seen, questions, run_id, name, mark)
             manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
             run = Run.complete(folder, manifest)
-            run.keep_judge(fingerprint(spec), spec)
+            run.keep_judge(mark, _judge(seen.least, seen.most))
             _read_again(run, str(path))
             seal(run.path)
             found = len(questions)
@@ -333,13 +339,16 @@ def _verdict(chat: Chat, conversation: Conversation, judge: str) -> Verdict:
     )
 
 
-def _judge() -> JudgeSpec:
-    """The judge of imported rewards: what the file says is the reward, as it stands."""
+def _judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
+    """Return the judge of imported rewards: what the file says is the reward, as it stands. It is
+    one judge whatever the scale, so that several logs can be learnt from as one."""
     return JudgeSpec(
         name=JUDGE,
         title="rewards that came with imported conversations",
         kind="human",
         metrics=(Metric(name="overall", label="reward"),),
+        lowest=least,
+        highest=most,
         reward=Reward(metric="overall", scale=1.0),
     )
 
