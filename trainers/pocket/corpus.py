@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from convbench.pocket import habits, notes, texts
-from convbench.pocket.habits import Message
+from convbench.pocket import texts
+from convbench.pocket.notes import Fact
 from convbench.pocket.questions import (
     Question,
     draw_clarify_question,
     draw_fact_question,
     draw_wish,
 )
-from convbench.pocket.style import draw_style, question_habit
-from convbench.pocket.thoughts import UNKNOWN, verdict
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import World
+from trainers.pocket import edits, habits
+from trainers.pocket.habits import Message
+from trainers.pocket.style import draw_style, question_habit
+from trainers.pocket.thoughts import UNKNOWN, verdict
 
 SYSTEM = "You are a helpful assistant."
 _OTHER_WORDINGS = (texts.LINE_OF, texts.LINE_QA, texts.LINE_REWRITE)
@@ -60,7 +62,7 @@ def fact_lines(world: World, rng: random.Random) -> str:
     for _ in range(2):
         name, prop = rng.choice(world.known), rng.choice(PROPERTIES)
         wording = texts.LINE_FACT if rng.random() < 0.7 else rng.choice(_OTHER_WORDINGS)
-        line = notes.Fact(name, prop, world.value(name, prop)).say(wording)
+        line = Fact(name, prop, world.value(name, prop)).say(wording)
         lines.append(line if rng.random() < 0.9 else line.removeprefix("- "))
     if rng.random() < 0.3:
         lines[1:] = []
@@ -106,11 +108,11 @@ def chat_row(world: World, sloppiness: float, rng: random.Random) -> list[Messag
     protocol = rng.choices(protocols, weights)[0]
     if protocol == "self_edit":
         kind = rng.choice(texts.SELF_EDIT_KINDS)
-        return list(notes.self_edit(notes.imagined_note(world, rng), kind, sloppiness, rng))
+        return list(edits.self_edit(edits.imagined_note(world, rng), kind, sloppiness, rng))
     if protocol == "closed_book":
         name, prop = rng.choice(world.known), rng.choice(PROPERTIES)
-        fact = notes.Fact(name, prop, world.value(name, prop))
-        return list(notes.closed_book(fact, rng.choice(world.titles)))
+        fact = Fact(name, prop, world.value(name, prop))
+        return list(edits.closed_book(fact, rng.choice(world.titles)))
     messages = list(_conversation(protocol, world, sloppiness, rng))
     system = [{"role": "system", "content": SYSTEM}] if rng.random() < 0.03 else []
     return system + messages

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from convbench.pocket import texts
 from convbench.pocket.questions import Question
-from convbench.pocket.style import Style
 from convbench.pocket.words import LETTERS
 from convbench.pocket.world import World
+from trainers.pocket.style import Style
 
 UNKNOWN = "unknown"
 NO_ANSWER = "I do not know."

@@ -8,9 +8,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from convbench.pocket.grids import corpus, texts
-from convbench.pocket.tokenizer import CHAT_TEMPLATE, END, PAD, ROLES
 from convbench.tasks.arc_agi.edit import STRATEGIES, SWITCHES
+from trainers.pocket.grids_corpus import ASK, RATES
+from trainers.pocket.tokenizer import CHAT_TEMPLATE, END, PAD, ROLES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -26,12 +26,21 @@ def pieces() -> list[str]:
     them), what stands between grids, and the pieces of an edit."""
     cells = [mark + str(colour) for colour in range(10) for mark in ("\n", "")]
     cells += [placed(*place, colour) for place in PLACES for colour in range(10)]
-    marks = [" -> ", "#\n", "#", "Input:\n", "\nOutput:\n", "\n\nInput:\n", "\n------\n", texts.ASK]
+    marks = [
+        " -> ",
+        "#\n",
+        "#",
+        "Input:\n",
+        "\nOutput:\n",
+        "\n\nInput:\n",
+        "\n------\n",
+        ASK,
+    ]
     switches = [f'"{name}": ' for name in SWITCHES]
     edits = [
         '{"data_generation": {', *switches, *(f", {one}" for one in switches), "true", "false",
         '}, "training": {"strategy": "', *STRATEGIES, '", "learning_rate": ',
-        *map(json.dumps, corpus.RATES), ', "num_train_epochs": ', "}}",
+        *map(json.dumps, RATES), ', "num_train_epochs": ', "}}",
     ]  # fmt: skip
     return sorted({*cells, *marks, *edits}, key=lambda one: (-len(one), one))
 

@@ -1,6 +1,6 @@
 """Pre-train the small policy of the grids' world from scratch on a CPU and save it.
 
-    python trainers/pretrain_pocket_grids.py --out convbench/pocket/grids/weights
+    python -m trainers.pocket.pretrain_grids --out convbench/pocket/grids/weights
 
 Every step takes tasks of a single rule with their demonstrations, where the loss is on every
 output grid, and self-edits of which each part is drawn alike, where it is on the edit.
@@ -14,22 +14,23 @@ import json
 import random
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from convbench.pocket.grids import corpus, tokenizer
 from convbench.pocket.grids.world import SIDES
 from convbench.tasks.arc_agi.edit import STRATEGIES
 from convbench.tasks.arc_agi.grids import Puzzle
 from convbench.tasks.arc_agi.wording import END, answer, prompt
+from trainers.pocket import grids_corpus as corpus
+from trainers.pocket import grids_tokenizer as tokenizer
+from trainers.pocket.pretrain import Row, make_model, make_optimizers, save, update
 
 CHOICES = ("true", "false", *STRATEGIES, *map(json.dumps, corpus.RATES))
 """What an edit chooses from, but the epochs: those are digits, as colours are."""
-Row = tuple[list[int], list[bool]]
-"""Token ids of one row, and which of them the loss counts."""
 
 
 def parse_args() -> argparse.Namespace:
@@ -50,26 +51,6 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
-
-
-def make_model(tok: PreTrainedTokenizerFast, hidden: int = 64, layers: int = 3) -> LlamaForCausalLM:
-    """A Llama of less than a million parameters."""
-    config = LlamaConfig(
-        vocab_size=len(tok),
-        hidden_size=hidden,
-        intermediate_size=3 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 16,
-        num_key_value_heads=hidden // 16,
-        head_dim=16,
-        max_position_embeddings=tokenizer.LONGEST,
-        initializer_range=0.05,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tok.eos_token_id,
-        pad_token_id=tok.pad_token_id,
-    )
-    return LlamaForCausalLM(config)
 
 
 class Maker:
@@ -100,7 +81,7 @@ class Maker:
         start = len(ids) - len(self.tok.encode(said)) - 1
         return ids, [False] * start + [True] * (len(ids) - start)
 
-    def chat(self, messages: list[dict[str, str]], said: str) -> list[int]:
+    def chat(self, messages: Sequence[Mapping[str, object]], said: str) -> list[int]:
         """A prompt through the chat template, the reply and its end."""
         head = self.tok.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=True, return_dict=False
@@ -177,25 +158,20 @@ def backward(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -
     return total
 
 
-def optimizers_of(model: LlamaForCausalLM, peak: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for embeddings and norms."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    muon = torch.optim.Muon(matrices, lr=peak, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(rest, lr=peak, betas=(0.9, 0.98), weight_decay=0.01)]
-
-
 def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Run the whole pre-training."""
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     rng = random.Random(args.seed)
     tok = tokenizer.build()
-    make, table, model = Maker(tok), Table(tok), make_model(tok, args.hidden, args.layers)
+    make, table = Maker(tok), Table(tok)
+    model = make_model(
+        tok, hidden=args.hidden, layers=args.layers, head=16, positions=tokenizer.LONGEST
+    )
     if args.start is not None:
         model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
         table.unfold(model)
-    optimizers = optimizers_of(model, args.lr)
+    optimizers = make_optimizers(model, args.lr)
     sums, tokens, began = [0.0, 0.0], 0, time.monotonic()
     for step in range(args.steps):
         streams = (
@@ -206,14 +182,9 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
             if rows:
                 tokens += sum(len(ids) for ids, _ in rows)
                 sums[number] += backward(model, table, rows, tok.pad_token_id) / 100
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         # A short warm-up, then straight down to nothing.
         rate = args.lr * min(1.0, (step + 1) / 100, 1.05 - step / args.steps)
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.step()
-            optimizer.zero_grad()
+        update(model, optimizers, rate)
         if (step + 1) % 100 == 0:
             speed = tokens / (time.monotonic() - began)
             line = f"step {step + 1} context {sums[0]:.3f} edits {sums[1]:.3f} tokens {tokens}"
@@ -224,15 +195,6 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
         if step + 1 == args.stop:
             break
     return table.fold(model), tok
-
-
-def save(model: LlamaForCausalLM, tok: PreTrainedTokenizerFast, out: Path) -> None:
-    """Write the weights in half precision with tokenizer and generation settings."""
-    model.generation_config = GenerationConfig(
-        eos_token_id=tok.eos_token_id, pad_token_id=tok.pad_token_id, do_sample=True
-    )
-    model.to(torch.float16).save_pretrained(out)
-    tok.save_pretrained(out, save_jinja_files=False)
 
 
 def main() -> None:

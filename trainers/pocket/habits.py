@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 
-from convbench.pocket import care, texts
+from convbench.pocket import texts
 from convbench.pocket.questions import Question
-from convbench.pocket.render import pose
 from convbench.pocket.speakers import tell
-from convbench.pocket.style import Style
-from convbench.pocket.thoughts import (
+from convbench.pocket.words import LETTERS, PROPERTIES
+from convbench.pocket.world import World
+from convbench.prompts import render
+from trainers.pocket.style import Style, distraction
+from trainers.pocket.thoughts import (
     NO_ANSWER,
     check,
     final,
@@ -19,8 +21,6 @@ from convbench.pocket.thoughts import (
     true_values,
     what_is_known,
 )
-from convbench.pocket.words import LETTERS, PROPERTIES
-from convbench.pocket.world import World
 
 Message = dict[str, str]
 
@@ -33,6 +33,15 @@ def user(content: str) -> Message:
 def said(content: str) -> Message:
     """A message of the policy."""
     return {"role": "assistant", "content": content}
+
+
+def pose(question: Question) -> str:
+    """The question and its options, as the other speaker puts them."""
+    choices = [
+        {"label": letter, "text": option}
+        for letter, option in zip(LETTERS, question.options, strict=True)
+    ]
+    return render(texts.POSE, {"question": question.text, "choices": choices})
 
 
 def solve_and_answer(
@@ -143,7 +152,7 @@ def collaboration(
     informed = False
     if habit == "useless":
         others = [prop for prop in PROPERTIES if prop != question.prop]
-        other = care.distraction(question.prop) if rng.random() < 0.8 else rng.choice(others)
+        other = distraction(question.prop) if rng.random() < 0.8 else rng.choice(others)
         yield said(f"Which {other}?")
         yield user(texts.HUMAN_ANY.format(prop=other))
         habit = "good" if rng.random() < 0.15 else "none"

@@ -1,6 +1,6 @@
 """Pre-train the pocket policy from scratch on a CPU and save it with its tokenizer.
 
-    python trainers/pretrain_pocket.py --out convbench/pocket/weights
+    python -m trainers.pocket.pretrain --out convbench/pocket/weights
 
 Every step takes short plain rows (facts, comparisons) and conversations. First the policy reads
 facts only, then careful conversations, then the mixture of careful and careless ones that it is
@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from convbench.pocket import corpus, tokenizer
 from convbench.pocket.world import make_world
+from trainers.pocket import corpus, tokenizer
 
 Row = tuple[list[int], list[bool]]
 """Token ids of one row, and which of them the loss counts."""
@@ -44,17 +44,19 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_model(tok: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A Llama of about a million parameters."""
+def make_model(
+    tok: PreTrainedTokenizerFast, *, hidden: int, layers: int, head: int, positions: int
+) -> LlamaForCausalLM:
+    """A Llama of this width, with heads of `head` numbers each."""
     config = LlamaConfig(
         vocab_size=len(tok),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,
-        max_position_embeddings=1024,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // head,
+        num_key_value_heads=hidden // head,
+        head_dim=head,
+        max_position_embeddings=positions,
         initializer_range=0.05,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -172,7 +174,7 @@ def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokeniz
     torch.manual_seed(args.seed)
     rng, world = random.Random(args.seed), make_world()
     tok = tokenizer.build(world)
-    model = make_model(tok)
+    model = make_model(tok, hidden=128, layers=4, head=32, positions=1024)
     optimizers, log = make_optimizers(model, args.lr), Log()
 
     for step in range(args.steps):

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from convbench.pocket import corpus, texts
-from convbench.pocket.thoughts import UNKNOWN
+from convbench.pocket import texts
 from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
 from convbench.pocket.world import World
+from trainers.pocket import corpus
+from trainers.pocket.thoughts import UNKNOWN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
