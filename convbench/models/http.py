@@ -21,6 +21,7 @@ from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.listening import told
 from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body, size
 from convbench.net.redirects import redirected
+from convbench.printable import printable
 
 CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""
@@ -35,6 +36,7 @@ class Http:
     def __init__(self, ref: str, base: str, headers: Mapping[str, str]) -> None:
         self.ref, self.base = ref, base
         self._headers = {"User-Agent": "convbench", "Accept-Encoding": ACCEPTED, **headers}
+        self._has_user = "@" in urlsplit(base).netloc
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -55,7 +57,7 @@ class Http:
                     talk.reply = await self._body(reply, url)
                 finally:
                     reply.close()
-            except (aiohttp.ClientError, OSError) as error:
+            except _FAILURES as error:
                 raise self._failure(url, error) from None
             return reply.status, talk.reply, reply.headers
 
@@ -75,7 +77,7 @@ class Http:
                     yield line
             finally:
                 reply.close()
-        except (aiohttp.ClientError, OSError) as error:
+        except _FAILURES as error:
             raise self._failure(url, error) from None
 
     async def aclose(self) -> None:
@@ -95,6 +97,8 @@ class Http:
         session = self._session
         if session is None or self._loop is not asyncio.get_running_loop():
             session = await self._open()
+        if self._has_user and "Authorization" in self._headers:
+            url = _without_user(url)  # a key goes before them
         return await session.request(
             method,
             url,
@@ -108,8 +112,11 @@ class Http:
     async def _open(self) -> aiohttp.ClientSession:
         """Return a new session in the loop that runs now."""
         await self.aclose()
-        if any(sign in value for value in self._headers.values() for sign in "\r\n\0"):
-            raise FatalModelError(f"{self.ref}: the key holds a line break; expected one line")
+        if not all(value.isascii() and value.isprintable() for value in self._headers.values()):
+            raise FatalModelError(
+                f"{self.ref}: the key holds a line break or a sign that no key has; expected one "
+                "line of ASCII"
+            )
         proxy = _proxy(self.ref, self.base)
         secure = "https" in (urlsplit(self.base).scheme, urlsplit(proxy or "").scheme)
         self._loop = asyncio.get_running_loop()
@@ -147,7 +154,7 @@ class Http:
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             host = urlsplit(url).hostname or ""
             return FatalModelError(f"{self.ref}: certificate of {host} is not valid ({reason})")
-        if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
+        if isinstance(error, _NO_ADDRESS):
             return FatalModelError(
                 f"{self.ref}: --api-base: found {address(url)!r}; expected http(s)://…/v1"
             )
@@ -159,6 +166,9 @@ class Http:
         return BrokenReply(f"{self.ref}: connection lost ({reason})")
 
 
+_NO_ADDRESS = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
+_FAILURES = (aiohttp.ClientError, OSError, UnicodeError)
+"""What a request may raise; a host's name that is none is a UnicodeError."""
 _NOT_CONNECTED = (
     aiohttp.ClientConnectorError,
     aiohttp.ClientHttpProxyError,
@@ -211,18 +221,22 @@ async def _split(ref: str, content: aiohttp.StreamReader, most: int) -> AsyncIte
 
 def _reason(error: Exception) -> str:
     """Return why a connection failed, in one line."""
-    if isinstance(error, aiohttp.ClientResponseError):
-        return f"{error.status} {error.message}".split("\n")[0][:120]
     cause = getattr(error, "os_error", None) or getattr(error, "certificate_error", error)
-    if isinstance(cause, ssl.SSLCertVerificationError):
+    text: str | None = None
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        text = f"the proxy answers {error.status}"
+    elif isinstance(error, aiohttp.ClientResponseError):
+        text = error.message  # of the parser: the answer is none
+    elif isinstance(cause, ssl.SSLCertVerificationError):
         text = cause.verify_message
     elif isinstance(cause, ssl.SSLError):
         text = cause.reason
     elif isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         text = os.strerror(cause.errno)
-    else:
-        text = getattr(cause, "strerror", None)
-    return (text or str(cause) or type(cause).__name__).split("\n")[0][:120]
+    elif isinstance(cause, OSError):  # of a name that is not found
+        text = cause.strerror
+    text = (text or str(cause) or type(cause).__name__).strip().split("\n")[0]
+    return printable(text)[:120]
 
 
 @cache
@@ -231,6 +245,12 @@ def _trusted() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def _without_user(url: str) -> str:
+    """Return an address without the user and password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _proxy(ref: str, url: str) -> str | None:
