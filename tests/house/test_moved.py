@@ -21,8 +21,7 @@ def test_the_list_names_files_that_once_were() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout: there is no history to look at")
     known = subprocess.run(
-        ["git", "log", "--all", "--format=", "--name-only", "--no-renames", "--diff-filter=D", "--",
-         *LISTED],
+        ["git", "log", "--format=", "--name-only", "--no-renames", "--", *LISTED],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     if not known:
