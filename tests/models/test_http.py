@@ -19,6 +19,7 @@ from convbench.errors import FatalModelError
 from convbench.models import http
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.http import BadStatus, Http
+from convbench.net.body import BadBody
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -613,10 +614,37 @@ def test_no_connection_is_left() -> None:
         await until(lambda: sorted(ended) == [b"never"] * 3 + [b"one"] * 2)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    async def until(holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not holds():
-                await asyncio.sleep(0.01)
+    with serving(talk) as port:
+        asyncio.run(main(f"http://127.0.0.1:{port}"))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, 10 seconds at most."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def test_a_body_without_end_is_not_taken_on() -> None:
+    """Its connection is closed at the limit, while the client goes on and the error is held."""
+    ended: list[bool] = []
+
+    def talk(connection: socket.socket) -> None:
+        next(requests(connection))
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        try:
+            while True:
+                connection.sendall(b" " * (1 << 20))
+        except OSError:
+            ended.append(True)
+
+    async def main(base: str) -> None:
+        server = Http("m", base, {})
+        with pytest.raises(BadBody, match="longer than 8 MiB") as caught:
+            await server.ask("POST", f"{base}/x", b"one")
+        await until(lambda: bool(ended))
+        assert not caught.value.stops_run
+        await server.aclose()
 
     with serving(talk) as port:
         asyncio.run(main(f"http://127.0.0.1:{port}"))
