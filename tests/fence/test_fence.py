@@ -87,6 +87,12 @@ class Fence:
         """Return how a command ended: code, what it printed, what it wrote; what was written is
         taken away again."""
         before = stamps(self.folder)
+        try:
+            return self._answer(words, before)
+        finally:  # a test that is ended leaves nothing to those after it
+            self._restore(before)
+
+    def _answer(self, words: list[str], before: dict[str, tuple[int, int]]) -> str:
         code, out, err = self.ask(words)
         parts = [f"$ convbench {shlex.join(map(self.masks.of, words))}", f"exit code {code}"]
         for title, text in (("stdout", out), ("stderr", err)):
@@ -99,7 +105,6 @@ class Fence:
             if Path(card).name == "README.md":
                 text = self.masks.of(texts_of(self.folder / card))
                 parts.append(f"--- {self.masks.of(card)}\n{shortened(text)}")
-        self._restore(before)
         return "\n".join(parts) + "\n"
 
     def _restore(self, before: dict[str, tuple[int, int]]) -> None:
@@ -187,11 +192,13 @@ def test_every_prompt_is_what_it_was(fence: Fence, task: str) -> None:
 def judges_of(fence: Fence, task: str, protocol: str) -> Iterator[str]:
     """Yield for every judge a line with a hash of what it is sent, where a run can be built."""
     runs = ("talks/one", "talks/other")
-    if any(fence.ask(built(task, protocol, fence.excerpts, run))[0] for run in runs):
-        return
-    for words in judged(*runs):
-        yield f"$ convbench {shlex.join(words)}  {digest(fence.answer(words))}"
-    shutil.rmtree(fence.folder / "talks")
+    try:
+        if any(fence.ask(built(task, protocol, fence.excerpts, run))[0] for run in runs):
+            return
+        for words in judged(*runs):
+            yield f"$ convbench {shlex.join(words)}  {digest(fence.answer(words))}"
+    finally:  # a build that failed leaves its folder, which the next one would not take
+        shutil.rmtree(fence.folder / "talks", ignore_errors=True)
 
 
 def test_no_golden_file_is_left_over() -> None:
