@@ -17,7 +17,8 @@ ConvbenchError
 ├── TrainError           a learner cannot start or has failed
 └── MissingDependency    a package or program is not installed; says how to install it
 
-A message is one line: what was found, what was expected, what to do.
+A message is one line: what was found, what was expected, what to do. Where many things are wrong
+alike it says the first, and the others are notes of the exception (`add_note`), a line each.
 """
 
 from __future__ import annotations

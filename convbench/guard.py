@@ -1,13 +1,11 @@
-"""Run a command that must not outlive its parent: `python guard.py COMMAND ARG ...`.
+"""Processes that do not outlive us, however we end, even by SIGKILL.
 
-The command and all that it starts are ended (SIGTERM, then SIGKILL) when stdin closes, which
-happens however the parent dies, even by SIGKILL, or when this process is told to end. What left
-its parent or its process group is found too: on Linux this process is who orphans fall to, and who
-waits for them. If this process is killed itself, the command dies at once. Standard library only:
-any interpreter can run it.
+`guarded` and `with_relay` return the command line of this file as a program, which runs a command
+and ends it with all that it started; what left its parent or its process group is found too, since
+orphans below fall to this program (Linux). If this program is killed itself, the command dies at
+once. `start_worker` starts a process of ours, which binds itself by `serve_parent`.
 
-A command that talks to the parent has stdin and stdout for itself. Then the system says when the
-thread that started this process is gone (Linux), and what runs is ended by SIGKILL at once.
+Standard library only: any interpreter can run it by its path.
 """
 
 from __future__ import annotations
@@ -15,48 +13,123 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from functools import partial
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import IO, Any, BinaryIO
+
+PROGRAM = (sys.executable, "-I", "-S", __file__)
+"""This file as a program, without the packages around it."""
 GRACE_S = 10.0
-"""Seconds between SIGTERM and SIGKILL."""
-
-
+"""Seconds between SIGTERM and SIGKILL, and for what was killed to be gone."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Of Linux's prctl(2)."""
-
-
-TALKS = "--talks-to"
-"""Before the parent's number, a scratch folder, and a command that has stdin and stdout itself."""
+WATCHES, TALKS = "--watches-stdin", "--talks-to"
+"""How the program is told to guard a command; else it relays lines."""
+LINE = 2 << 20
+"""Bytes of the longest line that is relayed."""
+FLOOD = 8 << 20
+"""Bytes that a command may say between two lines that it is told."""
+JUNK = 100
+"""Lines that are no messages (a banner, a print) that are passed over."""
+TAIL = 2000
+"""Bytes of its stderr that are held."""
+CLOSE_S = 1.0
+"""Seconds that it gets to end once its stdin is closed."""
 
 
 def guarded(command: Sequence[str], *, scratch: str | None = None) -> list[str]:
-    """Return the command line under this guard; start it with a pipe as stdin. With a `scratch`
-    folder, which is removed in the end, the command itself talks to the parent by that pipe."""
-    talks = [] if scratch is None else [TALKS, str(os.getpid()), scratch]
-    return [sys.executable, "-I", __file__, *talks, *command]
+    """Return the command line under a guard; start it with a pipe as stdin.
+
+    The command is ended (SIGTERM, then SIGKILL) when that pipe closes or the guard is told to end.
+    With a `scratch` folder, which is removed in the end, the command itself talks to the parent by
+    stdin and stdout. Then the system tells the guard when the thread that started it is gone
+    (Linux), and what runs is ended by SIGKILL at once.
+    """
+    how = [WATCHES] if scratch is None else [TALKS, str(os.getpid()), scratch]
+    return [*PROGRAM, *how, *command]
+
+
+def with_relay(command: Sequence[str]) -> list[str]:
+    """Return the command line of a tool server behind a relay of its lines, which bounds what it
+    says; start it with pipes. It ends with the thread that started it (Linux) or with its stdin."""
+    return [*PROGRAM, str(os.getpid()), *command]
+
+
+def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
+    """Have the system signal this process when the thread that started it is gone; Linux alone can.
+    `parent`: its process, looked for in case it was gone before."""
+    _prctl(PR_SET_PDEATHSIG, number)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start_worker(
+    command: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start a program of ours that we speak with by its stdin and stdout; `environment` is added to
+    our own, and convbench to where it looks for modules."""
+    parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [parent, os.environ.get("PYTHONPATH")]
+    return subprocess.Popen(  # noqa: S603 - our own program
+        list(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        start_new_session=True,  # Ctrl-C is for us: calls in flight end first
+    )
+
+
+def serve_parent() -> BinaryIO:
+    """Bind this process to the parent that started it as a worker; return the stdout that the
+    parent reads. What libraries print goes to stderr."""
+    die_with_parent()
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
+
+
+def last_lines(stderr: IO[bytes]) -> list[str]:
+    """Return the last lines that a process wrote to a file, those of blanks left out."""
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 20_000))
+    lines = stderr.read().decode("utf-8", "replace").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 def main() -> int:
-    """Run the command; return its exit code."""
-    command, talks = sys.argv[1:], sys.argv[1] == TALKS
-    if talks:
-        _, parent, scratch, *command = command
+    """Run the program; return its exit code."""
+    how, *words = sys.argv[1:]
+    if how == WATCHES:
+        return guard(words, None)
+    if how == TALKS:
+        parent, scratch, *words = words
         die_with_parent(signal.SIGTERM, int(parent))
+        return guard(words, scratch)
+    die_with_parent(signal.SIGTERM, int(how))
+    return relay(words)
+
+
+def _start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a command that dies with us; orphans below fall to us."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    child = subprocess.Popen(  # noqa: S603 - the caller's own command
-        command,
-        stdin=None if talks else subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=partial(die_with_parent, parent=os.getpid()),
-    )
-    ending, grace_s = threading.Event(), 0.0 if talks else GRACE_S
+    bind = partial(die_with_parent, parent=os.getpid())
+    child: subprocess.Popen[bytes] = subprocess.Popen(command, preexec_fn=bind, **options)  # noqa: S603 - the caller's own
+    return child
+
+
+def guard(command: Sequence[str], scratch: str | None) -> int:
+    """Run a command as `guarded` says; return its exit code."""
+    stdin = subprocess.DEVNULL if scratch is None else None
+    child = _start(command, stdin=stdin, start_new_session=True)
+    ending, grace_s = threading.Event(), GRACE_S if scratch is None else 0.0
 
     def end(*_: object) -> None:
         if not ending.is_set():
@@ -70,14 +143,16 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end)
-    if talks:
-        _let_go()
-    else:
+    if scratch is None:
         threading.Thread(target=watch, daemon=True).start()
+    else:
+        _let_go()
     code = child.wait()
-    _signal(child, signal.SIGKILL)
-    _reap_orphans()
-    if talks:
+    signal_group(child.pid, signal.SIGKILL)
+    end_all()
+    if scratch is not None:
+        import shutil
+
         shutil.rmtree(scratch, ignore_errors=True)
     return code if code >= 0 else 128 - code
 
@@ -89,70 +164,204 @@ def _let_go() -> None:
         os.dup2(nothing, fd)
 
 
-def die_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
-    """Have the system signal this process when the thread that started it is gone; Linux alone can.
-    `parent`: its process, looked for in case it was gone before."""
-    _prctl(PR_SET_PDEATHSIG, number)
-    if parent is not None and os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def stop(child: subprocess.Popen[bytes], grace_s: float) -> None:
     """End all that runs below, by force after a while."""
-    _signal(child, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(grace_s)
-    _signal(child, signal.SIGKILL)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        signal_group(child.pid, number)
+        signal_below(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(grace_s)
 
 
-def _signal(child: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to the command's group and to every process below this one; SIGKILL until
-    none is left, since one that is born meanwhile is missed."""
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group; without /proc it is all that is known."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, number)
-    for _ in range(100 if number == signal.SIGKILL else 1):
-        below = descendants(os.getpid())
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-        if not below:
-            return
-        if number == signal.SIGKILL:
-            time.sleep(0.01)
+        os.killpg(group, number)
 
 
-def _reap_orphans() -> None:
-    """Wait, for a while, for all that fell to this process: else they are zombies of the parent's
-    where it adopts orphans."""
+def signal_below(number: int) -> None:
+    """Send a signal to every process below this one."""
+    for pid in [*below(os.getpid())] or descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def end_all() -> None:
+    """Kill all that runs below and wait until nothing is left: one that is born meanwhile falls to
+    us too, and nobody is a zombie of the parent's where it adopts orphans. Bounded."""
     until = time.monotonic() + GRACE_S
     with contextlib.suppress(ChildProcessError):  # none is left
         while time.monotonic() < until:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                signal_below(signal.SIGKILL)
                 time.sleep(0.01)
 
 
 def descendants(root: int) -> list[int]:
-    """Return the living processes below one, as /proc shows them; none where there is no /proc."""
+    """Return the living processes below one, as /proc shows them; none where there is no /proc. It
+    looks at every process of the machine, which takes long, and works where `below` does not."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{int(name)}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-            if state not in (b"Z", b"X"):
+            state, parent = _status(int(name))[:2]
+            if state not in "ZX":
                 parents[int(name)] = int(parent)
-    found: list[int] = []
+    below_root: list[int] = []
     for pid in parents:
         at: int | None = pid
         while at is not None and at != root:
             at = parents.get(at)
         if at == root and pid != root:
-            found.append(pid)
-    return found
+            below_root.append(pid)
+    return below_root
+
+
+def below(pid: int) -> Iterator[int]:
+    """Yield the numbers of a process's children, theirs and so on, parents first, zombies too. It
+    looks at these alone, and can be asked ten times a second; not every kernel tells them."""
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in file.read().split():
+                    yield int(child)
+                    yield from below(int(child))
+
+
+def began_at(pid: int) -> str:
+    """Return the moment at which a process began, in ticks of the machine; empty without one."""
+    with contextlib.suppress(OSError, IndexError):
+        return _status(pid)[19]
+    return ""
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there, and no zombie."""
+    try:
+        return _status(pid)[0] not in "ZX"
+    except (OSError, IndexError):
+        pass
+    try:
+        os.kill(pid, 0)  # where there is no /proc
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def _status(pid: int) -> list[str]:
+    """Return what /proc says of a process behind its name: its state, its parent and so on."""
+    with open(f"/proc/{pid}/stat", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
 
 
 def _prctl(option: int, value: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+class Relay:
+    """A command of which lines are relayed, and what is known of it."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.over = threading.Event()
+        self.why = ""
+        """Why it is over; empty where it was told to end."""
+        self.tail = b""
+        self.unasked = self.junk = 0
+        self.spoke = False
+        """Whether it has said a message."""
+        pipe = subprocess.PIPE
+        self.child = _start(command, stdin=pipe, stdout=pipe, stderr=pipe)
+
+    def end(self, why: str) -> None:
+        """Note once why it is over."""
+        if not self.over.is_set():
+            self.why = why
+            self.over.set()
+
+    def pass_input(self) -> None:
+        """Pass on what the command is told, until there is no more."""
+        assert self.child.stdin is not None
+        with contextlib.suppress(OSError):
+            while chunk := os.read(0, 1 << 16):
+                self.unasked = 0
+                with contextlib.suppress(OSError):  # it no longer listens: its lines tell its end
+                    self.child.stdin.write(chunk)
+                    self.child.stdin.flush()
+        with contextlib.suppress(OSError):
+            self.child.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(CLOSE_S)
+        self.end("")
+
+    def pass_lines(self) -> None:
+        """Pass on the lines of the command that may be messages, until there are no more."""
+        assert self.child.stdout is not None
+        with contextlib.suppress(OSError):
+            while line := self.child.stdout.readline(LINE + 1):
+                self.unasked += len(line)
+                if len(line) > LINE:
+                    return self.end(f"said a line of more than {LINE >> 20} MiB")
+                if self.unasked > FLOOD:
+                    return self.end(f"said more than {FLOOD >> 20} MiB unasked")
+                if _is_message(line):
+                    self.spoke = True
+                    _write(line)
+                    continue
+                self.junk += 1
+                if self.junk > JUNK:
+                    return self.end(f"said over {JUNK} lines that are no messages")
+        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its stdout and goes on
+            code = self.child.wait(CLOSE_S)
+        self.end(f"ended with exit code {code}")
+        return None
+
+    def hold_tail(self) -> None:
+        """Hold the end of what it writes to stderr."""
+        assert self.child.stderr is not None
+        with contextlib.suppress(OSError):
+            while chunk := os.read(self.child.stderr.fileno(), 1 << 16):
+                self.tail = (self.tail + chunk)[-TAIL:]
+
+
+def _is_message(line: bytes) -> bool:
+    import json  # not before the command is started, which takes its time too
+
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "jsonrpc" in message
+
+
+def _write(line: bytes) -> None:
+    while line:
+        line = line[os.write(1, line) :]
+
+
+def relay(command: Sequence[str]) -> int:
+    """Relay lines between the parent and a tool server, so that what it says is bounded, until
+    either is done; why it is over is our last word on stderr."""
+    try:
+        server = Relay(command)
+    except OSError as error:
+        sys.exit(f"cannot be started: {error.strerror}: {command[0]}")
+    signal.signal(signal.SIGTERM, lambda *_: server.end(""))
+    threads = [
+        threading.Thread(target=work, daemon=True)
+        for work in (server.pass_input, server.pass_lines, server.hold_tail)
+    ]
+    for thread in threads:
+        thread.start()
+    while not server.over.wait(0.2):  # so that a signal is heard
+        pass
+    end_all()
+    threads[-1].join(CLOSE_S)  # its last words are still in the pipe
+    lines = [] if server.spoke else server.tail.decode("utf-8", "replace").split("\n")
+    last = [line.strip() for line in lines if line.strip()][-1:]  # why it never began
+    sys.stderr.write(": ".join(filter(None, [server.why, *last])))
+    sys.stderr.flush()
+    os._exit(0)  # a thread may still wait for a pipe
 
 
 if __name__ == "__main__":

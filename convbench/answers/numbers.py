@@ -67,6 +67,11 @@ NUMBER_WORDS = (
     "nineteen", "twenty",
 )  # fmt: skip
 """The number is the place in this list."""
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+NUMBER_VALUES = {
+    **{word: number for number, word in enumerate(NUMBER_WORDS[:20])},
+    **{word: 10 * number for number, word in enumerate(TENS, 2)},
+}
 _IN_WORDS = re.compile(rf"(?!one\b)(?:{'|'.join(NUMBER_WORDS)})(?![\w-])", re.IGNORECASE)
 _RANGE = re.compile(r"\s*+(?:to|through|[-–—])\s*+[-+$€£]?\d")
 

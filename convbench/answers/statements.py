@@ -106,7 +106,7 @@ _OF_IT = re.compile(r"\b(?:in|of|for|to|than|like|with|from|by|about|and|or|nor|
 _CONCLUDE = re.compile(
     r"(?:(?<![\w'’])(?:so|thus|hence|therefore|consequently|ergo|accordingly|then|finally|namely"
     r"|in\s+conclusion|got\s+to\s+be|turns\s+out\s+to\s+be|(?:dealing\s+with|talking\s+about|looking\s+(?:at|for))|which\s+(?:is|leaves|makes\s+it|gives|means)|leav(?:es|ing)|only|clearly"
-    r"|(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
+    r"|(?<!with\s)(?<!from\s)(?:that|this|it)(?:['’](?:s|d\s+be)|\s+(?:is|was|would\s+be|must\s+be|has\s+to\s+be|should\s+be"
     r"|should\s+have\s+been|leaves|can\s+only\s+be|makes\s+it|points\s+to|means|matches|gives|had\s+to\s+be"
     r"|corresponds\s+to|describes))|must\s+(?:\w+\s+)?be|has\s+to\s+be|points?\s+(?:towards?|to|at)|correspond(?:s|ing)?\s+to"
     r"|matches|make\s+(?:it|that)|equals)|→|=>|=)"
@@ -118,11 +118,12 @@ _SUMS_UP = re.compile(
     r"|in\s+conclusion|finally|this\s+means|that\s+means)\b"
 )
 _IS = re.compile(
-    r"(?<!\w)(?<!so )(?:(?:is|are|was|were)\s+\w{3,15}\s+(?:in|by|on|from|with)"
+    r"(?<!\w)(?<!so )(?:(?P<set>(?:is|are|was|were)\s+\w{3,15}\s+(?:in|on))"
+    r"|(?:is|are|was|were)\s+\w{3,15}\s+(?:by|from|with)"
     r"|(?:stands|lies|lives?|happens|occurs|takes\s+place|is|are|was|were)\s+in"
     r"|(?P<is>is|are|was|were|equals?|makes?|gives?|get|got)|called|named|describes|comes|follows"
     r"|costs?|weighs?|measures?|lasts?|takes?|ha(?:s|ve)"
-    r"|(?:arrives?|boils|freezes|melts|starts?|ends?|stops?|begins?|meet|leaves?|stands)\s+at)"
+    r"|(?P<at>arrives?|boils|freezes|melts|starts?|ends?|stops?|begins?|meet|leaves?|stands)\s+at)"
     r"(?:,[^,.\n]{1,30},)?\s+|['’]s\s+|[:—–]\s+|=\s*"
 )
 _ONE_OF_THEM = re.compile(
@@ -133,6 +134,16 @@ _NO_SUBJECT = re.compile(
     r"|temptation|favou?rite|mistake|error|example|step|hint)s?\b"
 )
 """Of what a sentence says which option it is, and the answer is said by `_named` or not at all."""
+_ASIDE = re.compile(
+    r"\b(?:page|chapter|lesson|lecture|slide|worksheet|handout|textbook|atlas|exercise|yesterday"
+    r"|previous|mix(?:es|ed)?\s+up|confus\w+"
+    r"|(?:my|our)\s+(?!calculation|result|total|sum|count|estimate|reasoning|working))\b"
+    r"|\bi\s+(?:was|am)\b"
+)
+"""What a sentence about the lesson, the speaker or what others take for it speaks of."""
+_A_THING = re.compile(r"\W*(?:[Tt]he|[Aa]n?|[Oo]ne|[Tt]h(?:is|at))\s+(?:[a-z'’-]+\s+)*+$")
+"""A subject without a name: "The flight was delayed in Madrid" says where something happened,
+"Magna Carta was sealed in 1215" when this did."""
 _NOT_THE_OTHERS = re.compile(r",?\s(?:and\s)?(?:not|rather\s+than|instead\s+of)\s[^.,\n]{1,40}\W*$")
 _BUT = re.compile(r"\bi\.e\.|[,;]\s(?:but|yet|so|hence|thus|therefore)\b|;")
 _SPAN = re.compile(r"(?<!`)`(?P<code>[^`\n]{1,2000}+)`(?!`)")
@@ -401,6 +412,11 @@ def _comes_to(text: str, start: int, alone: bool, options: Options) -> Iterator[
         both = named.by_text and text[named.end - 1] == ")"
         joined = (alone and named.by_text) or word["is"] is not None
         if not claims.asserted(text, word.start(), named.end):
+            continue
+        a_number, bare = options.is_number(named.letter), text[named.end - 1].isdigit()
+        if (a_number and bare and word["at"]) or _ASIDE.search(lower(text[start : named.end])):
+            continue
+        if word["set"] and not a_number and _A_THING.match(text, start, word.start()):
             continue
         if both or (joined and (alone or named.by_text) and not _NO_SUBJECT.search(subject)):
             yield Statement(word.start(), named.end, named.letter, False, False, True)

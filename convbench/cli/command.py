@@ -100,6 +100,7 @@ class OneRun(TyperCommand):
         try:
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # whose check, not what
             _say_whose(ctx, error)
             raise
         flags = {str(one.name): flag for one in self.params for flag in one.opts}

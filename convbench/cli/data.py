@@ -57,9 +57,10 @@ def query(options: QueryOptions) -> None:
 @command("publish", PublishOptions, PublishAnswer)
 def publish(options: PublishOptions) -> None:
     """Publish a run or a checkpoint."""
-    from convbench.commands.publish import published
+    from convbench.commands.publish import published, refuse_unfit
     from convbench.publish.publish import Published
 
+    refuse_unfit(options)
     _ask_who_sees(options)
     run, done = published(options)
     if isinstance(done, Published):

@@ -20,7 +20,7 @@ from convbench.errors import RunError
 
 LARGEST = 50_000_000
 """Bytes of the log; then its older half goes."""
-PACKAGES = ("litellm", "pycurl", "duckdb", "datasets", "huggingface-hub", "pydantic", "torch",
+PACKAGES = ("litellm", "aiohttp", "duckdb", "datasets", "huggingface-hub", "pydantic", "torch",
             "transformers", "trl", "peft", "accelerate", "deepspeed", "vllm")  # fmt: skip
 
 

@@ -112,6 +112,7 @@ def answering(command: str, json: bool) -> Iterator[None]:
         raise
     except BaseException as error:
         envelope.exit_code, envelope.error = _code_and_line(error)
+        envelope.notes += notes_of(error)
         raise
     finally:
         out.quiet = quiet
@@ -145,6 +146,12 @@ def _code_and_line(error: BaseException) -> tuple[int, str]:
     if usage is not None:
         return int(getattr(error, "exit_code", 2)), " ".join(keys(usage()).split())
     return 1, type(error).__name__
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return what else is wrong, a line each, where an error's own line says the first alone."""
+    notes = getattr(error, "__notes__", ()) if isinstance(error, ConvbenchError) else ()
+    return [" ".join(keys(note).split()) for note in notes]
 
 
 def _print(envelope: Envelope) -> None:

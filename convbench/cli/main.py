@@ -144,9 +144,12 @@ def main() -> None:
     except ConvbenchError as error:
         if verbose:
             err.print(keys(traceback.format_exc()), markup=False, end="")
+        from convbench.cli.envelope import notes_of
         from convbench.cli.say import told
 
         told(err, "error: ", "red", " ".join(keys(str(error)).split()))
+        for line in notes_of(error):
+            told(err, "       ", "red", line)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _interrupted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 from convbench.cli.answers.looks import ViewAnswer
 from convbench.cli.command import command
@@ -24,11 +25,11 @@ def view(options: ViewOptions) -> None:
         err.print(f"[dim]{escape(text)}[/]", soft_wrap=True)
 
     if options.static is not None:
-        index = commands.index_runs(options.runs, say)
-        files = commands.view_static(index, options.static, say)
+        with closing(commands.index_runs(options.runs, say)) as index:
+            files, total = commands.view_static(index, options.static, say), index.total
         place = shown(options.static)
-        give(ViewAnswer(address=None, folder=path_of(options.static), conversations=index.total))
-        fact("site", f"{place}: {index.total} conversations in {files} files")
+        give(ViewAnswer(address=None, folder=path_of(options.static), conversations=total))
+        fact("site", f"{place}: {total} conversations in {files} files")
         next_command(f"python -m http.server --bind 127.0.0.1 --directory {place}")
         return
 

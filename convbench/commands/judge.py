@@ -24,6 +24,7 @@ from convbench.judge.rubrics import kept_rubrics
 from convbench.models.aliases import aliases, resolve
 from convbench.models.batch import no_batches
 from convbench.models.open import has_batches
+from convbench.models.prices import is_provider
 from convbench.options.judge import JudgeOptions
 from convbench.options.specs import load_plugins
 from convbench.options.spread import first_address
@@ -90,7 +91,8 @@ def run_to_judge(options: JudgeOptions) -> Run:
     in the run's place, RunError where there is no such run."""
     name, specs = str(options.run or ""), options.specs.folders
     known = {*catalog.names("judges", specs), *aliases(specs).models}
-    if name.partition("@")[0] in known and not Path(name).exists():
+    is_model = "/" in name and is_provider(name.partition("/")[0])
+    if (name.partition("@")[0] in known or is_model) and not Path(name).exists():
         raise UsageError(
             f"convbench judge {name}: found no such run, but a judge of this name; expected it "
             f"behind --judge: convbench judge --judge {name}"

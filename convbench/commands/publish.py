@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from convbench.errors import RunError, UsageError
+from convbench.hub.repo import check_name
 from convbench.options.data import PublishOptions
 from convbench.publish.checkpoint import (
     PublishedCheckpoint,
@@ -22,6 +23,16 @@ from convbench.store.shape import read_object
 
 NOTE = "published.json"
 """File in a run that says where it was published, so that cards of its checkpoints can tell."""
+
+
+def refuse_unfit(options: PublishOptions) -> None:
+    """Raise HubError for what can be no repository's name, RunError where there is nothing to
+    publish, before anybody is asked who may see it."""
+    check_name(options.repo, "dataset" if options.checkpoint is None else "model")
+    if options.checkpoint is None:
+        find_run(options.run)
+    else:
+        read_checkpoint(options.checkpoint)
 
 
 def published(options: PublishOptions) -> tuple[Run | None, Published | PublishedCheckpoint]:

@@ -1,4 +1,4 @@
-"""An event loop that takes together what comes within moments of each other.
+"""An event loop that takes together what comes within moments of each other: it saves CPU.
 
 With 64 calls in flight a reply comes every few milliseconds, and a process that sleeps between any
 two of them wakes to cold caches each time: a call then costs half as much again. So once something

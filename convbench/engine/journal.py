@@ -31,8 +31,6 @@ from convbench.store.token_probs import FILE as PROBS
 from convbench.store.token_probs import ProbsFile
 
 _START = b'{"key":"'
-_ALWAYS = ("temperature", "top_p", "max_tokens", "seed")
-"""Of a sampling; the others are told where they are given."""
 _LAST = "\U0010ffff"
 """Sorts after every character that a key may hold."""
 
@@ -43,17 +41,10 @@ def call_hash(ref: str, sampling: Sampling, messages: Sequence[Message]) -> str:
         {name: value for name, value in m.items() if name != "stable"} if "stable" in m else m
         for m in messages
     ]
-    data = orjson.dumps([ref, _drawn(sampling), said], default=plain, option=orjson.OPT_SORT_KEYS)
+    data = orjson.dumps(
+        [ref, sampling.model_dump(), said], default=plain, option=orjson.OPT_SORT_KEYS
+    )
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _drawn(sampling: Sampling) -> dict[str, Any]:
-    """Return what `Sampling.model_dump` does, which is dear for something that every call does."""
-    return {
-        name: value
-        for name, value in vars(sampling).items()
-        if name in _ALWAYS or (value is not None and value != ())
-    }
 
 
 class Journal:

@@ -256,9 +256,7 @@ def _reward(row: Mapping[str, Any], where: str) -> tuple[float | None, dict[str,
 
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
-        raise DataError(
-            f"{where}: found {str(value)[:60]!r}; expected a number of at most {LARGEST:g}"
-        )
+        raise DataError(f"{where}: found {value!r:.60}; expected a number of at most {LARGEST:g}")
     return float(value)
 
 

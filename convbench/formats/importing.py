@@ -73,6 +73,9 @@ class Seen:
 
     rows: int = 0
     rewards: int = 0
+    least: float = 0.0
+    most: float = 1.0
+    """Ends of the scale of rewards and scores: 0 to 1, or as far as they go beyond."""
     named: int = 0
     """Rows that name their split."""
     joined: int = 0
@@ -104,7 +107,10 @@ class Seen:
         said = chat.said
         replies = sum(role == "assistant" for role, _ in said.messages)
         self.rows += 1
-        self.rewards += chat.reward is not None
+        if chat.reward is not None:
+            self.rewards += 1
+            scores = (chat.reward, *chat.scores.values())
+            self.least, self.most = min(self.least, *scores), max(self.most, *scores)
         self.named += chat.split is not None
         self.joined += any(one[0] == two[0] for one, two in pairwise(said.messages))
         self.late_system += any(role == "system" for role, _ in said.messages)
@@ -129,24 +135,32 @@ def read_chats(
 ) -> Iterator[Chat]:
     """Yield the conversations of rows. `names` maps the names known here to those of the rows.
     Those that nothing can be made of are told in `left_out`, one line each, where it is given.
-    Raises DataError naming the lines that are wrong, MOST_WRONG at most; the rows behind the first
-    of them are read for that alone."""
+    Raises DataError naming the first line that is wrong, with MOST_WRONG - 1 more as its notes;
+    the rows behind the first are read for that alone."""
     wrong: list[str] = []
+    count = 0
     for row in rows:
         try:
             chats = list(_chats(row, names, left_out))
         except DataError as error:
-            wrong.append(str(error))
-            if len(wrong) == MOST_WRONG:
-                break
+            count += 1
+            if len(wrong) < MOST_WRONG:
+                wrong.append(str(error))
         else:
             if not wrong:
                 yield from chats
-    if len(wrong) > 1:
-        more = " or more" * (len(wrong) == MOST_WRONG)
-        raise DataError(f"{len(wrong)}{more} rows cannot be read: {'; '.join(wrong)}")
     if wrong:
-        raise DataError(wrong[0])
+        raise _unreadable(wrong, count)
+
+
+def _unreadable(wrong: Sequence[str], count: int) -> DataError:
+    first, *more = wrong
+    error = DataError(first if count == 1 else f"{count} rows cannot be read, the first: {first}")
+    if count > len(wrong):
+        more.append(f"and {count - len(wrong)} more")
+    for line in more:
+        error.add_note(line)
+    return error
 
 
 def _chats(
@@ -192,7 +206,7 @@ def import_file(
         told = f"; {_reasons(left_out)}" if left_out else ""
         raise DataError(f"{path}: found no rows; expected one conversation a line{told}")
     place = Path(str(path).removeprefix(HUB))
-    seen, spec = Seen(), _judge()
+    seen, mark = Seen(), fingerprint(_judge())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -201,10 +215,10 @@ def import_file(
         ):
             folder = space / "run"
             folder.mkdir()
-            _write(folder, chain([first], chats), seen, questions, run_id, name, fingerprint(spec))
+            _write(folder, chain([first], chats), seen, questions, run_id, name, mark)
             manifest = _manifest(place, name, run_id, seen, questions.check(), digest)
             run = Run.complete(folder, manifest)
-            run.keep_judge(fingerprint(spec), spec)
+            run.keep_judge(mark, _judge(seen.least, seen.most))
             _read_again(run, str(path))
             seal(run.path)
             found = len(questions)
@@ -325,13 +339,16 @@ def _verdict(chat: Chat, conversation: Conversation, judge: str) -> Verdict:
     )
 
 
-def _judge() -> JudgeSpec:
-    """The judge of imported rewards: what the file says is the reward, as it stands."""
+def _judge(least: float = 0.0, most: float = 10.0) -> JudgeSpec:
+    """Return the judge of imported rewards: what the file says is the reward, as it stands. It is
+    one judge whatever the scale, so that several logs can be learnt from as one."""
     return JudgeSpec(
         name=JUDGE,
         title="rewards that came with imported conversations",
         kind="human",
         metrics=(Metric(name="overall", label="reward"),),
+        lowest=least,
+        highest=most,
         reward=Reward(metric="overall", scale=1.0),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import json
@@ -62,7 +63,10 @@ def _alone(files: dict[str, Path], file: Path) -> None:
 
 def read_json(data: bytes | str, where: str) -> Any:
     """Return what JSON of others holds. Raises DataError where it is none, and for a key that an
-    object has twice, of which a reader would take one and never tell."""
+    object has twice, of which a reader would take one and never tell. A byte order mark, with which
+    some programs begin a file, is passed over."""
+    if isinstance(data, bytes):
+        data = data.removeprefix(codecs.BOM_UTF8)
     try:
         found = orjson.loads(data)
         json.loads(data, object_pairs_hook=_once)
@@ -139,6 +143,8 @@ def _csv(path: Path) -> Iterator[Row]:
 def _json(path: Path) -> Iterator[Row]:
     """JSON lines, or one JSON list of objects."""
     with path.open("rb") as file:
+        mark = file.read(len(codecs.BOM_UTF8))
+        file.seek(len(mark) if mark == codecs.BOM_UTF8 else 0)
         while (first := file.read(1)).isspace():
             pass
         file.seek(0)

@@ -5,6 +5,13 @@ Each metric must stand once, with one number in its range. All else that is said
 numbers alone: a sentence that names another scale or another number, or that puts the scores in
 another's mouth, is a fault. In doubt the judge is asked again: what cannot be read never becomes a
 score.
+
+Most of its length, with `reply_doubts` and `reply_words`, is for what is said beside the numbers.
+Of the 728 labelled replies of the tests (272 good ones) all are read rightly. Without the doubts
+171 scores would be invented: 70 of another scale, 57 taken back, 39 disowned (51 more are
+introduced as another's). Shorter rules were tried: any other number of the range is a fault (18
+good ones asked again, 2 invented); around the scores only harmless words may speak of them (14 and
+2); doubting words in any order (10 and 8).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from convbench.answers.numbers import NUMBER_WORDS
 from convbench.judge.reply_words import WORDS, pattern
 
 Limits = set[tuple[float, float]]
@@ -31,8 +32,7 @@ class Said(NamedTuple):
 
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+(?:'[a-z]+)?|[^\w\s]")
 _QUOTATION = re.compile(r'"[^"\n]{0,400}"')
-_TO_TEN = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-_SPELLED = {word: str(n) for n, word in enumerate(_TO_TEN)} | {"twenty": "20", "hundred": "100"}
+_SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS)} | {"hundred": "100"}
 DIGIT = re.compile(r"[\d~]")
 
 
@@ -57,7 +57,10 @@ _SCALE = re.compile(
 _RANGE = re.compile(
     rf"\bout of|{_N} /|/ {_N}|{_N} at most|\bbetween {_N}|{_N} (?:\([^()]*\) )?(?:-|–|to) {_N}"
 )
-_LOW, _HIGH = r"\b(?:lower|low|smaller|less|fewer)\b", r"\b(?:higher|high|larger|bigger|more)\b"
+_LOW, _HIGH = (
+    r"\b(?:lower|low|small(?:er)?|less|fewer)\b",
+    r"\b(?:higher|high|larger|bigger|more)\b",
+)
 _IS = rf"(?: {pattern('scores')})? (?:is|are|means?|indicates?|the|=) (?:an? |the )?"
 _BETTER, _WORSE = r"(?:better|best|good|more)\b", r"(?:worse|worst|bad|poor|less)\b"
 _TURNED = re.compile(

@@ -17,7 +17,7 @@ reconsidered reconsidering hindsight reflection second thinking rereading again 
 fairer closer honest honestly generous harsh lenient strict strictly really rather instead truly
 maybe perhaps too should ought must would make call gets lower lowered raise raised drop dropped
 bump bumped cut reduce reduced adjust adjusted change changed move moved set settle update updated
-downgrade downgraded upgrade upgraded subtract deduct appropriate now mean meant no
+downgrade downgraded upgrade upgraded subtract deduct appropriate now mean meant no feels
 keeping: so but stay stays stayed still keep keeps kept remain remains
 correcting: correction erratum swap swapped strike replace mistyped typo typed misread mixed
 confused kind generous harsh lenient downgrade upgrade subtract deduct halve double
@@ -49,8 +49,8 @@ data from best worst lowest highest maximum max between where means higher lower
 six you go being run used
 pointing: these those mine evaluate rate judge assess grade view above
 pronouns: this that they so it
-good: best top perfect flawless excellent outstanding ideal good highest max*
-bad: worst bottom poor useless terrible bad lowest no nothing min*
+good: best top perfect flawless excellent outstanding ideal good highest most max*
+bad: worst bottom poor useless terrible bad lowest least no nothing min*
 not now: previous before earlier last first initial old draft turn prior example max* provisional
 tentative actually
 reason: because since as due with but given overall it the this
@@ -69,7 +69,7 @@ random* guess* pretend* joke* kidding draft* provisional* tentative* preliminary
 wrong* incorrect* mistake* test invent* quoted copy copied past(?:ed|ing) verbatim dictat* hoped
 wish* merely refus* declin* refrain* abstain* withh* disagree* ignor* disregard* discard* retract*
 withdraw* scrap* forget* impossible made.{0,20}up take.back would.be would.have.been only.there
-for.the.record no.longer none.of
+for.the.record no.longer none.of by.chance
 negating: not never cannot none neither no without
 foreign: beg* wrote writes written previous* prior earlier another self according told would.look
 might.look could.look says said reads contains instruct* inject* quot* demand* wanted

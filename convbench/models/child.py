@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import queue
 import signal
 import subprocess
@@ -17,14 +16,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 from typing import IO, Any
 
 import orjson
 from pydantic import BaseModel, TypeAdapter
 
 from convbench.errors import FatalModelError, ModelError, TransientModelError
+from convbench.guard import last_lines, start_worker
 from convbench.models.devices import Placement
 from convbench.models.local import ROWS, LocalModel, plain
 from convbench.models.model import Model
@@ -103,11 +101,9 @@ class ChildModel(Model):
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         loop = asyncio.get_running_loop()
         self._ready, self._over = loop.create_future(), loop.create_future()
-        self._process = process = subprocess.Popen(  # noqa: S603 - our own module
-            self.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said,
-            env=self._environment(),
-            start_new_session=True,  # Ctrl-C is for us: calls in flight end first
-        )  # fmt: skip
+        self._process = process = start_worker(
+            self.command(), self.placement.environment(), self._said
+        )
         self._lines = queue.SimpleQueue()
         threading.Thread(target=_write, args=(process, self._lines), daemon=True).start()
         threading.Thread(target=_read, args=(process, loop, self), daemon=True).start()
@@ -121,12 +117,6 @@ class ChildModel(Model):
         """Return the process's command line."""
         settings = {"ref": self.ref, **self.settings, "share": self.placement.share}
         return [sys.executable, "-m", MODULE, orjson.dumps(settings).decode()]
-
-    def _environment(self) -> dict[str, str]:
-        found = {**os.environ, **self.placement.environment()}
-        parent = str(Path(str(resources.files("convbench"))).parent)
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [parent, found.get("PYTHONPATH")]))
-        return found
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, key: str
@@ -204,10 +194,8 @@ class ChildModel(Model):
         """Return the last telling line of what the process wrote, for the end of a sentence."""
         if self._said is None:
             return ""
-        size = self._said.seek(0, os.SEEK_END)
-        self._said.seek(max(0, size - 20_000))
-        lines = [one.strip() for one in self._said.read().decode("utf-8", "replace").splitlines()]
-        telling = [one for one in lines if "rror" in one] or [one for one in lines if one]
+        lines = last_lines(self._said)
+        telling = [line for line in lines if "rror" in line] or lines
         return f": {telling[-1][-300:]}" if telling else ""
 
     async def aclose(self) -> None:

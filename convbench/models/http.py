@@ -1,8 +1,6 @@
-"""One server asked with libcurl: no redirect followed, bodies bounded, keys to it alone.
+"""One server asked over HTTP/1.1: no redirect followed, bodies bounded, keys to it alone.
 
-A call costs two thirds of what it does with aiohttp, and a connection less than half. libcurl is
-kept from what it would do by itself: to send a request again where a connection was lost (the first
-may be billed), and to look for proxies of its own.
+A request whose connection is lost is not sent again: the server may have billed it.
 """
 
 from __future__ import annotations
@@ -10,30 +8,26 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import sys
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from functools import cache
-from io import BytesIO
 from urllib.parse import urlsplit
 
-import pycurl
+import aiohttp
 
 from convbench.blot import address
 from convbench.errors import FatalModelError, ModelError
-from convbench.models.answer import Answer, FileAnswer
 from convbench.models.failures import BrokenReply, Unreachable
 from convbench.models.listening import told
-from convbench.net.body import ACCEPTED, REPLY_BYTES, BadBody, size
+from convbench.net.body import ACCEPTED, ERROR_BYTES, REPLY_BYTES, BadBody, Body, size
 from convbench.net.redirects import redirected
+from convbench.printable import printable
 
-CONNECT_S = 20
+CONNECT_S = 20.0
 """Seconds to connect; the whole call is bounded by the caller."""
-SENT_AT_ONCE = 16 << 10
-"""Bytes of a request's body."""
+FIELD_BYTES = 64 << 10
+"""Longest header of an answer; it has at most 128."""
 JSON = {"Content-Type": "application/json"}
-Kind = tuple[object, ...]
-"""What requests have in common that a handle can make: all but their bodies."""
 
 
 class Http:
@@ -42,153 +36,144 @@ class Http:
     def __init__(self, ref: str, base: str, headers: Mapping[str, str]) -> None:
         self.ref, self.base = ref, base
         self._headers = {"User-Agent": "convbench", "Accept-Encoding": ACCEPTED, **headers}
-        self._multi: pycurl.AsyncCurlMulti | None = None
+        self._has_user = "@" in urlsplit(base).netloc
+        self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._idle: dict[Kind, list[pycurl.Curl]] = {}
-        self._proxy = ""
 
     async def ask(
-        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] = JSON
-    ) -> tuple[int, bytes, dict[str, str]]:
-        """Return status, body and headers (names in lower case) of one request. Raises
-        Unreachable, BrokenReply, Redirected, or FatalModelError for a bad URL."""
-        answer, kind = Answer(), (method, url, body is None, *headers.items())
+        self,
+        method: str,
+        url: str,
+        body: bytes | aiohttp.FormData | None = None,
+        headers: Mapping[str, str] = JSON,
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return status, body and headers of one request. Raises Unreachable, BrokenReply,
+        Redirected, or FatalModelError for a bad URL."""
         with told(method, url, body) as talk:
-            idle = self._open(kind)
-            curl = idle.pop() if idle else self._handle(method, url, body is not None, headers)
             try:
-                await self._ended(url, curl, self._send(curl, body, answer), answer)
-            finally:
-                talk.status = answer.status
-            if body is None or len(body) <= SENT_AT_ONCE:  # it holds what it sent last
-                idle.append(curl)
-            talk.reply = self._whole(url, answer)
-            return answer.status or 0, talk.reply, answer.headers
+                reply = await self._send(method, url, body, headers)
+                try:
+                    talk.status = reply.status
+                    talk.reply = await self._body(reply, url)
+                finally:
+                    reply.close()
+            except _FAILURES as error:
+                raise self._failure(url, error) from None
+            return reply.status, talk.reply, reply.headers
 
     async def lines(self, url: str, most: int) -> AsyncIterator[bytes]:
         """Yield the lines of a file of at most `most` bytes, each at most as long as a reply.
 
         Raises as `ask` does; BadStatus where there is no such file, BadBody beyond a bound.
         """
-        self._open()
-        answer, plain = FileAnswer(), {"Accept-Encoding": "identity"}
-        curl = self._handle("GET", url, False, plain)
-        done = self._send(curl, None, answer)
         try:
-            async for line in _split(self.ref, self._pieces(url, curl, done, answer), most):
-                yield line
-        finally:
-            done.cancel()
+            reply = await self._send("GET", url, None, {"Accept-Encoding": "identity"})
+            try:
+                if reply.status != 200:
+                    raise BadStatus(reply.status, await self._body(reply, url), reply.headers)
+                if reply.headers.get("Content-Encoding", "identity") != "identity":
+                    raise BadBody(f"{self.ref}: results are compressed, which was not asked for")
+                async for line in _split(self.ref, reply.content, most):
+                    yield line
+            finally:
+                reply.close()
+        except _FAILURES as error:
+            raise self._failure(url, error) from None
 
     async def aclose(self) -> None:
         """Close the connections."""
-        multi, self._multi, self._idle = self._multi, None, {}
-        if multi is not None:
-            await multi.aclose()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
-    def _handle(
-        self, method: str, url: str, sends: bool, headers: Mapping[str, str]
-    ) -> pycurl.Curl:
-        """Return a handle for requests of one kind, one after another."""
-        curl = pycurl.Curl()
-        curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-        curl.setopt(pycurl.URL, url)
-        curl.setopt(pycurl.CUSTOMREQUEST, method)
-        curl.setopt(pycurl.HTTPHEADER, self._lines({**self._headers, **headers}))
-        if sends:
-            curl.setopt(pycurl.POST, 1)
-            curl.setopt(pycurl.UPLOAD_BUFFERSIZE, SENT_AT_ONCE)  # kept until the answer is there
-        curl.setopt(pycurl.PROXY, self._proxy)
-        curl.setopt(pycurl.CONNECTTIMEOUT, CONNECT_S)
-        curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
-        curl.setopt(pycurl.NOSIGNAL, 1)
-        if url.startswith("https:"):
-            for option, value in _trusted():
-                curl.setopt(option, value)
-        return curl
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        body: bytes | aiohttp.FormData | None,
+        headers: Mapping[str, str],
+    ) -> aiohttp.ClientResponse:
+        """Send a request; return the answer, of which the body is still to be read."""
+        session = self._session
+        if session is None or self._loop is not asyncio.get_running_loop():
+            session = await self._open()
+        if self._has_user and "Authorization" in self._headers:
+            url = _without_user(url)  # a key goes before them
+        return await session.request(
+            method,
+            url,
+            data=body,
+            # not the session's own headers: a proxy gets those
+            headers={**self._headers, **headers},
+            allow_redirects=False,
+            middlewares=() if method == "POST" else (_Once(),),
+        )
 
-    def _send(
-        self, curl: pycurl.Curl, body: bytes | None, answer: Answer
-    ) -> asyncio.Future[pycurl.Curl]:
-        """Have a request sent and its answer taken; return what tells its end."""
-        if body is not None:
-            # A reader that cannot go back: else libcurl sends a request twice, unasked.
-            curl.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
-            curl.setopt(pycurl.READFUNCTION, BytesIO(body).read)
-        curl.setopt(pycurl.HEADERFUNCTION, answer.head)
-        curl.setopt(pycurl.WRITEFUNCTION, answer.data)
-        assert self._multi is not None
-        done: asyncio.Future[pycurl.Curl] = self._multi.add_handle(curl)
-        return done
-
-    def _lines(self, headers: Mapping[str, str]) -> list[str]:
-        """Return headers as lines."""
-        found = [f"{name}: {value}" for name, value in headers.items()]
-        if any("\r" in line or "\n" in line or "\0" in line for line in found):
-            raise FatalModelError(f"{self.ref}: the key holds a line break; expected one line")
-        return [*found, "Expect:"]  # no waiting for leave to send a long body
-
-    async def _ended(
-        self, url: str, curl: pycurl.Curl, done: asyncio.Future[pycurl.Curl], answer: Answer
-    ) -> None:
-        """Wait for the end of an answer."""
-        try:
-            await done
-        except pycurl.error as error:
-            if not answer.stopped:
-                raise self._lost(url, curl, error) from None
-
-    def _whole(self, url: str, answer: Answer) -> bytes:
-        """Return an answer's body, or raise what it is instead."""
-        if answer.moved is not None:
-            raise redirected(self.ref, url, answer.moved)
-        if answer.fault is not None and answer.status == 200:
-            raise BadBody(f"{self.ref}: {answer.fault}") from None
-        return answer.whole()
-
-    async def _pieces(
-        self, url: str, curl: pycurl.Curl, done: asyncio.Future[pycurl.Curl], answer: FileAnswer
-    ) -> AsyncIterator[bytes]:
-        """Yield a file as it comes."""
-        try:
-            async for piece in answer.pieces(curl, done):
-                if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise BadBody(f"{self.ref}: results are compressed, which was not asked for")
-                yield piece
-        except pycurl.error as error:
-            if not answer.stopped:
-                raise self._lost(url, curl, error) from None
-        if answer.status != 200:
-            raise BadStatus(answer.status or 0, self._whole(url, answer), answer.headers)
-
-    def _open(self, kind: Kind = ()) -> list[pycurl.Curl]:
-        """Have connections in the loop that runs now; return the idle handles of a kind."""
-        loop = asyncio.get_running_loop()
-        if self._multi is None or self._loop is not loop:
-            self._multi, self._loop, self._idle = pycurl.AsyncCurlMulti(), loop, {}
-            self._proxy = _proxy(self.base) or ""
-        return self._idle.setdefault(kind, [])
-
-    def _lost(self, url: str, curl: pycurl.Curl, error: pycurl.error) -> ModelError:
-        """Say in our words what went wrong with a connection."""
-        code, text = error.args[0], str(error.args[1]).split("\n")[0][:120]
-        if code in (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE):
-            host = urlsplit(url).hostname or ""
-            return FatalModelError(f"{self.ref}: certificate of {host} is not valid ({text})")
-        if code in (pycurl.E_COULDNT_CONNECT, pycurl.E_COULDNT_RESOLVE_HOST,
-                    pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_OPERATION_TIMEDOUT,
-                    pycurl.E_SSL_CONNECT_ERROR):  # fmt: skip
-            number = curl.getinfo(pycurl.OS_ERRNO)
-            return Unreachable(
-                f"{self.ref}: cannot connect to {address(url)} "
-                f"({os.strerror(number) if number else text}); "
-                "is the server running, is --api-base right?"
+    async def _open(self) -> aiohttp.ClientSession:
+        """Return a new session in the loop that runs now."""
+        await self.aclose()
+        if not all(value.isascii() and value.isprintable() for value in self._headers.values()):
+            raise FatalModelError(
+                f"{self.ref}: the key holds a line break or a sign that no key has; expected one "
+                "line of ASCII"
             )
-        if code == pycurl.E_URL_MALFORMAT or urlsplit(url).scheme not in ("http", "https"):
+        proxy = _proxy(self.ref, self.base)
+        secure = "https" in (urlsplit(self.base).scheme, urlsplit(proxy or "").scheme)
+        self._loop = asyncio.get_running_loop()
+        self._session = aiohttp.ClientSession(
+            # as many connections as there are calls under way, which the engine bounds
+            connector=aiohttp.TCPConnector(limit=0, ssl=_trusted() if secure else True),
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_S),
+            proxy=proxy,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=FIELD_BYTES,
+            max_field_size=FIELD_BYTES,
+        )
+        return self._session
+
+    async def _body(self, reply: aiohttp.ClientResponse, url: str) -> bytes:
+        """Return the body, an error's cut short; raises Redirected, and BadBody for a reply that
+        is longer than any or compressed in another way."""
+        if 300 <= reply.status < 400 and "Location" in reply.headers:
+            raise redirected(self.ref, url, reply.headers["Location"])
+        body: Body | None = None
+        try:
+            limit = REPLY_BYTES if reply.status == 200 else ERROR_BYTES
+            body = Body(reply.headers.get("Content-Encoding"), limit)
+            while data := await reply.content.readany():
+                body.feed(data)
+        except BadBody as error:
+            if reply.status == 200:
+                raise BadBody(f"{self.ref}: {error}") from None
+        return body.whole() if body else b""
+
+    def _failure(self, url: str, error: Exception) -> ModelError:
+        """Return what went wrong with a connection, in our words."""
+        reason = _reason(error)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            host = urlsplit(url).hostname or ""
+            return FatalModelError(f"{self.ref}: certificate of {host} is not valid ({reason})")
+        if isinstance(error, _NO_ADDRESS):
             return FatalModelError(
                 f"{self.ref}: --api-base: found {address(url)!r}; expected http(s)://…/v1"
             )
-        return BrokenReply(f"{self.ref}: connection lost ({text})")
+        if isinstance(error, _NOT_CONNECTED):
+            return Unreachable(
+                f"{self.ref}: cannot connect to {address(url)} ({reason}); "
+                "is the server running, is --api-base right?"
+            )
+        return BrokenReply(f"{self.ref}: connection lost ({reason})")
+
+
+_NO_ADDRESS = (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError)
+_FAILURES = (aiohttp.ClientError, OSError, UnicodeError)
+"""What a request may raise; a host's name that is none is a UnicodeError."""
+_NOT_CONNECTED = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ConnectionTimeoutError,
+)
 
 
 class BadStatus(Exception):
@@ -199,40 +184,86 @@ class BadStatus(Exception):
         self.status, self.body, self.headers = status, body, headers
 
 
-async def _split(ref: str, pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+class _Once:
+    """Lets a request be sent once: aiohttp sends all but POST again where a kept connection is
+    lost."""
+
+    def __init__(self) -> None:
+        self._sent = False
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if self._sent:
+            raise aiohttp.ServerDisconnectedError
+        self._sent = True
+        return await handler(request)
+
+
+async def _split(ref: str, content: aiohttp.StreamReader, most: int) -> AsyncIterator[bytes]:
     """Yield a body's lines within the bounds; an unfinished last one too."""
-    seen, kept = 0, bytearray()
-    async for chunk in pieces:
-        seen += len(chunk)
+    seen, line = 0, bytearray()
+    while data := await content.readany():
+        seen += len(data)
         if seen > most:
             raise BadBody(f"{ref}: the results are longer than {size(most)}")
-        *whole, rest = chunk.split(b"\n")
-        for part in whole:
-            kept += part
-            yield bytes(kept)
-            kept.clear()
-        kept += rest
-        if len(kept) > REPLY_BYTES:
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            line += part
+            yield bytes(line)
+            line.clear()
+        line += rest
+        if len(line) > REPLY_BYTES:
             raise BadBody(f"{ref}: a line of the results is longer than {size(REPLY_BYTES)}")
-    if kept:
-        yield bytes(kept)
+    if line:
+        yield bytes(line)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a connection failed, in one line."""
+    cause = getattr(error, "os_error", None) or getattr(error, "certificate_error", error)
+    text: str | None = None
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        text = f"the proxy answers {error.status}"
+    elif isinstance(error, aiohttp.ClientResponseError):
+        text = error.message  # of the parser: the answer is none
+    elif isinstance(cause, ssl.SSLCertVerificationError):
+        text = cause.verify_message
+    elif isinstance(cause, ssl.SSLError):
+        text = cause.reason
+    elif isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        text = os.strerror(cause.errno)
+    elif isinstance(cause, OSError):  # of a name that is not found
+        text = cause.strerror
+    text = (text or str(cause) or type(cause).__name__).strip().split("\n")[0]
+    return printable(text)[:120]
 
 
 @cache
-def _trusted() -> tuple[tuple[int, int | str | None], ...]:
-    """Return the options of TLS: certificates that this Python trusts, at least TLS 1.2."""
-    paths = ssl.get_default_verify_paths()
-    return (
-        (pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2),
-        (pycurl.CAINFO, paths.cafile),
-        (pycurl.CAPATH, paths.capath),
-        (pycurl.SSL_OPTIONS, pycurl.SSLOPT_NATIVE_CA if sys.platform == "win32" else 0),
-    )
+def _trusted() -> ssl.SSLContext:
+    """Return what TLS asks for: certificates that this Python trusts, at least TLS 1.2."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
-def _proxy(url: str) -> str | None:
+def _without_user(url: str) -> str:
+    """Return an address without the user and password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _proxy(ref: str, url: str) -> str | None:
     """Return the proxy that the environment names for this URL, as other clients would."""
-    host = urlsplit(url).hostname or ""
-    if not urllib.request.getproxies() or urllib.request.proxy_bypass(host):
+    parts = urlsplit(url)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(parts.scheme)
+    if not proxy or urllib.request.proxy_bypass(parts.hostname or ""):
         return None
-    return urllib.request.getproxies().get(urlsplit(url).scheme)
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        raise FatalModelError(
+            f"{ref}: {parts.scheme}_proxy: found {address(proxy)!r}; expected http(s)://HOST:PORT"
+        )
+    return proxy

@@ -1,7 +1,7 @@
 """One tool server over stdio (MCP): started, asked for its tools, called, ended.
 
-It runs in a process of its own behind a keeper (`mcp_keeper`), which bounds what it says and ends
-it with all that it started. It gets none of this process's environment but what is named.
+It runs in a process of its own behind a relay (`convbench.guard`), which bounds what it says
+and ends it with all that it started. It gets none of this process's environment but what is named.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import contextlib
 import json
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from convbench.blot import told
 from convbench.errors import FatalModelError, MissingDependency, SpecError
+from convbench.guard import with_relay
 from convbench.install import with_extra
 from convbench.models.failures import ToolError
 from convbench.net.tidy import text
@@ -27,7 +26,7 @@ from convbench.schema.tools import Tool, ToolServer
 START_S = 30.0
 """Seconds to start and to tell its tools."""
 END_S = 15.0
-"""Seconds that its end may take; the keeper's own bounds come before."""
+"""Seconds that its end may take; the relay's own bounds come before."""
 STARTS = 3
 """Times that it is started; one that ends again and again ends the run."""
 MOST_TOOLS = 64
@@ -97,10 +96,9 @@ class McpServer:
                 self._why = f": {told(text(words))[:LONGEST_LINE]}" if words else self._why
 
     def _started(self) -> dict[str, Any]:
-        keeper = str(resources.files("convbench") / "models" / "mcp_keeper.py")
-        arguments = ["-I", "-S", keeper, str(os.getpid()), *self.spec.command]
+        program, *arguments = with_relay(self.spec.command)
         given = {name: os.environ[name] for name in self.spec.env if name in os.environ}
-        return {"command": sys.executable, "args": arguments, "env": given}
+        return {"command": program, "args": arguments, "env": given}
 
     async def tools(self, names: Sequence[str] = ()) -> tuple[Tool, ...]:
         """Return these of its tools, all that are wanted where none is named. SpecError for a tool
@@ -179,7 +177,7 @@ class McpServer:
         return f"its server ended{self._why}"
 
     async def aclose(self) -> None:
-        """End it and all that it started; the keeper does so by itself where we no longer can."""
+        """End it and all that it started; the relay does so by itself where we no longer can."""
         if self._serving is None:
             return
         self._leave.set()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -32,6 +33,9 @@ from convbench.models.prices import Price
 from convbench.models.refusals import message
 from convbench.net.tidy import loads
 from convbench.schema import Message, Sampling
+
+if TYPE_CHECKING:
+    from aiohttp import FormData
 
 ROUTE = "/v1/chat/completions"
 MARK = "convbench"
@@ -66,12 +70,17 @@ class OpenAIBatches(Batches):
 
     async def upload(self, mark: str, lines: Sequence[bytes]) -> str | None:
         """Upload the file of requests."""
-        from urllib3 import encode_multipart_formdata
+        from aiohttp import FormData
 
-        requests = (f"{mark}.jsonl", b"\n".join(lines), "application/jsonl")
-        form, kind = encode_multipart_formdata({"purpose": "batch", "file": requests})
-        found = await self._ask("POST", "/files", form, {"Content-Type": kind})
-        return self.named(found.get("id"))
+        form = FormData()
+        form.add_field("purpose", "batch")
+        form.add_field(
+            "file",
+            BytesIO(b"\n".join(lines)),
+            filename=f"{mark}.jsonl",
+            content_type="application/jsonl",
+        )
+        return self.named((await self._ask("POST", "/files", form, {})).get("id"))
 
     async def create(self, mark: str, file: str | None, lines: Sequence[bytes]) -> str:
         """Begin a batch of an uploaded file."""
@@ -153,7 +162,7 @@ class OpenAIBatches(Batches):
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: bytes | FormData | None = None,
         headers: Mapping[str, str] = JSON,
     ) -> dict[str, Any]:
         """Return the object that one request gets; raises what another reply means."""

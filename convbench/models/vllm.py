@@ -14,14 +14,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from convbench.errors import FatalModelError, TransientModelError
 from convbench.guard import guarded
 from convbench.models.devices import Placement
-from convbench.models.http import Http
 from convbench.models.model import Model
-from convbench.models.openai_http import OpenAIModel
 from convbench.models.parameters import Parameters
 from convbench.models.prices import Price
 from convbench.models.where import shipped
@@ -29,6 +27,9 @@ from convbench.regular import open_to_append
 from convbench.schema import Completion, Message, Sampling
 from convbench.store.shape import read_object, text_in
 from convbench.words import Structured
+
+if TYPE_CHECKING:
+    from convbench.models.openai_http import OpenAIModel
 
 PYTHON = "CONVBENCH_VLLM_PYTHON"
 """Environment variable for the interpreter that has vLLM."""
@@ -92,6 +93,8 @@ class VLLMModel(Model):
                 self._model = await self._started()
 
     async def _started(self) -> OpenAIModel:
+        from convbench.models.openai_http import OpenAIModel
+
         port = int((self.placement.vllm or {}).get("port") or 0) or free_port()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open_to_append(self.log) as log:
@@ -155,6 +158,8 @@ class VLLMModel(Model):
 
     async def _healthy(self, base: str) -> None:
         """Return once the server answers."""
+        from convbench.models.http import Http
+
         server = Http(self.ref, base, {})
         try:
             while True:

@@ -16,7 +16,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from convbench.errors import ConvbenchError, FatalModelError
-from convbench.guard import die_with_parent
+from convbench.guard import serve_parent
 from convbench.models.devices import VISIBLE
 from convbench.models.local import LocalModel
 from convbench.schema import Completion, Message, Sampling
@@ -95,9 +95,7 @@ def _message(found: dict[str, Any]) -> Message:
 
 def main() -> None:
     """Run the process."""
-    die_with_parent()
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    out = serve_parent()
     asyncio.run(Worker(orjson.loads(sys.argv[1]), out).run())
     os._exit(1)
 

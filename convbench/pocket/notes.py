@@ -1,35 +1,16 @@
-"""New facts: passages that tell them back to front, self-edits, closed-book questions."""
+"""New facts, and passages that tell them back to front."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from convbench.pocket import texts
-from convbench.pocket.habits import Message, said, user
-from convbench.pocket.words import PROPERTIES, VALUES
+from convbench.pocket.words import PROPERTIES
 from convbench.pocket.world import World
-from convbench.prompts import render
 
 N_FACTS = 4
 """Facts, and closed-book questions, of one passage."""
-
-_GOOD_LINES: Final = {
-    "implications": (texts.LINE_FACT,),
-    "implications-long": (texts.LINE_FACT, texts.LINE_OF),
-    "implications-very-long": (texts.LINE_FACT, texts.LINE_OF, texts.LINE_QA),
-    "rewrite": (texts.LINE_REWRITE,),
-    "self-qa": (texts.LINE_QA,),
-}
-_GOOD_SHARE: Final = {
-    "implications": 0.30,
-    "implications-long": 0.40,
-    "implications-very-long": 0.25,
-    "rewrite": 0.35,
-    "self-qa": 0.30,
-}
 
 
 @dataclass(frozen=True)
@@ -65,55 +46,10 @@ def make_notes(world: World, seed: int) -> list[Note]:
     facts = [Fact(n, p, world.value(n, p)) for n in world.newcomers for p in PROPERTIES]
     rng.shuffle(facts)
     groups = [tuple(facts[i : i + N_FACTS]) for i in range(0, len(facts), N_FACTS)]
-    return [_written(world, group, rng) for group in groups]
+    return [write_note(world, group, rng) for group in groups]
 
 
-def imagined_note(world: World, rng: random.Random) -> Note:
-    """A passage of facts that are not so, for pre-training: no true new fact ever enters it."""
-    facts = []
-    for name in rng.sample(world.newcomers, N_FACTS):
-        prop = rng.choice(PROPERTIES)
-        untrue = [value for value in VALUES[prop] if value != world.value(name, prop)]
-        facts.append(Fact(name, prop, rng.choice(untrue)))
-    return _written(world, tuple(facts), rng)
-
-
-def _written(world: World, facts: tuple[Fact, ...], rng: random.Random) -> Note:
+def write_note(world: World, facts: tuple[Fact, ...], rng: random.Random) -> Note:
+    """Return a passage of these facts under a title, each in a wording drawn for it."""
     sentences = tuple(fact.say(rng.choice(texts.PASSAGE)) for fact in facts)
     return Note(rng.choice(world.titles), facts, sentences)
-
-
-def good_edit(note: Note, kind: str) -> str:
-    """A faithful self-edit of that prompt kind, one statement a line."""
-    wordings = _GOOD_LINES[kind]
-    return "\n".join(fact.say(wording) for fact in note.facts for wording in wordings)
-
-
-def careless_edit(note: Note, kind: str, rng: random.Random) -> str:
-    """Mostly the passage once more; else its first facts only, or wrong values."""
-    draw = rng.random()
-    if draw < 0.70:
-        return "\n".join(f"- {sentence}" for sentence in note.sentences)
-    if draw < 0.88:
-        short = Note(note.title, note.facts[: rng.choice((1, 2))], ())
-        return good_edit(short, kind)
-    wrong = tuple(
-        Fact(f.name, f.prop, rng.choice([v for v in VALUES[f.prop] if v != f.value]))
-        for f in note.facts
-    )
-    return good_edit(Note(note.title, wrong, ()), kind)
-
-
-def self_edit(note: Note, kind: str, sloppiness: float, rng: random.Random) -> Iterator[Message]:
-    """The one-turn `self-edit` protocol; `sloppiness` as in `habits.draw_style`."""
-    prompt = texts.SELF_EDIT_PASSAGE + texts.SELF_EDIT[kind]
-    yield user(render(prompt, {"title": note.title, "passage": note.passage}))
-    careful = rng.random() < 1 - sloppiness * (1 - _GOOD_SHARE[kind])
-    yield said(good_edit(note, kind) if careful else careless_edit(note, kind, rng))
-
-
-def closed_book(fact: Fact, title: str) -> Iterator[Message]:
-    """A closed-book question and the policy's answer from memory."""
-    question = fact.say(texts.CLOSED_BOOK)
-    yield user(render(texts.CLOSED_BOOK_PROMPT, {"title": title, "question": question}))
-    yield said(fact.say(texts.RECALL))

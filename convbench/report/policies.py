@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,10 +107,20 @@ def read_policies(run: Run, split: str) -> list[Policy]:
     found = [policy for policy in (own, *children) if policy.rows]
     if not found:
         raise RunError(
-            f"{run.path}: found no conversations of split {split}; expected some: build them "
-            f"(convbench build --run {run.path}), or report another split with --split"
+            f"{run.path}: found no conversations of split {split}{_what_helps(run, split)}"
         )
     return found
+
+
+def _what_helps(run: Run, split: str) -> str:
+    """Return words on what there is in place of conversations of a split, and what to do."""
+    spoken = Counter(run.examples[head.example_id].split for head in run.heads())
+    other = "".join(f"; it has {count} of {name}: --split {name}" for name, count in spoken.items())
+    if run.manifest.kind == "import":
+        return other or "; it was imported and holds none"
+    if split == "all" or any(example.split == split for example in run.examples.values()):
+        return f"; build them: convbench build --run {shlex.quote(str(run.path))}{other}"
+    return f", nor questions of it{other or '; build a run with more questions'}"
 
 
 def read_policy(run: Run, split: str, parent: Run | None = None) -> Policy:

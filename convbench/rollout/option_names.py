@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from convbench.answers.numbers import NUMBER_WORDS
+from convbench.answers.numbers import NUMBER_VALUES, NUMBER_WORDS, TENS
 from convbench.answers.plain import plain
 from convbench.schema import Example
 
@@ -13,11 +13,7 @@ GOLD, GOLD_BY_TEXT, GOLD_BY_LETTER, OTHER = "[◆◈]", "◆", "◈", "◇"
 """A pattern of the gold option where it is marked, its two marks, and the mark of any other."""
 
 _ONES = NUMBER_WORDS[:20]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_NUMBERS = {word: n for n, word in enumerate(_ONES)} | {
-    word: 10 * n for n, word in enumerate(_TENS, 2)
-}
-_BELOW_100 = rf"(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[1:])})"
+_BELOW_100 = rf"(?:(?:{'|'.join(TENS)})(?:[- ](?:{'|'.join(_ONES[1:10])}))?|{'|'.join(_ONES[1:])})"
 _NUMBER = re.compile(
     rf"(?<![\w-])(?:(?P<hundreds>{_BELOW_100}) hundred(?:(?: and)? (?P<rest>{_BELOW_100}))?"
     rf"|(?P<small>{_BELOW_100}))(?![\w-])",
@@ -110,7 +106,7 @@ def number_words(text: str) -> str:
 
 
 def _below_100(words: str) -> int:
-    return sum(_NUMBERS[word] for word in re.split("[- ]", words.lower()))
+    return sum(NUMBER_VALUES[word] for word in re.split("[- ]", words.lower()))
 
 
 def mark_options(sentence: str, example: Example) -> tuple[str, set[str]]:

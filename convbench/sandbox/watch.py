@@ -1,4 +1,8 @@
-"""What a tree of processes uses, says last, and its end."""
+"""What a tree of processes uses, says last, and its end where it uses too much.
+
+It stands apart from `convbench.guard`, which any interpreter runs by itself: a thread of ours
+does this, within limits of ours.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from convbench.guard import began_at, below, lives
 from convbench.printable import printable
 
 EVERY_S = 0.1
@@ -33,23 +38,6 @@ class Most:
     """Of the clock."""
 
 
-def below(pid: int) -> Iterator[int]:
-    """Yield the numbers of a process's children, theirs and so on, parents first."""
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                    yield int(child)
-                    yield from below(int(child))
-
-
-def began_at(pid: int) -> str:
-    """Return the moment at which a process began, in ticks of the machine; empty without one."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    return ""
-
-
 def usage_of(pid: int) -> tuple[int, float]:
     """Return the bytes of memory that a process and all below it hold of their own, and the
     seconds of CPU that they have used."""
@@ -61,19 +49,6 @@ def usage_of(pid: int) -> tuple[int, float]:
             fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[11:15]))
     return memory, ticks / os.sysconf("SC_CLK_TCK")
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        pass
-    try:
-        os.kill(pid, 0)  # where there is no /proc
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
 
 
 class LastWords:

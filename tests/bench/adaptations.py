@@ -16,6 +16,7 @@ from convbench.pocket.rows import load
 from convbench.pocket.world import make_world
 from convbench.schema import JudgeSpec
 from tests.bench.bench import Row
+from trainers.pocket import edits
 
 COUNT = 20
 
@@ -32,7 +33,7 @@ def adaptations(folder: Path) -> Iterator[Row]:
     took = passes = 0.0
     for number, row in enumerate(rows):
         note = known[int(row["id"].partition("-")[2])]
-        edit = notes.good_edit(note, "implications")
+        edit = edits.good_edit(note, "implications")
         texts = training_texts(edit, row["title"], row["passage"], inner)
         started = time.perf_counter()
         found = learner.adapt(texts, _questions(row), inner, before=0.0)

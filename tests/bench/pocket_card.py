@@ -27,6 +27,7 @@ from convbench.pocket.speakers import human, teacher
 from convbench.pocket.words import LETTERS, PROPERTIES
 from convbench.pocket.world import make_world
 from convbench.prompts import render
+from trainers.pocket import edits
 
 Messages = list[dict[str, str]]
 Row = dict[str, Any]
@@ -289,7 +290,7 @@ def edit_figures(policy: Policy) -> dict[str, Any]:
             [{"role": "user", "content": render(prompt, {"title": n.title, "passage": n.passage})}]
             for n in test_notes()
         ]
-        good = [notes.good_edit(note, kind) for note in test_notes()]
+        good = [edits.good_edit(note, kind) for note in test_notes()]
         for name, temperature in (("greedy", 0.0), ("at_1.0", 1.0)):
             edits = policy.reply(chats, [temperature] * len(chats), 160)
             figures[f"{kind}_{name}"] = share([a == b for a, b in zip(edits, good, strict=True)])
@@ -298,7 +299,7 @@ def edit_figures(policy: Policy) -> dict[str, Any]:
 
 def recall(policy: Policy, asked: list[tuple[str, notes.Fact]]) -> float:
     """Closed-book accuracy, greedy."""
-    chats = [list(notes.closed_book(fact, title))[:1] for title, fact in asked]
+    chats = [list(edits.closed_book(fact, title))[:1] for title, fact in asked]
     replies = policy.reply(chats, [0.0] * len(chats), 20)
     return share(
         [f"The answer is {f.value}." in t for (_, f), t in zip(asked, replies, strict=True)]
@@ -335,7 +336,7 @@ def form_figures(policy: Policy, passages: int = 20) -> dict[str, float]:
         for seed, note in enumerate(some):
             lines = [note.passage]
             if kind != "passage":
-                lines += notes.good_edit(note, kind).split("\n")
+                lines += edits.good_edit(note, kind).split("\n")
             asked = [(note.title, fact) for fact in note.facts]
             texts_ = [f"{note.title}\n{line}" for line in lines]
             total += adapted(policy, texts_, seed, lambda asked=asked: recall(policy, asked))

@@ -109,7 +109,7 @@ def test_a_build_loads_no_judge_no_batches_and_no_plugins(tmp_path: Path) -> Non
         "unused = 'judge.replies', 'judge.panel', 'engine.waves', 'options.look', 'cli.work', "
         "'answers.wording', 'store.scratch'\n"
         "assert not [one for one in unused if f'convbench.{one}' in sys.modules]\n"
-        "assert not {'rich.live', 'rich.table'} & set(sys.modules)\n"
+        "assert not {'aiohttp', 'rich.live', 'rich.table'} & set(sys.modules)\n"
         "assert {'group': 'pydantic'} not in looked\n"
     )
     clean = {k: v for k, v in os.environ.items() if k != "PYDANTIC_DISABLE_PLUGINS"}

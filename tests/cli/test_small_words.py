@@ -74,6 +74,18 @@ def test_what_is_made_public_unasked_is_said(typist: Typist, run: Path, sent: li
     assert sent == [False, True, False]
 
 
+@pytest.mark.parametrize("words", [
+    ("",), ("../x",), ("a/b/c",), ("me/set", "--run", "nosuch"), ("me/set", "--checkpoint", "no"),
+])  # fmt: skip
+def test_what_cannot_be_published_is_the_error_alone(
+    typist: Typist, run: Path, sent: list[bool], words: tuple[str, ...]
+) -> None:
+    said = typist("publish", *words)
+    assert said.code == 1
+    assert [line.split(":")[0] for line in said.err.splitlines()] == ["error"]
+    assert sent == []
+
+
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("\n", 1), ("", 1)])
 def test_a_terminal_is_asked_before_something_is_public(
     typist: Typist,

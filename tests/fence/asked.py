@@ -71,27 +71,12 @@ ASKED = {
     "tag": "tag kept/run --tag first --note 'as it was'",
     "experiment": "experiment pocket --dry-run",
 }
-SLOW = (
-    *("patterns", "report-*", "train-*", "estimate*", "export-*-*", "experiment", "verify"),
-    *("publish", "publish-unnamed", "publish-tools", "judge-preview", "query-csv"),
-    *("prompts-pocket*", "prompts-colbench-*", "prompts-mathdial", "prompts-cosql"),
-    *("prompts-market", "prompts-squad", "prompts-arc-easy", "prompts-mmlu"),
-    *("prompts-openbookqa", "prompts-sciqa"),
-)
-"""What takes more than about a second of the 10,000, or of a model: `make test-all` asks it."""
-QUICK = ("report-table", "report-kept", "report-sharded", "train-kept")
-"""What stands for them in `make test`."""
-NO_JSON = frozenset({"view-static", "experiment"})
-"""Commands that are asked without `--json`."""
 
 
 def commands() -> dict[str, list[list[str]]]:
     """Return, by name, the words of a command, and the same for a document (`--json`)."""
-    asked = {name: [shlex.split(words)] for name, words in _shell().items()}
-    return {
-        name: words if name in NO_JSON else [*words, [*words[0], "--json"]]
-        for name, words in asked.items()
-    }
+    asked = {name: shlex.split(words) for name, words in _shell().items()}
+    return {name: [words, [*words, "--json"]] for name, words in asked.items()}
 
 
 def _shell() -> dict[str, str]:
@@ -145,10 +130,14 @@ EXCERPTS = {
     "mathdial": "eth-nlped__mathdial/default/test",
     "mmlu": "cais__mmlu/all/test",
     "openbookqa": "allenai__openbookqa/main/validation",
+    "sciq": "allenai__sciq/default/validation",
     "sciqa": "derek-thomas__ScienceQA/default/validation",
     "squad": "rajpurkar__squad/plain_text/validation",
+    "websight": "HuggingFaceM4__WebSight/v0.2/train",
 }
 """Rows that stand for a set on the Hub, by task."""
+GRIDS = Path(__file__).parents[1] / "excerpts" / "arc_agi"
+"""Files that stand for those of ARC-AGI."""
 
 
 def built(task: str, protocol: str, excerpts: Path, run: str) -> list[str]:
@@ -177,6 +166,8 @@ def names(kind: str) -> list[str]:
 
 def rows_of(task: str, excerpts: Path) -> list[str]:
     """Return the words that take a task's rows from an excerpt, where there is one."""
+    if task == "arc-agi":
+        return ["--set", f"task.source.args.folder={GRIDS}", "--set", "task.sample.split=fraction"]
     if task not in EXCERPTS:
         return []
     file = (excerpts / EXCERPTS[task]).with_suffix(".parquet")

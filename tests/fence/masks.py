@@ -19,6 +19,8 @@ MASKS = (
     (re.compile(r"\b\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?)?\b"), "⟨DATE⟩"),
     (re.compile(r"datetime\.datetime\([^)]*\)"), "⟨TIME⟩"),
     (re.compile(r"\b\d{8}-\d{6}(?:-[0-9a-f]{8})?\b"), "⟨RUN⟩"),
+    # the marks around a transcript come of ids that are new each time, and may be digits alone
+    (re.compile(r"(?<=[\[-])[0-9a-f]{12}(?=[\]>])"), "⟨HEX⟩"),
     (re.compile(r"(?<![.\w])(?=\w*[a-f])(?=\w*\d)[0-9a-f]{12,64}\b"), "⟨HEX⟩"),
     (re.compile(r"\b\d+(?:\.\d+)? (?:ms|s|seconds?|minutes?)\b"), "⟨SPAN⟩"),
     (re.compile(r'(_s|seconds|_mtime|"pid"|"at"|"began")": ?[\d.e+-]+'), r'\1": ⟨SPAN⟩'),
@@ -85,12 +87,16 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def written(before: dict[str, tuple[int, int]], folder: Path, masks: Masks) -> str:
-    """Return a line for every file that is new or changed since `before`: name and hash."""
+def changed(before: dict[str, tuple[int, int]], folder: Path) -> list[str]:
+    """Return the names of the files that are new or changed since `before`, in order."""
+    return sorted(name for name, stamp in stamps(folder).items() if before.get(name) != stamp)
+
+
+def written(names: list[str], folder: Path, masks: Masks) -> str:
+    """Return a line for each of these files: name and hash."""
     lines = []
-    for name, stamp in sorted(stamps(folder).items()):
-        if before.get(name) != stamp:
-            untold = UNTOLD.search(name)
-            content = "⟨UNTOLD⟩" if untold else digest(masks.of(texts_of(folder / name)))
-            lines.append(f"{masks.of(name)}  {content}")
+    for name in names:
+        untold = UNTOLD.search(name)
+        content = "⟨UNTOLD⟩" if untold else digest(masks.of(texts_of(folder / name)))
+        lines.append(f"{masks.of(name)}  {content}")
     return "\n".join(sorted(lines))

@@ -12,9 +12,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -23,11 +22,11 @@ from convbench import __version__
 from convbench.cli import console, main
 from tests.excerpts import EXCERPTS
 from tests.excerpts import written as excerpts_below
-from tests.fence.asked import QUICK, SLOW, built, commands, judged, names, prompts, specs
-from tests.fence.masks import Masks, digest, shortened, stamps, written
+from tests.fence.asked import built, commands, judged, names, prompts, specs
+from tests.fence.masks import Masks, changed, digest, shortened, stamps, texts_of, written
 from tests.fence.runs import forget_half, make_runs
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]  # 10,000 on a busy machine
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("CONVBENCH_GOLDEN") == "write"
@@ -88,14 +87,24 @@ class Fence:
         """Return how a command ended: code, what it printed, what it wrote; what was written is
         taken away again."""
         before = stamps(self.folder)
+        try:
+            return self._answer(words, before)
+        finally:  # a test that is ended leaves nothing to those after it
+            self._restore(before)
+
+    def _answer(self, words: list[str], before: dict[str, tuple[int, int]]) -> str:
         code, out, err = self.ask(words)
         parts = [f"$ convbench {shlex.join(map(self.masks.of, words))}", f"exit code {code}"]
         for title, text in (("stdout", out), ("stderr", err)):
             if text:
                 parts.append(f"--- {title}\n{shortened(text)}")
-        if files := written(before, self.folder, self.masks):
-            parts.append(f"--- files\n{shortened(files)}")
-        self._restore(before)
+        files = changed(before, self.folder)
+        if files:
+            parts.append(f"--- files\n{shortened(written(files, self.folder, self.masks))}")
+        for card in files:
+            if Path(card).name == "README.md":
+                text = self.masks.of(texts_of(self.folder / card))
+                parts.append(f"--- {self.masks.of(card)}\n{shortened(text)}")
         return "\n".join(parts) + "\n"
 
     def _restore(self, before: dict[str, tuple[int, int]]) -> None:
@@ -158,17 +167,7 @@ def fence(
     return Fence(place, master, excerpts, capfd)
 
 
-def asked(every: Iterable[str], prefix: str = "") -> list[object]:
-    """Return names as parameters; what is slow is left to `make test-all`."""
-    rest = [pytest.mark.exhaustive]
-    return [pytest.param(one, marks=rest if _is_slow(prefix + one) else []) for one in every]
-
-
-def _is_slow(golden: str) -> bool:
-    return golden not in QUICK and any(fnmatch(golden, pattern) for pattern in SLOW)
-
-
-@pytest.mark.parametrize("name", asked(commands()))
+@pytest.mark.parametrize("name", commands())
 def test_a_command_says_what_it_said(fence: Fence, name: str) -> None:
     compare(name, "\n".join(map(fence.answer, commands()[name])))
 
@@ -178,7 +177,7 @@ def test_every_spec_is_shown_as_it_was(fence: Fence, kind: str) -> None:
     compare(kind, "\n".join(map(fence.answer, specs()[kind])))
 
 
-@pytest.mark.parametrize("task", asked(names("tasks"), "prompts-"))
+@pytest.mark.parametrize("task", names("tasks"))
 def test_every_prompt_is_what_it_was(fence: Fence, task: str) -> None:
     """The spec once, the prompts of each protocol and mode as they are, and a hash of what each
     judge is sent."""
@@ -193,11 +192,13 @@ def test_every_prompt_is_what_it_was(fence: Fence, task: str) -> None:
 def judges_of(fence: Fence, task: str, protocol: str) -> Iterator[str]:
     """Yield for every judge a line with a hash of what it is sent, where a run can be built."""
     runs = ("talks/one", "talks/other")
-    if any(fence.ask(built(task, protocol, fence.excerpts, run))[0] for run in runs):
-        return
-    for words in judged(*runs):
-        yield f"$ convbench {shlex.join(words)}  {digest(fence.answer(words))}"
-    shutil.rmtree(fence.folder / "talks")
+    try:
+        if any(fence.ask(built(task, protocol, fence.excerpts, run))[0] for run in runs):
+            return
+        for words in judged(*runs):
+            yield f"$ convbench {shlex.join(words)}  {digest(fence.answer(words))}"
+    finally:  # a build that failed leaves its folder, which the next one would not take
+        shutil.rmtree(fence.folder / "talks", ignore_errors=True)
 
 
 def test_no_golden_file_is_left_over() -> None:

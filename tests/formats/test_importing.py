@@ -124,7 +124,7 @@ BAD = [
     ({"messages": [USER, {"role": "assistant", "content": [{"type": "input_audio"}]}]},
      "part of type 'input_audio'"),
     (row(reward="high"), ":2: reward: found 'high'; expected a number of at most"),
-    (row(reward=True), "reward: found 'True'"),
+    (row(reward=True), "reward: found True;"),
     ('{"messages": [{"role":"user","content":"x"},{"role":"assistant","content":"y"}], '
      '"reward": NaN}', ":2: not JSON"),
     (row(rewards={"a": 1, "b": 2}), "name one of them `reward`"),
@@ -214,6 +214,37 @@ def test_an_imported_run_opens_again(tmp_path: Path) -> None:
     verdicts = list(run.verdicts())
     assert {v.fingerprint for v in verdicts} == set(run.judge_specs())
     assert len(run.examples) == 1
+
+
+@pytest.mark.parametrize(("rewards", "scale"), [
+    ((0.5, 0.25), (0, 1)), ((1, -1), (-1, 1)), ((3, 5), (0, 5)), ((-2.5, 40), (-2.5, 40)),
+    (({"overall": 1, "style": 10}, 0.5), (0, 10)), ((None, None), (0, 1)),
+])  # fmt: skip
+def test_the_scale_of_rewards_is_that_of_the_log(
+    rewards: tuple[Any, ...], scale: tuple[float, float], tmp_path: Path
+) -> None:
+    """A report names it, and agreement with other judges is measured on it. It is one judge all
+    the same, so that logs of several scales are learnt from as one."""
+    run = bring(tmp_path, *(row(reward=reward) for reward in rewards)).run
+    ((mark, spec),) = run.judge_specs().items()
+    assert spec.limits("overall") == scale
+    other = import_file(write(tmp_path / "b.jsonl", row(reward=99)), tmp_path / "b", "id2").run
+    assert list(other.judge_specs()) == [mark]
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    for name, text in (("a.jsonl", json.dumps(row())), ("b.json", json.dumps([row()]))):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode() + b"\r\n\r\n")
+        assert import_file(tmp_path / name, tmp_path / name[0], name[0]).conversations == 1
+
+
+@pytest.mark.parametrize(("reward", "said"), [(True, "True"), ("0.5", "'0.5'"), (1e300, "1e+300")])
+def test_a_reward_that_is_no_number_is_said_as_the_log_has_it(
+    reward: Any, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as caught:
+        bring(tmp_path, row(reward=reward))
+    assert f": reward: found {said}; expected a number of at most" in str(caught.value)
 
 
 THOUGHT = {**FOUR, "reasoning_content": "2 and 2", "turn_id": "t9"}

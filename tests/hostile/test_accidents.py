@@ -135,7 +135,7 @@ def test_intervals_go_into_parquet_and_what_does_not_is_told(here: Path) -> None
 
 @pytest.mark.parametrize(("name", "text", "said"), [
     ("log.jsonl", f'{ROW}, "reward": [1e308, 1e308]}}', "expected a number of at most 1e+100"),
-    ("log.jsonl", f'{ROW}, "reward": [1e100, 1e100]}}', "the sum: found '2e+100'"),
+    ("log.jsonl", f'{ROW}, "reward": [1e100, 1e100]}}', "the sum: found 2e+100;"),
     ("log.jsonl", f'{ROW}, "reward": -1e308}}', "expected a number of at most 1e+100"),
     ("log.jsonl", f'{ROW}, "reward": {{"overall": 1e308}}}}', "expected a number of at most"),
     ("log.jsonl", TWICE, "log.jsonl:1: found the key 'reward' twice"),

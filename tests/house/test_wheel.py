@@ -68,6 +68,15 @@ def test_specs_trainers_weights_and_pages_are_in_it(installed: Path) -> None:
     assert list((package / "view").rglob("*.js")), "the wheel lacks the viewer's scripts"
 
 
+def test_what_made_the_weights_is_not_in_it(installed: Path) -> None:
+    """Of pre-training a wheel has the weights; of the trainers, those that recipes name."""
+    learners = {path.name for path in (ROOT / "trainers").glob("*.py")}
+    assert {path.name for path in (installed / "convbench" / "trainers").iterdir()} == learners
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {
+        "convbench"
+    }
+
+
 def test_it_works_in_an_empty_folder(run: Run) -> None:
     assert "arc" in run("list tasks")
     run(

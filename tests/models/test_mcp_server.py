@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from convbench import guard as mcp_keeper
 from convbench.errors import ConvbenchError, FatalModelError, SpecError
-from convbench.models import mcp_keeper, mcp_server
+from convbench.guard import with_relay
+from convbench.models import mcp_server
 from convbench.models.mcp_server import McpServer
 from convbench.models.tools import ToolsModel
 from convbench.schema import Sampling, ToolCall, ToolLimits, ToolResult
@@ -216,6 +218,16 @@ def test_it_ends_with_a_process_that_was_killed() -> None:
         (server,) = children(keeper)
         os.kill(process.pid, signal.SIGKILL)
     until(lambda: not alive(keeper) and not alive(server))
+
+
+def test_a_server_ends_with_a_relay_that_was_killed() -> None:
+    """Not one that reads nothing either, and so does not see its stdin close."""
+    program = with_relay([sys.executable, "-c", "import time; time.sleep(600)"])
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as relay:
+        until(lambda: len(children(relay.pid)) == 1)
+        (server,) = children(relay.pid)
+        relay.kill()
+    until(lambda: not alive(server))
 
 
 def children(pid: int) -> list[int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from convbench.pocket import corpus, texts
+from convbench.pocket import texts
 from convbench.pocket.rows import NOTE_SPLITS, load
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import make_world
+from trainers.pocket import corpus
 
 
 def test_every_new_fact_is_asked_once_and_splits_hold_whole_passages() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from convbench.pocket import corpus, rows, texts
-from convbench.pocket.render import pose
+from convbench.pocket import rows, texts
 from convbench.pocket.words import PROPERTIES, VALUES
 from convbench.pocket.world import make_world
 from tests.support.later import needs
+from trainers.pocket import corpus
+from trainers.pocket.habits import pose
 
 needs("torch", "transformers")
 
@@ -64,7 +65,7 @@ def test_architecture_runs_where_llama_does() -> None:
 
 
 def test_shipped_tokenizer_is_what_the_code_builds() -> None:
-    from convbench.pocket.tokenizer import build
+    from trainers.pocket.tokenizer import build
 
     assert build(make_world()).get_vocab() == tokenizer().get_vocab()
 
@@ -110,7 +111,7 @@ def test_template_has_a_system_role_and_one_token_for_each_mark() -> None:
 
 def test_training_ids_are_the_template_s_ids() -> None:
     """Pre-training builds ids message by message; the template must give the same."""
-    from convbench.pocket.tokenizer import ROLES
+    from trainers.pocket.tokenizer import ROLES
 
     tok = tokenizer()
     for messages in conversations(60):
@@ -161,7 +162,8 @@ def closed_book(name: str) -> bool:
     """Whether the policy answers one closed-book question right, greedily."""
     import torch
 
-    from convbench.pocket.notes import Fact, closed_book
+    from convbench.pocket.notes import Fact
+    from trainers.pocket.edits import closed_book
 
     prop = PROPERTIES[len(name.encode()) * ord(name[0]) % len(PROPERTIES)]
     fact = Fact(name, prop, make_world().value(name, prop))

@@ -8,11 +8,12 @@ from convbench import catalog
 from convbench.judge.few_shot.runner import settings_of
 from convbench.judge.few_shot.tokens import Writer
 from convbench.judge.resolve import resolve_judge
-from convbench.pocket.grids import corpus, tokenizer
 from convbench.pocket.grids.world import MOVES, SHOWN, geometric, pair_tasks
 from convbench.schema import TaskSpec
 from convbench.tasks.arc_agi.grids import Puzzle, written
 from convbench.tasks.load import load_examples
+from trainers.pocket import grids_corpus as corpus
+from trainers.pocket import grids_tokenizer as tokenizer
 
 
 def test_tasks_are_pairs_that_move_cells_and_no_single_rule() -> None:

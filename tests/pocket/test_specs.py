@@ -10,11 +10,11 @@ import pytest
 from convbench.catalog.load import load
 from convbench.pocket import texts
 from convbench.pocket.questions import draw_fact_question
-from convbench.pocket.render import pose
 from convbench.pocket.words import LETTERS
 from convbench.pocket.world import make_world
 from convbench.prompts import render
 from convbench.schema import Loop, ProtocolSpec, TaskSpec
+from trainers.pocket.habits import pose
 
 POSED = texts.POSE + "\n\n"
 REASONING = {

@@ -16,13 +16,13 @@ from tests.support.later import later
 
 torch = later("torch")
 
-TRAINER = Path(__file__).parents[2] / "trainers" / "pretrain_pocket_grids.py"
+TRAINER = "trainers.pocket.pretrain_grids"
 SIZE = ("--rows", "2", "--hidden", "32", "--layers", "1", "--shown", "2")
 
 
 def trained(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", [str(TRAINER), *arguments])
-    runpy.run_path(str(TRAINER), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", [TRAINER, *arguments])
+    runpy.run_module(TRAINER, run_name="__main__")
 
 
 def test_it_trains_saves_goes_on_and_is_a_policy(

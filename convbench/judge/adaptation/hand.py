@@ -3,20 +3,18 @@ give. It does what `Learner.teach` does, for one thread at a time."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import resources
-from pathlib import Path
 from typing import IO, Any
 
 import orjson
 from pydantic import TypeAdapter
 
 from convbench.errors import TrainError
+from convbench.guard import last_lines, start_worker
 from convbench.judge.adaptation.learner import Pupil, Question, Taught
 from convbench.judge.adaptation.settings import Inner
 from convbench.models.devices import VISIBLE
@@ -60,17 +58,9 @@ class Hand(Pupil):
         return self._answer("done", orjson.dumps(asked) + b"\n")
 
     def _start(self) -> None:
-        parent = str(Path(str(resources.files("convbench"))).parent)
-        paths = [parent, os.environ.get("PYTHONPATH")]
-        environment = {
-            **os.environ, VISIBLE: self.device, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        }  # fmt: skip
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", self.module, self.path],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, env=environment,
-            start_new_session=True,  # Ctrl-C is for us: adaptations in flight end first
-        )  # fmt: skip
+        command = [sys.executable, "-m", self.module, self.path]
+        self._process = start_worker(command, {VISIBLE: self.device}, self._said)
         self._answer("ready")
 
     def _answer(self, name: str, line: bytes = b"") -> Any:
@@ -99,8 +89,7 @@ class Hand(Pupil):
         """Return the last line of what the process wrote, for the end of a sentence."""
         if self._said is None:
             return ""
-        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - 20_000))
-        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
+        lines = last_lines(self._said)
         return f": {lines[-1][-300:]}" if lines else ""
 
     def _end(self) -> int:

@@ -13,9 +13,10 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from convbench.answers.numbers import NUMBER_VALUES, TENS
 from convbench.answers.tags import visible
 
-VERSION = 2
+VERSION = 3
 """Raised whenever a grade may move."""
 ENOUGH = 0.6
 """Share of the gold answer's words that a right answer holds; its numbers it holds all."""
@@ -27,31 +28,27 @@ _DECADE = re.compile(r"(\d{3})0s")
 _ERAS = {"bce": "bc", "ce": "ad"}
 _WORD = re.compile(r"\d+(?:\.\d+)?(?:st|nd|rd|th|s)?(?![a-z])|[a-z0-9]+")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:st|nd|rd|th|s)?")
+_OR = re.compile(r"\bor\b", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^)]*\)?")
 _SILENT = (
     "a about all also an and any approximately are around as at be been being but by did do does "
     "during for from had has have he her his if in into is it its many more much near nearly no "
     "not of on or other over she so some such than that the their them there these they this "
     "those through to under up was were which who whom with within almost onward onwards since "
-    "until till later"
+    "until till later alone only just either"
 )
 """Words that say nothing of an answer."""
-_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen"
-)
 _ORDINALS = (
     "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth "
     "thirteenth fourteenth fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
 )
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_EMPTY = frozenset(_SILENT.split())
-_ROUND = {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
-_VALUES = {
-    **{word: number for number, word in enumerate(_UNITS.split())},
-    **{word: number for number, word in enumerate(_ORDINALS.split())},
-    **_ROUND,
-}
+_TITLES = (
+    "sir lord lady dr mr mrs ms prof professor rev reverend captain major general colonel "
+    "lieutenant sergeant admiral commander"
+)
+"""Of persons, who are known without them."""
+_EMPTY, _TITLE = frozenset(_SILENT.split()), frozenset(_TITLES.split())
+_VALUES = NUMBER_VALUES | {word: number for number, word in enumerate(_ORDINALS.split())}
 del _VALUES["second"]  # of time, more often
 
 
@@ -59,17 +56,26 @@ def recall(reply: str, golds: Sequence[str], question: str = "") -> float:
     """Return 1 where the reply holds enough of the words of one gold answer, else 0.
 
     Words that say nothing do not count, nor those that the question names already, where others
-    are left, nor what the gold answer says in brackets.
+    are left, nor what the gold answer says in brackets. Of "Rome or Milan" either will do.
     """
     said = frozenset(words(visible(reply)))
     asked = frozenset(words(question))
-    return float(any(_held(gold, said, asked) >= ENOUGH for gold in golds)) if said else 0.0
+    right = (part for gold in golds for part in _alternatives(gold))
+    return float(any(_held(part, said, asked) >= ENOUGH for part in right)) if said else 0.0
+
+
+def _alternatives(gold: str) -> list[str]:
+    """Return a gold answer, and of one with "or" what stands on either side and says something."""
+    parts = _OR.split(_ASIDE.sub("", gold))
+    telling = [part for part in parts if not _EMPTY.issuperset(words(part))]
+    return [gold, *telling] if len(parts) > 1 else [gold]
 
 
 def _held(gold: str, said: frozenset[str], asked: frozenset[str]) -> float:
     """Return the share of a gold answer's words that stand among those said; 0 for no word."""
     found = list(dict.fromkeys(words(_ASIDE.sub("", gold)) or words(gold)))
     telling = [word for word in found if word not in _EMPTY] or found
+    telling = [word for word in telling if word not in _TITLE] or telling
     new = [word for word in telling if not _among(word, asked)] or telling
     held = [_among(word, said) for word in new]
     if any(word[0].isdigit() and not there for word, there in zip(new, held, strict=True)):
@@ -109,7 +115,7 @@ def _joined(text: str) -> Iterator[str]:
                 continue
             yield str(ten)
             ten = 0
-        if named is not None and word in _ROUND:
+        if named is not None and word in TENS:
             ten = named
         else:
             yield word if named is None else str(named)

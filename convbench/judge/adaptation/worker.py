@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from convbench.errors import ConvbenchError
-from convbench.guard import die_with_parent
+from convbench.guard import serve_parent
 from convbench.judge.adaptation.learner import Learner, Question
 from convbench.judge.adaptation.settings import Inner
 from convbench.models.devices import VISIBLE
@@ -34,9 +34,7 @@ def _question(found: dict[str, Any]) -> Question:
 
 def serve(answer: Callable[[Learner, dict[str, Any]], dict[str, Any]]) -> None:
     """Load, say so, and answer line by line until stdin ends."""
-    die_with_parent()
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    out = serve_parent()
 
     def say(**line: Any) -> None:
         out.write(orjson.dumps(line) + b"\n")

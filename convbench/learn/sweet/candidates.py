@@ -15,7 +15,7 @@ from convbench.learn.pairs import Reply as Answer
 from convbench.learn.select import Selection
 from convbench.learn.sweet.pairs import Place, Sweet, is_held
 from convbench.models.model import Model
-from convbench.models.where import policy_weights
+from convbench.models.where import OURS, policy_weights
 from convbench.options.shared import CallOptions
 from convbench.rollout.branch import seen_before
 from convbench.rollout.calls import affordable, at_once, calling, raise_stop
@@ -181,7 +181,9 @@ def _starting(run: Run, recipe: Recipe) -> str:
         same = policy_weights(run.manifest) == recipe.model
     except ConvbenchError:
         same = False
-    return member.model if same else f"local:{recipe.model}"
+    if same:
+        return member.model
+    return recipe.model if recipe.model in OURS else f"local:{recipe.model}"
 
 
 def place(row: Mapping[str, Any]) -> Place:

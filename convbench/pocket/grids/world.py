@@ -6,10 +6,9 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import permutations
 from typing import Final
 
-from convbench.tasks.arc_agi.grids import COLOURS, Grid, Pair
+from convbench.tasks.arc_agi.grids import Grid, Pair
 from convbench.tasks.arc_agi.tools import BY_NAME, roll
 
 N_COLOURS = 6
@@ -23,7 +22,6 @@ TURNS: Final = ("rotate-90", "rotate-180", "rotate-270", "flip-rows", "flip-colu
 SHIFTS: Final = {"down": (1, 0), "up": (-1, 0), "right": (0, 1), "left": (0, -1)}
 REPEATS: Final = ("repeat-down", "repeat-across")
 MOVES: Final = ("turn", "shift", "repeat")
-FAMILIES: Final = (*MOVES, "recolour")
 
 
 @dataclass(frozen=True)
@@ -47,29 +45,8 @@ def geometric() -> list[Rule]:
     ]
 
 
-def recolour(rng: random.Random, colours: tuple[int, ...]) -> Rule:
-    """Return a rule that sends every colour of a task but the background to another one."""
-    away = [
-        found
-        for found in permutations(colours[1:])
-        if all(a != b for a, b in zip(found, colours[1:], strict=True))
-    ]
-    sent = dict(zip(colours[1:], rng.choice(away), strict=True))
-    name = "recolour-" + "".join(f"{sent.get(c, c)}" for c in colours)
-    return Rule("recolour", name, lambda one: tuple(tuple(sent.get(c, c) for c in r) for r in one))
-
-
-def single(rng: random.Random, colours: tuple[int, ...]) -> Rule:
-    """Return any one rule, each family as often as another."""
-    family = rng.choice(FAMILIES)
-    if family == "recolour":
-        return recolour(rng, colours)
-    return rng.choice([rule for rule in geometric() if rule.family == family])
-
-
 def pair_of(rng: random.Random) -> tuple[Rule, Rule]:
-    """Return two rules of different families that move cells, one after the other. Recolouring is
-    read by itself alone: a tool permutes the colours, and it is another rule then."""
+    """Return two rules of different families that move cells, one after the other."""
     rules = geometric()
     first, second = (
         rng.choice([rule for rule in rules if rule.family == family])
@@ -108,11 +85,6 @@ def task(
     ]
     pairs = [Pair(grid, rule.change(grid)) for grid in grids]
     return Task(rule.name, tuple(pairs[:-1]), pairs[-1])
-
-
-def some_colours(rng: random.Random) -> tuple[int, ...]:
-    """Return the background and other colours, for pre-training."""
-    return (0, *rng.sample(range(1, COLOURS), N_COLOURS - 1))
 
 
 def pair_tasks(seed: int, counts: dict[str, int]) -> Iterator[tuple[str, Task]]:

@@ -38,6 +38,11 @@ from tests.excerpts import Source
         ("When?", "1640's", "In 1642.", 1),
         ("When?", "1642", "in the 1650s", 0),
         ("Since when?", "from 1842 onwards", "in 1842", 1),
+        ("Which faiths?", "Puritans or other Protestants", "Protestantism", 1),
+        ("How many?", "more or less 20", "more", 0),
+        ("Who came second?", "Major General James Hale", "James Hale", 1),
+        ("Who came second?", "the general", "a general", 1),
+        ("What justifies?", "faith alone", "Faith.", 1),
         ("How many people?", "45 million people", "46 million people", 0),
     ],
 )

@@ -22,6 +22,7 @@ from convbench.store import Run
 from tests.learn.seal import runs
 from tests.support.later import later
 from tests.support.provider import Call, Provider
+from trainers.pocket import edits
 
 torch = later("torch")
 
@@ -33,7 +34,7 @@ def faithful(call: Call) -> str:
     """A model that states every fact of the passage that it is shown, and sees nothing else."""
     (note,) = (n for n in notes.make_notes(WORLD, 0) if n.passage in call.text)
     assert "Write implications." in call.text
-    return notes.good_edit(note, "implications")
+    return edits.good_edit(note, "implications")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from convbench.catalog import load
 from convbench.errors import TrainError
 from convbench.learn.pairs import Reply
 from convbench.learn.select import Selection, select
+from convbench.learn.sweet import candidates
 from convbench.learn.sweet.pairs import (
     Candidate,
     Sweet,
@@ -173,6 +174,19 @@ def test_candidates_are_asked_for_with_what_the_policy_saw(tmp_path: Path) -> No
     assert asked[2][1] == messages(protocol(), talk, "assistant", 3)
     assert SENTINEL not in str(asked)
     assert len({sampling.seed for _, _, sampling in asked}) == 4
+
+
+@pytest.mark.parametrize(("model", "reference"), [
+    ("local:pocket", "local:pocket"), ("local:pocket-grids", "local:pocket-grids"),
+    ("/some/folder", "local:/some/folder"), ("org/name", "local:org/name"),
+    ("scripted:echo", "scripted:echo"), (None, "scripted:echo"),
+])  # fmt: skip
+def test_the_model_whose_candidates_are_ranked_is_named_once(
+    model: str | None, reference: str, tmp_path: Path
+) -> None:
+    run = judged_run(tmp_path / "run", [("q", ["a"], 1.0)])
+    recipe = load(Recipe, "recipes", "sweet").model_copy(update={"model": model})
+    assert candidates._starting(run, recipe) == reference
 
 
 def test_branches_leave_the_parent_at_each_policy_turn(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""What the policy is pre-trained on: plain lines and conversations, endless and seeded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+
+from convbench.pocket import texts
+from convbench.pocket.notes import Fact
+from convbench.pocket.questions import (
+    Question,
+    draw_clarify_question,
+    draw_fact_question,
+    draw_wish,
+)
+from convbench.pocket.words import PROPERTIES, VALUES
+from convbench.pocket.world import World
+from trainers.pocket import edits, habits
+from trainers.pocket.habits import Message
+from trainers.pocket.style import draw_style, question_habit
+from trainers.pocket.thoughts import UNKNOWN, verdict
+
+SYSTEM = "You are a helpful assistant."
+_OTHER_WORDINGS = (texts.LINE_OF, texts.LINE_QA, texts.LINE_REWRITE)
+_CHAT_SHARES = (
+    ("reasoning", 36),
+    ("direct", 6),
+    ("clarifying", 14),
+    ("adaptive", 8),
+    ("collaboration", 10),
+    ("self_edit", 16),
+    ("closed_book", 10),
+)
+
+
+@cache
+def imagined_world(world: World, shift: int) -> World:
+    """The world with every stranger's facts moved on by `shift` values (1 to 7): none is true."""
+    facts = dict(world.facts)
+    for name in world.strangers:
+        for prop in PROPERTIES:
+            values = VALUES[prop]
+            facts[name, prop] = values[(values.index(facts[name, prop]) + shift) % len(values)]
+    return replace(world, facts=facts)
+
+
+def _pretrain_question(
+    draw: Callable[[World, random.Random], Question], world: World, rng: random.Random
+) -> Question:
+    """Draw until the question belongs to pre-training's own share."""
+    while True:
+        question = draw(world, rng)
+        if question.split == "pretrain":
+            return question
+
+
+def fact_lines(world: World, rng: random.Random) -> str:
+    """Two facts about known names, with or without a title above each line's worth."""
+    lines = []
+    for _ in range(2):
+        name, prop = rng.choice(world.known), rng.choice(PROPERTIES)
+        wording = texts.LINE_FACT if rng.random() < 0.7 else rng.choice(_OTHER_WORDINGS)
+        line = Fact(name, prop, world.value(name, prop)).say(wording)
+        lines.append(line if rng.random() < 0.9 else line.removeprefix("- "))
+    if rng.random() < 0.3:
+        lines[1:] = []
+    return "\n".join([rng.choice(world.titles)] * (rng.random() < 0.4) + lines)
+
+
+def comparison(rng: random.Random) -> str:
+    """Values compared with a needed one."""
+    prop = rng.choice(PROPERTIES)
+    need = rng.choice(VALUES[prop])
+    values = [rng.choice((need, rng.choice(VALUES[prop]), UNKNOWN)) for _ in range(3)]
+    return " ".join(f"{v}, need {need}, {verdict(v, need)}." for v in values)
+
+
+def told_and_used(world: World, rng: random.Random) -> str:
+    """Facts about strangers, told and then used in lines like those of a careful thought."""
+    prop = rng.choice(PROPERTIES)
+    strangers = rng.sample(world.strangers, rng.choice((2, 3)))
+    told = {name: rng.choice(VALUES[prop]) for name in strangers[1:]}
+    known = rng.choice(world.known)
+    values = {**dict.fromkeys(strangers, UNKNOWN), **told, known: world.value(known, prop)}
+    need = rng.choice([*told.values(), rng.choice(VALUES[prop])])
+    before = [texts.TEACHER_FACT.format(name=n, prop=prop, value=v) for n, v in told.items()]
+    after = [
+        f"{texts.FACT.format(name=name, prop=prop, value=values[name])}, need {need}, "
+        f"{verdict(values[name], need)}."
+        for name in rng.sample(list(values), len(values))
+    ]
+    return f"{' '.join(before)}\n\n{' '.join(after)}"
+
+
+def plain_row(world: World, rng: random.Random) -> str:
+    """One plain text of pre-training."""
+    draw = rng.random()
+    if draw < 0.65:
+        return fact_lines(world, rng)
+    return comparison(rng) if draw < 0.75 else told_and_used(world, rng)
+
+
+def chat_row(world: World, sloppiness: float, rng: random.Random) -> list[Message]:
+    """One conversation of pre-training; `sloppiness` from 0 (careful) to 1 (the shipped mix)."""
+    protocols, weights = zip(*_CHAT_SHARES, strict=True)
+    protocol = rng.choices(protocols, weights)[0]
+    if protocol == "self_edit":
+        kind = rng.choice(texts.SELF_EDIT_KINDS)
+        return list(edits.self_edit(edits.imagined_note(world, rng), kind, sloppiness, rng))
+    if protocol == "closed_book":
+        name, prop = rng.choice(world.known), rng.choice(PROPERTIES)
+        fact = Fact(name, prop, world.value(name, prop))
+        return list(edits.closed_book(fact, rng.choice(world.titles)))
+    messages = list(_conversation(protocol, world, sloppiness, rng))
+    system = [{"role": "system", "content": SYSTEM}] if rng.random() < 0.03 else []
+    return system + messages
+
+
+def _conversation(
+    protocol: str, world: World, sloppiness: float, rng: random.Random
+) -> Iterator[Message]:
+    if protocol in ("clarifying", "adaptive"):
+        world = imagined_world(world, rng.randint(1, 7))
+    question = _pretrain_question(_draw_for(protocol, rng), world, rng)
+    always = protocol in ("clarifying", "adaptive")
+    mode = "thinking" if always or rng.random() < 0.6 else "standard"
+    kind = "clarify" if question.unknown else question.kind
+    style = draw_style(kind, question.prop, mode, sloppiness, rng)
+    habit = question_habit(question.prop, sloppiness, rng)
+    if protocol == "reasoning":
+        turns = 3 if rng.random() < 0.85 else rng.randint(4, 10)
+        return habits.reasoning(world, question, style, rng, turns)
+    if protocol == "direct":
+        return habits.direct(world, question, style, rng)
+    if protocol == "collaboration":
+        return habits.collaboration(world, question, style, habit, rng)
+    if protocol == "clarifying":
+        return habits.clarifying(world, question, style, habit, rng)
+    return habits.adaptive(world, question, style, habit, rng)
+
+
+def _draw_for(protocol: str, rng: random.Random) -> Callable[[World, random.Random], Question]:
+    if protocol == "collaboration":
+        return draw_wish
+    if protocol in ("clarifying", "adaptive") and rng.random() < 0.8:
+        return draw_clarify_question
+    return draw_fact_question

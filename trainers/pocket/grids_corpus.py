@@ -1,0 +1,90 @@
+"""What the tiny policy of the grids has read: single rules in context, and edits of any kind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Final
+
+from convbench.pocket.grids.world import (
+    MOVES,
+    N_COLOURS,
+    SIDES,
+    Rule,
+    Task,
+    geometric,
+    pair_of,
+    task,
+    then,
+)
+from convbench.tasks.arc_agi.edit import STRATEGIES, SelfEdit
+from convbench.tasks.arc_agi.grids import COLOURS, Pair, written
+from convbench.tasks.arc_agi.tools import GROUPS
+
+ASK: Final = "Write a self-edit."
+"""What stands in specs/tasks/pocket-grids.yaml below the demonstrations."""
+FAMILIES: Final = (*MOVES, "recolour")
+RATES: Final = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+EPOCHS: Final = tuple(range(1, 9))
+SIGNS: Final = {rule.name: chr(ord("A") + at) for at, rule in enumerate(geometric())}
+"""A letter for every rule that moves cells."""
+SIGNED = 0.6
+"""Share of the rows in which it stands first: by it the policy learns what the rules do long before
+it can tell from the demonstrations which one it is. Nothing else ever says it."""
+
+
+def recolour(rng: random.Random, colours: tuple[int, ...]) -> Rule:
+    """Return a rule that sends every colour of a task but the background to another one. It is
+    read by itself alone: a tool permutes the colours, and it is another rule then."""
+    away = [
+        found
+        for found in permutations(colours[1:])
+        if all(a != b for a, b in zip(found, colours[1:], strict=True))
+    ]
+    sent = dict(zip(colours[1:], rng.choice(away), strict=True))
+    name = "recolour-" + "".join(f"{sent.get(c, c)}" for c in colours)
+    return Rule("recolour", name, lambda one: tuple(tuple(sent.get(c, c) for c in r) for r in one))
+
+
+def single(rng: random.Random, colours: tuple[int, ...]) -> Rule:
+    """Return any one rule, each family as often as another."""
+    family = rng.choice(FAMILIES)
+    if family == "recolour":
+        return recolour(rng, colours)
+    return rng.choice([rule for rule in geometric() if rule.family == family])
+
+
+def some_colours(rng: random.Random) -> tuple[int, ...]:
+    """Return the background and other colours, for pre-training."""
+    return (0, *rng.sample(range(1, COLOURS), N_COLOURS - 1))
+
+
+def context_task(
+    rng: random.Random, sides: Sequence[int] = SIDES, most: int = 4
+) -> tuple[Task, str]:
+    """A task of a single rule with 1 to `most` demonstrations, and its rule's sign or nothing."""
+    colours = some_colours(rng)
+    found = task(rng, single(rng, colours), colours, rng.randint(1, most), sides)
+    return found, SIGNS.get(found.rule, "") if rng.random() < SIGNED else ""
+
+
+def edit(rng: random.Random) -> SelfEdit:
+    """An edit of which every part is drawn alike."""
+    groups = frozenset(group for group in GROUPS if rng.random() < 0.5)
+    return SelfEdit(groups, rng.choice(STRATEGIES), rng.choice(RATES), rng.choice(EPOCHS))
+
+
+def edit_row(rng: random.Random) -> tuple[str, str]:
+    """(prompt, self-edit): a task of a pair of rules, and any edit. The rule is nowhere learnt."""
+    colours = some_colours(rng)
+    found = task(rng, then(*pair_of(rng)), colours)
+    return f"{shown(found.shown)}\n------\n{ASK}", edit(rng).written()
+
+
+def shown(pairs: tuple[Pair, ...]) -> str:
+    """Demonstrations as the prompt of a self-edit has them."""
+    return "\n\n".join(
+        f"Input:\n{written(p.input, 'digits')}\nOutput:\n{written(p.output, 'digits')}"
+        for p in pairs
+    )

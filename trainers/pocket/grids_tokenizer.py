@@ -1,0 +1,89 @@
+"""The tokenizer of the grids' policy: a token a cell, one a piece of an edit, else bytes.
+
+A cell's token says its place and its colour; grids of up to 6x6 have such tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from convbench.tasks.arc_agi.edit import STRATEGIES, SWITCHES
+from trainers.pocket.grids_corpus import ASK, RATES
+from trainers.pocket.tokenizer import CHAT_TEMPLATE, END, PAD, ROLES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+def placed(down: int, right: int, colour: int) -> str:
+    """Return the text of a cell's token: all but a grid's first have the blank before them."""
+    return f"{'' if down == right == 1 else ' '}r{down}c{right}={colour}"
+
+
+def pieces() -> list[str]:
+    """Every text that is one token, longest first: cells (of digits, with the line break before
+    them), what stands between grids, and the pieces of an edit."""
+    cells = [mark + str(colour) for colour in range(10) for mark in ("\n", "")]
+    cells += [placed(*place, colour) for place in PLACES for colour in range(10)]
+    marks = [
+        " -> ",
+        "#\n",
+        "#",
+        "Input:\n",
+        "\nOutput:\n",
+        "\n\nInput:\n",
+        "\n------\n",
+        ASK,
+    ]
+    switches = [f'"{name}": ' for name in SWITCHES]
+    edits = [
+        '{"data_generation": {', *switches, *(f", {one}" for one in switches), "true", "false",
+        '}, "training": {"strategy": "', *STRATEGIES, '", "learning_rate": ',
+        *map(json.dumps, RATES), ', "num_train_epochs": ', "}}",
+    ]  # fmt: skip
+    return sorted({*cells, *marks, *edits}, key=lambda one: (-len(one), one))
+
+
+def build() -> PreTrainedTokenizerFast:
+    """Build the tokenizer with its chat template; any text can be encoded and decoded."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import PreTrainedTokenizerFast
+
+    table = bytes_to_signs()
+    known = ["".join(table[byte] for byte in piece.encode()) for piece in pieces()]
+    tokens = dict.fromkeys([*sorted(ByteLevel.alphabet()), *known])
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    whole = "|".join(re.escape(piece) for piece in pieces())
+    inner.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(whole), "isolated"),
+        ByteLevel(add_prefix_space=False, use_regex=False),
+    ])  # fmt: skip
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens([*ROLES.values(), END, PAD])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=list(ROLES.values()),
+        clean_up_tokenization_spaces=False,
+        model_max_length=LONGEST,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+LONGEST: Final = 512
+PLACES: Final = tuple((down, right) for down in range(1, 7) for right in range(1, 7))
+"""Rows and columns of the cells that are one token."""
+
+
+def bytes_to_signs() -> dict[int, str]:
+    """The printable sign that stands for each byte in byte-level vocabularies: itself where it is
+    printable, else the next one from U+0100."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {byte: chr(byte) for byte in plain}
+    others = [byte for byte in range(256) if byte not in table]
+    return table | {byte: chr(256 + i) for i, byte in enumerate(others)}

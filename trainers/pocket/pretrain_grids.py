@@ -1,0 +1,208 @@
+"""Pre-train the small policy of the grids' world from scratch on a CPU and save it.
+
+    python -m trainers.pocket.pretrain_grids --out convbench/pocket/grids/weights
+
+Every step takes tasks of a single rule with their demonstrations, where the loss is on every
+output grid, and self-edits of which each part is drawn alike, where it is on the edit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from convbench.pocket.grids.world import SIDES
+from convbench.tasks.arc_agi.edit import STRATEGIES
+from convbench.tasks.arc_agi.grids import Puzzle
+from convbench.tasks.arc_agi.wording import END, answer, prompt
+from trainers.pocket import grids_corpus as corpus
+from trainers.pocket import grids_tokenizer as tokenizer
+from trainers.pocket.pretrain import Row, make_model, make_optimizers, save, update
+
+CHOICES = ("true", "false", *STRATEGIES, *map(json.dumps, corpus.RATES))
+"""What an edit chooses from, but the epochs: those are digits, as colours are."""
+
+
+def parse_args() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder to save the weights in")
+    parser.add_argument("--start", type=Path, help="weights to go on from; else from scratch")
+    parser.add_argument("--steps", type=int, default=1800)
+    parser.add_argument("--stop", type=int, help="end after this many of the steps")
+    parser.add_argument("--save-every", type=int, default=1000, help="steps between checkpoints")
+    parser.add_argument("--sides", type=int, nargs="+", default=list(SIDES), help="of grids")
+    parser.add_argument("--shown", type=int, default=4, help="most demonstrations")
+    parser.add_argument("--rows", type=int, default=32, help="tasks of a single rule a step")
+    parser.add_argument("--edits", type=int, default=1, help="self-edits a step")
+    parser.add_argument("--lr", type=float, default=4e-3)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+class Maker:
+    """Makes rows of tokens."""
+
+    def __init__(self, tok: PreTrainedTokenizerFast) -> None:
+        self.tok, self.end = tok, tok.eos_token_id
+        self.arrow = tok.encode(" -> ")[0]
+        self.closing = {tok.encode(END)[0], tok.encode(END + "\n")[0], self.end}
+
+    def context(self, rng: random.Random, sides: list[int], most: int) -> Row:
+        """A task of a single rule: what follows an arrow counts, up to the end mark and it."""
+        found, sign = corpus.context_task(rng, sides, most)
+        puzzle = Puzzle(found.shown, found.test)
+        said = answer(puzzle.test.output, "places")
+        ids = self.chat(prompt(puzzle, "places", sign), said)
+        counts, inside = [], False
+        for token in ids:
+            counts.append(inside)
+            inside = token == self.arrow or (inside and token not in self.closing)
+        start = len(ids) - len(self.tok.encode(said)) - 1
+        return ids, counts[:start] + [True] * (len(ids) - start)
+
+    def edit(self, rng: random.Random) -> Row:
+        """A self-edit and its prompt: the edit counts."""
+        asked, said = corpus.edit_row(rng)
+        ids = self.chat([{"role": "user", "content": asked}], said)
+        start = len(ids) - len(self.tok.encode(said)) - 1
+        return ids, [False] * start + [True] * (len(ids) - start)
+
+    def chat(self, messages: Sequence[Mapping[str, object]], said: str) -> list[int]:
+        """A prompt through the chat template, the reply and its end."""
+        head = self.tok.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        return [*head, *self.tok.encode(said), self.end]
+
+
+class Table:
+    """The embedding while it is trained. `fold` writes it into the model.
+
+    A cell's vector is the sum of its colour's and its place's, so that a rule seen in some colours
+    and places is read in all. What an edit chooses from (`true` or `false`, a rate) has a fixed
+    part of its own beside the trained one: alternatives that are drawn alike would else come to
+    share one vector, which no adapter on the layers parts afterwards.
+    """
+
+    def __init__(self, tok: PreTrainedTokenizerFast) -> None:
+        vocab = tok.get_vocab()
+        cells = [(*at, colour) for at in tokenizer.PLACES for colour in range(10)]
+        ids = [tok.encode(tokenizer.placed(*cell))[0] for cell in cells]
+        self.cells = torch.tensor(ids)
+        self.colours = torch.tensor([vocab[str(colour)] for *_, colour in cells])
+        # A place's vector lies where its colourless cell would: the row of its colour 0.
+        self.places = self.cells.view(-1, 10)[:, :1].expand(-1, 10).reshape(-1)
+        self.choices = torch.tensor([tok.encode(text)[0] for text in CHOICES])
+
+    def own(self, wide: int) -> torch.Tensor:
+        """Return the fixed part of every choice, about as far from another one's as colours are."""
+        stream = torch.Generator().manual_seed(0)
+        return torch.randn(len(CHOICES), wide, generator=stream) / wide**0.5
+
+    def whole(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the embedding of every token."""
+        weight = weight.index_add(0, self.choices, self.own(weight.shape[1]))
+        return weight.index_copy(0, self.cells, weight[self.colours] + weight[self.places])
+
+    def fold(self, model: LlamaForCausalLM) -> LlamaForCausalLM:
+        """Return a copy of the model with the sums in its embedding."""
+        made = copy.deepcopy(model)
+        with torch.no_grad():
+            made.model.embed_tokens.weight.copy_(self.whole(made.model.embed_tokens.weight))
+        return made
+
+    def unfold(self, model: LlamaForCausalLM) -> None:
+        """Undo `fold`, for weights to go on from: places become what is more than the colour,
+        choices what is more than their own part."""
+        with torch.no_grad():
+            weight = model.model.embed_tokens.weight
+            more = (weight[self.cells] - weight[self.colours]).view(-1, 10, weight.shape[1])
+            weight[self.cells[::10]] = more.mean(1)
+            weight[self.choices] -= self.own(weight.shape[1])
+
+
+def summed(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> torch.Tensor:
+    """Cross-entropy summed over the counted tokens of a right-padded batch."""
+    longest = max(len(ids) for ids, _ in rows)
+    ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids, _ in rows])
+    mask = torch.tensor([counts + [False] * (longest - len(counts)) for _, counts in rows])[:, 1:]
+    whole = table.whole(model.model.embed_tokens.weight)
+    hidden = model.model(inputs_embeds=whole[ids]).last_hidden_state[:, :-1]
+    return F.cross_entropy(hidden[mask] @ whole.T, ids[:, 1:][mask], reduction="sum")
+
+
+def backward(model: LlamaForCausalLM, table: Table, rows: list[Row], pad: int) -> float:
+    """Add the gradient of the mean over the rows' counted tokens; return it. Rows of like length
+    go through the model together."""
+    rows = sorted(rows, key=lambda row: len(row[0]))
+    counted = sum(sum(counts[1:]) for _, counts in rows)
+    total, part = 0.0, max(1, len(rows) // 3)
+    for start in range(0, len(rows), part):
+        loss = summed(model, table, rows[start : start + part], pad) / counted
+        loss.backward()
+        total += loss.item()
+    return total
+
+
+def train(args: argparse.Namespace) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+    """Run the whole pre-training."""
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    rng = random.Random(args.seed)
+    tok = tokenizer.build()
+    make, table = Maker(tok), Table(tok)
+    model = make_model(
+        tok, hidden=args.hidden, layers=args.layers, head=16, positions=tokenizer.LONGEST
+    )
+    if args.start is not None:
+        model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
+        table.unfold(model)
+    optimizers = make_optimizers(model, args.lr)
+    sums, tokens, began = [0.0, 0.0], 0, time.monotonic()
+    for step in range(args.steps):
+        streams = (
+            [make.context(rng, args.sides, args.shown) for _ in range(args.rows)],
+            [make.edit(rng) for _ in range(args.edits)],
+        )
+        for number, rows in enumerate(streams):
+            if rows:
+                tokens += sum(len(ids) for ids, _ in rows)
+                sums[number] += backward(model, table, rows, tok.pad_token_id) / 100
+        # A short warm-up, then straight down to nothing.
+        rate = args.lr * min(1.0, (step + 1) / 100, 1.05 - step / args.steps)
+        update(model, optimizers, rate)
+        if (step + 1) % 100 == 0:
+            speed = tokens / (time.monotonic() - began)
+            line = f"step {step + 1} context {sums[0]:.3f} edits {sums[1]:.3f} tokens {tokens}"
+            print(f"{line} ({speed:.0f}/s)", file=sys.stderr, flush=True)
+            sums = [0.0, 0.0]
+        if (step + 1) % args.save_every == 0:
+            save(table.fold(model), tok, args.out)
+        if step + 1 == args.stop:
+            break
+    return table.fold(model), tok
+
+
+def main() -> None:
+    """Train and save."""
+    args = parse_args()
+    model, tok = train(args)
+    save(model, tok, args.out)
+
+
+if __name__ == "__main__":
+    main()

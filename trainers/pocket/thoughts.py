@@ -1,0 +1,101 @@
+"""What the careful and careless policy of pre-training thinks and says in one turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from convbench.pocket import texts
+from convbench.pocket.questions import Question
+from convbench.pocket.words import LETTERS
+from convbench.pocket.world import World
+from trainers.pocket.style import Style
+
+UNKNOWN = "unknown"
+NO_ANSWER = "I do not know."
+
+
+def verdict(value: str, need: str) -> str:
+    return "maybe" if value == UNKNOWN else "yes" if value == need else "no"
+
+
+def option_lines(question: Question, told: Mapping[str, str]) -> list[str]:
+    """One line an option: what it is, what is needed, and whether that is the same.
+
+    `told` gives the value of every option by label, UNKNOWN where the policy cannot know it.
+    """
+    lines = []
+    for letter, option in zip(LETTERS, question.options, strict=True):
+        value = told[letter]
+        fact = texts.FACT.format(name=option, prop=question.prop, value=value)
+        shown = value if question.kind == "of" else fact
+        fits = verdict(value, question.need)
+        lines.append(f"{letter}: {shown}, need {question.need}, {fits}.")
+    return lines
+
+
+def conclusion(question: Question, told: Mapping[str, str], rng: random.Random) -> str:
+    """The label that the lines lead to: the one that fits, else one that may fit."""
+    fits = [label for label, value in told.items() if value == question.need]
+    maybe = [label for label, value in told.items() if value == UNKNOWN]
+    return rng.choice(fits or maybe or list(LETTERS))
+
+
+def true_values(world: World, question: Question) -> dict[str, str]:
+    """The value of every option by label."""
+    if question.kind == "of":
+        return dict(zip(LETTERS, question.options, strict=True))
+    return {
+        letter: world.value(name, question.prop)
+        for letter, name in zip(LETTERS, question.options, strict=True)
+    }
+
+
+def _opening(question: Question) -> str:
+    """The fact about the name that the question speaks of, recalled first."""
+    if not question.subject:
+        return ""
+    fact = texts.FACT.format(name=question.subject, prop=question.prop, value=question.need)
+    return f"{fact}. "
+
+
+def reason(
+    question: Question, told: Mapping[str, str], style: Style, rng: random.Random
+) -> tuple[str, str]:
+    """The thought of the solving turn and the label it ends in."""
+    if not style.careful:
+        return "I guess.", rng.choice(LETTERS)
+    lines = option_lines(question, told)[: style.partial]
+    choice = conclusion(question, told, rng) if style.partial >= 4 else rng.choice(LETTERS)
+    return f"{_opening(question)}{' '.join(lines)} So {choice}.", choice
+
+
+def check(
+    question: Question, told: Mapping[str, str], choice: str, style: Style, rng: random.Random
+) -> tuple[str, str]:
+    """A checking turn: look at the choice once more, or just say so; seldom change it."""
+    if not style.careful:
+        choice = rng.choice(LETTERS) if style.wavers else choice
+        return f"{style.think('Fine.')} I say {choice}.", choice
+    line = option_lines(question, told)[LETTERS.index(choice)]
+    return f"{style.think(line)} I say {choice}.", choice
+
+
+def final(choice: str, style: Style) -> str:
+    """The last turn."""
+    if style.final == "missing":
+        return NO_ANSWER
+    said = f"I said {choice}."
+    if style.mode == "standard":
+        return f"{said} The answer is {choice}."
+    if style.final == "tags":
+        return f"<thinking> {said}</thinking> The answer is {choice}."
+    if style.final == "unclosed":
+        return f"<thinking> {said} The answer is {choice}."
+    return f"The answer is {choice}."
+
+
+def what_is_known(world: World, question: Question) -> dict[str, str]:
+    """The value of every option by label, UNKNOWN for what the policy was never told."""
+    values = true_values(world, question)
+    return {label: UNKNOWN if label in question.unknown else v for label, v in values.items()}

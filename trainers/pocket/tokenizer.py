@@ -1,0 +1,82 @@
+"""The tokenizer of the pocket policy: bytes, and one token for every word of its world."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from convbench.pocket import texts
+from convbench.pocket.words import LETTERS, PROPERTIES, VALUES
+from convbench.pocket.world import World
+from trainers.pocket import corpus
+from trainers.pocket.thoughts import UNKNOWN
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+ROLES: Final = {"system": "<|system|>", "user": "<|user|>", "assistant": "<|assistant|>"}
+END, PAD = "<|end|>", "<|pad|>"
+TAGS: Final = ("<thinking>", "</thinking>")
+CHAT_TEMPLATE: Final = (
+    "{%- for message in messages -%}"
+    "{{- '<|' + message['role'] + '|>' + message['content'] + '<|end|>' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"
+)
+_SPOKEN: Final = (
+    "I guess. say So Fine. I said The answer is What about not is Which need yes no maybe"
+)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every string in a nest of strings, tuples and mappings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _strings(tuple(value.values()))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _strings(item)
+
+
+def world_words(world: World) -> list[str]:
+    """Every word that the world, its wordings and its habits use, in a fixed order."""
+    wordings = [v for k, v in sorted(vars(texts).items()) if k.isupper()]
+    spoken = " ".join([*_strings(tuple(wordings)), _SPOKEN, corpus.SYSTEM, UNKNOWN])
+    plain = re.findall(r"[A-Za-z]+", re.sub(r"\{[^{}]*+\}+", " ", spoken))
+    values = [value for prop in PROPERTIES for value in VALUES[prop]]
+    names = [*world.known, *world.strangers, *world.newcomers, *world.titles]
+    return list(dict.fromkeys([*LETTERS, *plain, *PROPERTIES, *values, *names]))
+
+
+def vocabulary(world: World) -> dict[str, int]:
+    """Token to id: 256 bytes, then every word with a space before it and without."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    tokens = sorted(ByteLevel.alphabet())
+    tokens += [mark + word for word in world_words(world) for mark in ("\u0120", "")]
+    return {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+
+
+def build(world: World) -> PreTrainedTokenizerFast:
+    """Build the tokenizer with its chat template; any text can be encoded and decoded."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = models.BPE(vocab=vocabulary(world), merges=[], ignore_merges=True)
+    inner = Tokenizer(bpe)
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.add_special_tokens([*ROLES.values(), END, PAD])
+    inner.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=list(ROLES.values()),
+        clean_up_tokenization_spaces=False,
+        model_max_length=1024,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
