@@ -206,16 +206,19 @@ def test_a_long_header_is_read() -> None:
 
 
 def test_what_a_server_answers_before_it_has_read_all() -> None:
+    answered = threading.Event()
+
     def talk(connection: socket.socket) -> None:
         connection.recv(1 << 16)
         connection.sendall(b"HTTP/1.1 413 No\r\nContent-Length: 4\r\n\r\nlong")
-        time.sleep(0.5)  # nobody reads on
+        answered.wait(60)  # nobody reads on
 
     async def main(base: str) -> tuple[int, bytes]:
         server = Http("m", base, {})
         try:
             return (await server.ask("POST", f"{base}/x", b"x" * (32 << 20)))[:2]
         finally:
+            answered.set()
             await server.aclose()
 
     with serving(talk) as port:
