@@ -7,11 +7,11 @@ another's mouth, is a fault. In doubt the judge is asked again: what cannot be r
 score.
 
 Most of its length, with `reply_doubts` and `reply_words`, is for what is said beside the numbers.
-Of the 728 labelled replies of the tests (272 good ones) all are read rightly. Without the doubts
-171 scores would be invented: 70 of another scale, 57 taken back, 39 disowned (51 more are
+Of the 760 labelled replies of the tests (284 good ones) all are read rightly. Without the doubts
+181 scores would be invented: 71 of another scale, 61 taken back, 42 disowned (54 more are
 introduced as another's). Shorter rules were tried: any other number of the range is a fault (18
-good ones asked again, 2 invented); around the scores only harmless words may speak of them (14 and
-2); doubting words in any order (10 and 8).
+good ones asked again, 4 invented); around the scores only harmless words may speak of them (14 and
+2); doubting words in any order (10 and 11).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from convbench.judge.reply_doubts import (
     names_scale,
     numbers_in,
     other_scale,
+    refuses,
     said_of,
     withdraws,
 )
@@ -295,7 +296,9 @@ def _is_number(text: str) -> bool:
 
 # The reading
 
-_UNKNOWN = re.compile(rf"^[\W\d_]{{0,9}}([A-Za-z][A-Za-z _/&'-]{{0,40}}?)\s?[:=]\s?(?={_NUMBER})")
+_UNKNOWN = re.compile(
+    rf"^[\W\d_]{{0,9}}([A-Za-z][A-Za-z _/&'-]{{0,40}}?)(?:\s?:|(?<=\w\w\w)\s?=)\s?(?={_NUMBER})"
+)
 _NO_METRIC, _SCALE_KEY = re.compile(pattern("no metric")), re.compile(pattern("scale keys"))
 _PREFIX = re.compile(
     r"^\W*(?:\d{1,2}[.)]\s+)?(?:(?:overall |brief )?(?:justification|rationale)\s?:\s?)?",
@@ -428,7 +431,8 @@ class _Reading:
             leads.append(lines[-1])
         self.faults += [f"scores behind {_shown(line)} are not counted as yours" for line in leads]
         for written in (said_of(one) for line in lines for one in SENTENCE.split(line)):
-            if not OWN.search(written.text) and withdraws(written, around=False):
+            disowned = not OWN.search(written.text) and withdraws(written, around=False)
+            if disowned or refuses(written):
                 self.faults.append(f"the scores are disowned: {_shown(written.raw)}")
 
     def _hold_scale(self, written: Said, *, surely: bool = False, scores: Floats = None) -> None:

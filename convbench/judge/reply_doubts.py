@@ -153,7 +153,10 @@ _NEGATING = re.compile(pattern("negating") + "|n't\\b")
 _FOREIGN = re.compile(pattern("against", "foreign", "speaking"))
 _REFUSAL = re.compile(
     r"\b(?:i|we|me) (?:\w+ ){0,2}?(?:refuse|decline|refrain|abstain|withhold|disagree|reject"
-    r"|retract|withdraw|disown|take back)|\bno (?:actual )?(?:evaluation|verdict|scor\w+|view)\b"
+    r"|retract|withdraw|disown|take back)|\brather not\b"
+    r"|\bno (?:actual )?(?:evaluation|verdict|scor\w+|view)\b"
+    r"|(?:\b(?:never|not|cannot)|n't) (?:saw|see|seen|read|have) (?:the|any|a)"
+    r" (?:transcript|conversation|talk)\b"
     r"|\bnot an? (?:actual|real)|\b(?:would|might|could) look\b"
     r"|^(?:please )?(?:ignore|disregard|discard|forget|scrap|delete)\b|\bkidding\b"
 )
@@ -167,6 +170,11 @@ def is_others(said: Said) -> bool:
     if own:
         return foreign is not None and foreign.start() < own.start()
     return not {word for word in said.words if word[0].isalpha()} <= WORDS["leading"]
+
+
+def refuses(said: Said) -> bool:
+    """Whether a sentence says that there is no evaluation."""
+    return _REFUSAL.search(said.text) is not None
 
 
 def withdraws(said: Said, *, around: bool) -> bool:
@@ -183,7 +191,7 @@ def withdraws(said: Said, *, around: bool) -> bool:
         these = words & {"these", "those", "my", "above", "all"} and words & WORDS["scores"]
         return bool(these and (against or negating) and not told)
     return bool(
-        _REFUSAL.search(text)
+        refuses(said)
         or (about and (against or negating))
         or (against and (words & (WORDS["pronouns"] | WORDS["voice"]) or not against.start()))
         or (pointing and _FOREIGN.search(text))

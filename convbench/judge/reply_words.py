@@ -6,20 +6,19 @@ import re
 
 _WORDS = r"""voice: i i'd i'll i've i'm me my mine myself we our
 scores: score scores scored rating ratings rated mark marks marked grade grades graded verdict
-verdicts
-grading scoring numbers figures values points metric metrics criterion criteria scale ceiling max
-maximum above
+verdicts grading scoring numbers figure figures zeros tens values points metric metrics criterion
+criteria scale ceiling max maximum above
 evaluations: evaluation evaluations assessment assessments judgment judgments judgement judgements
 judging: score scores scored rating ratings rated mark marks grade grades verdict deserves deserve
 merits merit earns earn warrants warrant fairer honest scratch correction hindsight worth
-revising: wait actually scratch correction correcting corrected edit edited hmm oops sorry
+revising: wait actually scratch scrap correction correcting corrected edit edited hmm oops sorry
 reconsidered reconsidering hindsight reflection second thinking rereading again revised revising
 fairer closer honest honestly generous harsh lenient strict strictly really rather instead truly
 maybe perhaps too should ought must would make call gets lower lowered raise raised drop dropped
 bump bumped cut reduce reduced adjust adjusted change changed move moved set settle update updated
 downgrade downgraded upgrade upgraded subtract deduct appropriate now mean meant no feels
 keeping: so but stay stays stayed still keep keeps kept remain remains
-correcting: correction erratum swap swapped strike replace mistyped typo typed misread mixed
+correcting: correction erratum off swap swapped strike replace mistyped typo typed misread mixed
 confused kind generous harsh lenient downgrade upgrade subtract deduct halve double
 overrated underrated
 speaking: say says said claim claims claimed write writes wrote state states stated ask asks asked
@@ -69,7 +68,7 @@ random* guess* pretend* joke* kidding draft* provisional* tentative* preliminary
 wrong* incorrect* mistake* test invent* quoted copy copied past(?:ed|ing) verbatim dictat* hoped
 wish* merely refus* declin* refrain* abstain* withh* disagree* ignor* disregard* discard* retract*
 withdraw* scrap* forget* impossible made.{0,20}up take.back would.be would.have.been only.there
-for.the.record no.longer none.of by.chance
+for.the.record no.longer none.of by.chance await* pending
 negating: not never cannot none neither no without
 foreign: beg* wrote writes written previous* prior earlier another self according told would.look
 might.look could.look says said reads contains instruct* inject* quot* demand* wanted
