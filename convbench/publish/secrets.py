@@ -12,8 +12,7 @@ import orjson
 
 from convbench.blot import _START, PATTERNS, in_use
 from convbench.errors import RunError
-from convbench.store.frames import opened
-from convbench.store.parts import COMPRESSED
+from convbench.store.parts import COMPRESSED, opened
 
 TEXT = (".json", ".jsonl", ".md", ".yaml", ".jinja", ".txt", COMPRESSED)
 BLOCK = 1 << 18

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from convbench.errors import RunError
 from convbench.regular import open_to_read
-from convbench.store.frames import Frame, checked_frames, contents
-from convbench.store.parts import COMPRESSED, exists, files
+from convbench.store.parts import COMPRESSED, Frame, checked_frames, contents, exists, files
 
 KEPT = 16
 """Decompressed frames that are kept."""

@@ -20,9 +20,8 @@ from pydantic import Field
 from convbench.errors import RunError
 from convbench.regular import open_to_read
 from convbench.schema.noun import Noun
-from convbench.store.frames import checked_frames
 from convbench.store.jsonl import Appender, lines
-from convbench.store.parts import COMPRESSED, exists, plain_size, streams
+from convbench.store.parts import COMPRESSED, checked_frames, exists, plain_size, streams
 from convbench.store.shape import checked
 from convbench.store.shards import parts
 

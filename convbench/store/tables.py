@@ -23,11 +23,10 @@ from convbench.schema.credit import TurnCredit
 from convbench.schema.gold import GoldLabel
 from convbench.schema.noun import LARGEST
 from convbench.store import columns, grading, views
-from convbench.store.frames import checked_frames
 from convbench.store.jsonl import lines
 from convbench.store.label import read_label
 from convbench.store.limits import ONCE, Room, interruptible, seal_memory, spill
-from convbench.store.parts import COMPRESSED, files
+from convbench.store.parts import COMPRESSED, checked_frames, files
 from convbench.store.places import size_of, whole
 from convbench.store.run import Run
 from convbench.store.shape import an_object, checked

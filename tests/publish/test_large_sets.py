@@ -16,8 +16,8 @@ from convbench.publish.portions import portions
 from convbench.publish.remade import verify_set
 from convbench.schema import Turn
 from convbench.store import Run
-from convbench.store.frames import compressor
 from convbench.store.jsonl import lines
+from convbench.store.parts import compressor
 from tests.publish.runs import conversation, example, failed, verdict, write_run
 
 

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from threading import Thread
 
-from convbench.store import frames, parts
+from convbench.store import parts
+from convbench.store import parts as frames
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ import pytest
 import zstandard
 
 from convbench.errors import RunError
-from convbench.store import Run, examples, frames, parts
+from convbench.store import Run, examples, parts
+from convbench.store import parts as frames
 from convbench.store.jsonl import Appender, lines, placed
 from convbench.store.places import Places, size_of
 from convbench.store.query import query
