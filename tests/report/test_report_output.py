@@ -22,7 +22,7 @@ from convbench.report.document import (
     Transcript,
 )
 from convbench.report.html import html
-from convbench.report.latex import latex
+from convbench.report.latex import LONGEST_TABLE, latex
 from convbench.report.markdown import markdown
 from convbench.report.terminal import terminal
 from tests.report.synthetic import make, questions
@@ -128,6 +128,19 @@ def test_a_table_is_split_and_stacked_where_the_page_is_narrow():
     for text in (wide, narrow):
         assert all(text.count(f"0.{row}{n}37") == 1 for row in range(4) for n in range(8))
         assert text.count("a long reason") == 4
+
+
+def test_a_document_s_long_table_goes_on_over_pages_and_ends_with_its_notes():
+    table = replace(
+        wide_table(columns=1, rows=2 * LONGEST_TABLE + 1), notes=("A note at its end.",)
+    )
+    document = Document("Report", (Part("arc", tables=(table,)),), alone=True)
+    pages = latex(document).split("\\begin{table}")[1:]
+    rows = [re.findall(r"Method (\d+)", page) for page in pages]
+    assert [len(numbers) for numbers in rows] == [LONGEST_TABLE, LONGEST_TABLE, 1]
+    assert [int(number) for numbers in rows for number in numbers] == list(range(len(table.rows)))
+    assert ["Continued." in page for page in pages] == [False, True, True]
+    assert ["A note at its end." in page for page in pages] == [False, False, True]
 
 
 def test_each_part_of_a_split_table_says_which_row_is_whose():
